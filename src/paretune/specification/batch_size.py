@@ -1,4 +1,4 @@
-"""Batch size, learning rate and epochs: the parameters, and the batch plan that follows from them.
+"""Batch size and learning rate: the batch plan that follows from the parameters of a job.
 
     global batch size = per-device batch x devices x gradient accumulation steps
 
@@ -7,68 +7,15 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
-from paretune.specification.parameters import STEP, Effect, parameter
+
+if TYPE_CHECKING:
+    from paretune.specification.job import JobSpec
 
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
 LARGEST_BATCH_SIZE = 1_000_000  # per device and globally; messages never suggest a larger one
-_BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Section of a job: batch size, learning rate, epochs and seed."""
-
-    per_device_train_batch_size: int | None = parameter(
-        None,
-        "rows per device and step (16)",
-        minimum=1,
-        maximum=LARGEST_BATCH_SIZE,
-        affects=STEP | {"batch"},
-        group="batch size, learning rate and epochs",
-        basic=True,
-    )
-    gradient_accumulation_steps: int | None = parameter(
-        None, "micro-batches per optimiser step (1)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
-    )
-    global_batch_size: int | None = parameter(
-        None,
-        "rows per optimiser step, over all devices; per-device batch and accumulation are derived if not set",
-        minimum=1,
-        maximum=LARGEST_BATCH_SIZE,
-        affects=_BATCH,
-    )
-    learning_rate: float | None = parameter(
-        None,
-        "peak learning rate at the reference batch size; by default 5e-5, with adapters 5e-4",
-        above=0,
-        maximum=10,
-        affects=_BATCH,
-        basic=True,
-    )
-    learning_rate_scaling: str = parameter(
-        "none",
-        "how the learning rate grows with the global batch size",
-        choices=("none", "sqrt", "linear"),
-        affects=_BATCH,
-    )
-    reference_batch_size: int = parameter(
-        16, "global batch size for which learning_rate is given", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
-    )
-    warmup_ratio: float = parameter(
-        0.0,
-        "share of the steps over which the learning rate rises from 0; 0.06 suits a scaled rate",
-        minimum=0,
-        maximum=0.9,
-        affects={"quality"},
-    )
-    num_train_epochs: float = parameter(
-        1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}, basic=True
-    )
-    seed: int = parameter(
-        42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1, affects={"noise"}
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +45,7 @@ class BatchPlan:
         )
 
 
-def plan_batch(section: Batch, *, devices: int, learning_rate: float) -> BatchPlan:
+def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPlan:
     """The batch plan on so many devices; `learning_rate` is the rate at the reference batch size.
 
     Without `global_batch_size`, the per-device batch is 16 and accumulation 1 unless set. With it, the one that is not
@@ -107,12 +54,12 @@ def plan_batch(section: Batch, *, devices: int, learning_rate: float) -> BatchPl
     Raises:
         BadInput: the parts do not multiply to `global_batch_size`; the message lists the possible parts.
     """
-    batch = section.per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
-    steps = section.gradient_accumulation_steps or 1
-    if section.global_batch_size is not None:
-        batch, steps = _split(section, section.global_batch_size, devices)
+    batch = job.per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
+    steps = job.gradient_accumulation_steps or 1
+    if job.global_batch_size is not None:
+        batch, steps = _split(job, job.global_batch_size, devices)
     rate = scale_learning_rate(
-        learning_rate, section.learning_rate_scaling, batch * steps * devices, section.reference_batch_size
+        learning_rate, job.learning_rate_scaling, batch * steps * devices, job.reference_batch_size
     )
     return BatchPlan(
         per_device_train_batch_size=batch, gradient_accumulation_steps=steps, devices=devices, learning_rate=rate
@@ -131,7 +78,7 @@ def scale_learning_rate(
     return learning_rate * math.pow(global_batch_size / reference_batch_size, exponent)
 
 
-def _split(section: Batch, total: int, devices: int) -> tuple[int, int]:
+def _split(job: "JobSpec", total: int, devices: int) -> tuple[int, int]:
     """Per-device batch and accumulation steps whose product with the devices is `total`."""
     if total % devices:
         below = total - total % devices
@@ -140,7 +87,7 @@ def _split(section: Batch, total: int, devices: int) -> tuple[int, int]:
     share = total // devices
     small = [size for size in range(1, math.isqrt(share) + 1) if share % size == 0]
     divisors = sorted({*small, *(share // size for size in small)})
-    batch, accumulation = section.per_device_train_batch_size, section.gradient_accumulation_steps
+    batch, accumulation = job.per_device_train_batch_size, job.gradient_accumulation_steps
     if batch is None and accumulation is None:
         batch = max(size for size in divisors if size <= DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE)
     elif batch is None and accumulation in divisors:

@@ -1,19 +1,22 @@
 """SageMaker's training instances and their hardware; their prices are in `pricing`.
 
 The data sheets of their accelerators are in `estimating.hardware`. instances.csv has every type of CreateTrainingJob's
-TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. The parameter `instance_facts`
-describes these and newer types.
+TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. A file of the user's own
+with the same columns, ~/.paretune/instances.csv, describes these and newer types.
 """
 
 import csv
-import math
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
 
 from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.untrusted import LARGEST_TABLE, read_text
+
+OWN_TYPES = "~/.paretune/instances.csv"  # rows of the user's own, which win over the shipped ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,68 +54,13 @@ class Instance:
         return self.local_storage_gib > 0
 
 
-FACTS = {
-    "gpu": "accelerator",
-    "gpus": "accelerator_count",
-    "gpu_memory_gib": "accelerator_memory_gib",
-    "network_gbps": "network_gbps",
-    "vcpus": "vcpus",
-    "memory_gib": "memory_gib",
-    "local_storage_gib": "local_storage_gib",
-}
-"""Key of a description in `instance_facts` to the field of `Instance`."""
-FACTS_EXAMPLE = (
-    '{"ml.p9.48xlarge": {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 3200, "vcpus": 192, '
-    '"memory_gib": 2048, "local_storage_gib": 28312}}'
-)
-
-
-def instance(instance_type: str, facts: Mapping[str, Any] | None = None) -> Instance:
-    """Hardware of an instance type, from `facts` before the catalogue; raises BadInput that names similar types."""
-    description = (facts or {}).get(instance_type)
+def instance(instance_type: str) -> Instance:
+    """Hardware of an instance type; raises BadInput that names similar types."""
     listed = instances().get(instance_type)
-    if description:
-        values: dict[str, Any] = {FACTS[fact]: value for fact, value in description.items()}
-        if "gpu" in description:
-            values["accelerator"] = f"NVIDIA {description['gpu'].removeprefix('NVIDIA').strip()}"
-        defaults = {"accelerator": "none", "accelerator_memory_gib": 0.0} if listed is None else asdict(listed)
-        return Instance(**(defaults | {"instance_type": instance_type} | values))
     if listed is None:
-        raise BadInput([f"{unknown_type(instance_type, instances())}; instance_facts can describe another one"])
+        own = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
+        raise BadInput([f"{unknown_type(instance_type, instances())}; {own}"])
     return listed
-
-
-def fact_faults(facts: Mapping[str, Any]) -> list[str]:
-    """Invalid and missing entries of a value of `instance_facts`."""
-    faults = []
-    for name, description in facts.items():
-        if not name.startswith("ml.") or name.count(".") != 2 or not isinstance(description, Mapping):
-            rule = f"instance_facts must map types to their hardware, such as {FACTS_EXAMPLE}"
-            faults.append(f"{rule}, got {name!r}: {description!r}")
-            continue
-        if unknown := [fact for fact in description if fact not in FACTS]:
-            faults.append(f"instance_facts must be of {', '.join(FACTS)}, got {', '.join(unknown)} for {name}")
-        for fact, value in description.items():
-            if fact in FACTS:
-                faults += _value_faults(name, fact, value)
-        of_gpus = ("gpu", "gpu_memory_gib") if description.get("gpus") else ()
-        required = ("gpus", *of_gpus, "network_gbps", "vcpus", "memory_gib")
-        missing = [fact for fact in required if fact not in description]
-        if missing and name not in instances():
-            rule = f"instance_facts must also have {', '.join(missing)} for {name}"
-            faults.append(f"{rule}, which is not in the catalogue")
-    return faults
-
-
-def _value_faults(name: str, fact: str, value: object) -> list[str]:
-    if fact == "gpu":
-        return [] if isinstance(value, str) else [f"instance_facts: gpu of {name} must be a name, got {value!r}"]
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    least = 1 if fact in {"vcpus", "memory_gib"} else 0
-    is_whole = fact not in {"gpus", "vcpus"} or isinstance(value, int)
-    if is_number and is_whole and value >= least:  # type: ignore[operator]  # a number
-        return []
-    return [f"instance_facts: {fact} of {name} must be a number of at least {least}, got {value!r}"]
 
 
 def unknown_type(instance_type: str, types: Collection[str]) -> str:
@@ -142,9 +90,12 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
 
 @cache
 def rows() -> tuple[dict[str, str], ...]:
-    """The rows of instances.csv, one per type, with its price."""
-    lines = files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
-    return tuple(csv.DictReader(lines))
+    """The rows of instances.csv, one per type, with its price; those of the user's own file win."""
+    texts = [files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8")]
+    own = Path(os.path.expanduser(OWN_TYPES))
+    texts += [read_text(own, LARGEST_TABLE)] if own.is_file() else []
+    by_type = {row["instance_type"]: row for text in texts for row in csv.DictReader(text.splitlines())}
+    return tuple(by_type.values())
 
 
 @cache

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from paretune.core.untrusted import exists, is_file, is_folder
 from paretune.specification import metrics
-from paretune.specification.parameters import TRAINING, Effect, parameter
 
 BUNDLED = "bundled:"  # prefix of the model and the data sets that come as Python packages
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
@@ -19,8 +17,8 @@ INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may name files or folders of the launching machine, besides `entry_script`."""
 SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "validation", "test_file": "test"}
 """The same to channels of a user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNEL_TEST."""
-PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "prices")
-"""Parameters of a job, and the key `prices` of a design, that may name files or folders."""
+PATHS = (*INPUT_FILES, "entry_script", "budget")
+"""Parameters of a job that may name files or folders; `simulation.runs` is one, too."""
 IN_S3 = "s3://"  # prefix of a file or folder in S3; it is downloaded before the job is launched
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
@@ -28,85 +26,12 @@ _WITH_A_SCRIPT = (
     "paretune has no training of its own for it; give a script such as transformers' run_qa.py or run_summarization.py "
     "with entry_script, and its arguments in training_arguments"
 )
-_OTHER_NAMES = {
+OTHER_TASKS = {
     **dict.fromkeys(("question-answering", "qa", "sequence-to-sequence"), _WITH_A_SCRIPT),
     **dict.fromkeys(("text2text-generation", "summarization", "translation"), _WITH_A_SCRIPT),
     "ner": f"set task={metrics.WORDS}",
 }
 """Names of tasks elsewhere to what to do instead."""
-_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """Section of a job: the model to start from."""
-
-    model: str = parameter(
-        BUNDLED_MODEL,
-        "Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, comes as a Python package",
-        affects=TRAINING | {"data"},
-        group="model",
-        basic=True,
-    )
-    init: str = parameter(
-        "pretrained",
-        "initial weights; random trains from scratch with the model's configuration and tokenizer",
-        choices=("pretrained", "random"),
-        affects={"data", "quality"},
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """Section of a job: rows, columns and task."""
-
-    dataset: str = parameter(
-        BUNDLED_DATASET,
-        "hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY); as Python packages: "
-        "bundled:rotten_tomatoes, bundled:imdb",
-        affects=_ROWS,
-        group="data",
-        basic=True,
-    )
-    dataset_config_name: str | None = parameter(
-        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_ROWS
-    )
-    validation_file: str | None = parameter(
-        None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
-    )
-    test_file: str | None = parameter(
-        None, "file with test rows, evaluated once at the end", affects={"data", "evaluation"}
-    )
-    text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
-    label_column: str = parameter(
-        "label",
-        "column with the class, the labels (multi-label: lists, a|b, or columns of 0 and 1 as a,b), or a label per "
-        "word (token-classification)",
-        affects=_ROWS,
-        basic=True,
-    )
-    task: str = parameter(
-        metrics.CLASSIFICATION,
-        "what the model learns",
-        choices=tuple(metrics.TASKS),
-        instead=_OTHER_NAMES,
-        affects=TRAINING | _ROWS,
-    )
-    max_train_samples: int | None = parameter(
-        None,
-        "number of training rows, sampled with a fixed seed; all = every row",
-        minimum=1,
-        affects={"data", "quality"},
-    )
-    max_eval_samples: int | None = parameter(
-        None,
-        "number of rows per evaluated split; by default a ninth of max_train_samples, or all",
-        minimum=1,
-        affects=_ROWS,
-    )
-    max_seq_length: int = parameter(
-        128, "maximum tokens per row; longer texts are truncated and counted", minimum=4, affects=TRAINING | {"data"}
-    )
 
 
 def current_name(text: str) -> str:

@@ -1,79 +1,402 @@
-"""The specification of a job: one frozen, checked value from everything that the user typed.
+"""The parameters of one job, and what follows from them.
 
-Names, meanings and defaults of the parameters are defined in the sections; the command line and `mlflow run -P` read
-them from here.
+Each parameter is declared here once. The command line, study files, `mlflow run -P`, the JSON schema, the reference
+page and MLflow's parameters are made from these lines; rules between parameters are in `rules`.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 from paretune.core.commands import command_line
-from paretune.core.errors import collecting, refuse
-from paretune.core.script_metrics import finite_numbers
-from paretune.core.untrusted import without_secrets
-from paretune.specification import metrics
-from paretune.specification.batch_size import Batch, BatchPlan, plan_batch
-from paretune.specification.fine_tuning import ADAPTERS, FineTuning, default_learning_rate, fine_tuning_faults
-from paretune.specification.inputs import BUNDLED, INPUT_FILES, Data, Model, current_name
-from paretune.specification.parallelism import DEVICE_MAP, Parallelism
-from paretune.specification.parameters import (
-    COMPUTES,
-    Effect,
-    affecting,
-    check,
-    convert,
-    default_text,
-    parameter,
-    parameter_hint,
-    read,
-    spell,
-    split_list,
-)
-from paretune.specification.placement import Placement, placement_faults, unsupported
-from paretune.specification.program import ONLY_PROJECT, Program, program_faults
+from paretune.specification import catalog, metrics
+from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
+from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
+from paretune.specification.parallelism import DEVICE_MAP, ParallelDegrees
+from paretune.specification.parameters import COMPUTES, STEP, TRAINING, Effect, Parameters, affecting, parameter, spell
+from paretune.specification.rules import LAST_RULES, RULES
+from paretune.specification.simulation import Simulation
 
-_REGISTERED_NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-"""ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5)."""
-LONGEST_REGISTERED_NAME = 57
-"""Characters; a SageMaker managed MLflow server appends some of its own to the name of the Model Package Group."""
+ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
+ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
+PROJECT = "MLproject"  # `entry_script` of a job that runs the command of an MLflow project
+LONGEST_KEEP_ALIVE_MINUTES = 360  # of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
+_FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
+_ADAPTERS_OVER_FULL = 10.0
+_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
+_BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
+_ACCOUNT: frozenset[Effect] = frozenset({"ownership"})
+_ONE_TRAINING = "a study compares settings of one training"
+_NO_RESULT = "it changes no result"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Section of a job: what it measures, records and registers."""
+class Lora(Parameters):
+    """Adapters, in the names of peft's LoraConfig."""
+
+    r: int = parameter(8, "rank of the adapters", ge=1, le=1024, affects=TRAINING, also="rank lora_rank")
+    lora_alpha: float = parameter(
+        16.0, "adapters are scaled by lora_alpha / r", gt=0, affects={"quality"}, also="alpha"
+    )
+    lora_dropout: float = parameter(
+        0.0, "dropout of the adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout"
+    )
+    target_modules: tuple[str, ...] = parameter(
+        (ALL_LINEAR,), "linear layers that get adapters", affects=TRAINING, also="lora_target_modules"
+    )
+    merge: bool = parameter(
+        True,
+        "merge the adapters into the weights at the end; false: save adapters and the name of their base model",
+        affects={"launcher"},
+        not_searched="it is another form of the same model",
+    )
+
+
+class SageMaker(Parameters):
+    """Image, storage and network of SageMaker jobs, in the names of the SDK's ModelTrainer and its configuration."""
+
+    training_image: str | None = parameter(
+        None, "image; by default the newest AWS image that supports the GPU", affects=STEP, also="image image_uri"
+    )
+    s3_bucket: str | None = parameter(
+        None, "bucket for data, models and results; by default sagemaker-REGION-ACCOUNT", also="bucket"
+    )
+    volume_size_in_gb: int | None = parameter(
+        None,
+        "storage volume of each instance; by default derived from model and data",
+        ge=1,
+        le=16_384,
+        also="volume_gib volume_size",
+    )
+    subnets: tuple[str, ...] = parameter((), "subnets of a VPC")
+    security_group_ids: tuple[str, ...] = parameter((), "security groups of a VPC")
+    kms_key_id: str | None = parameter(
+        None, "key that encrypts volumes, uploads and results", also="kms_key volume_kms_key_id"
+    )
+    package_index: str | None = parameter(
+        None, "package index for pip in subnets without internet: address, or ARN of a CodeArtifact repository"
+    )
+
+
+class JobSpec(Parameters):
+    """One training on one cluster; every parameter is optional, and None means "off" or "derived".
+
+    Raises:
+        BadInput: all faults at once, if values are out of range or contradict each other.
+    """
+
+    model: str = parameter(
+        BUNDLED_MODEL,
+        "Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, comes as a Python package",
+        affects=TRAINING | {"data"},
+        group="model",
+        basic=True,
+        also="model_name_or_path model_name model_id",
+    )
+    init: Literal["pretrained", "random"] = parameter(
+        "pretrained",
+        "initial weights; random trains from scratch with the model's configuration and tokenizer",
+        affects={"data", "quality"},
+    )
+
+    dataset: str = parameter(
+        BUNDLED_DATASET,
+        "hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY); as Python packages: "
+        "bundled:rotten_tomatoes, bundled:imdb",
+        affects=_ROWS,
+        group="data",
+        basic=True,
+        also="data dataset_name train_file",
+    )
+    dataset_config_name: str | None = parameter(
+        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_ROWS
+    )
+    validation_file: str | None = parameter(
+        None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
+    )
+    test_file: str | None = parameter(
+        None, "file with test rows, evaluated once at the end", affects={"data", "evaluation"}
+    )
+    text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
+    label_column: str = parameter(
+        "label",
+        "column with the class, the labels (multi-label: lists, a|b, or columns of 0 and 1 as a,b), or a label per "
+        "word (token-classification)",
+        affects=_ROWS,
+        basic=True,
+    )
+    missing_rows: Literal["refuse", "drop"] = parameter(
+        "refuse", "rows without a text or a label: refuse the data, or drop and count them", affects=_ROWS
+    )
+    task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
+        metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
+    )
+    max_train_samples: int | None = parameter(
+        None,
+        "number of training rows, sampled with a fixed seed; all = every row",
+        ge=1,
+        none="all",
+        affects={"data", "quality"},
+    )
+    max_eval_samples: int | None = parameter(
+        None,
+        "number of rows per evaluated split; by default a ninth of max_train_samples, or all",
+        ge=1,
+        none="all",
+        affects=_ROWS,
+    )
+    max_seq_length: int = parameter(
+        128,
+        "maximum tokens per row; longer texts are truncated and counted",
+        ge=4,
+        affects=TRAINING | {"data"},
+        also="max_length",
+    )
+
+    per_device_train_batch_size: int | None = parameter(
+        None,
+        "rows per device and step (16)",
+        ge=1,
+        le=LARGEST_BATCH_SIZE,
+        affects=STEP | {"batch"},
+        group="batch size, learning rate and epochs",
+        basic=True,
+        also="bs batch_size train_batch_size",
+    )
+    gradient_accumulation_steps: int | None = parameter(
+        None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
+    )
+    global_batch_size: int | None = parameter(
+        None,
+        "rows per optimiser step, over all devices; per-device batch and accumulation are derived if not set",
+        ge=1,
+        le=LARGEST_BATCH_SIZE,
+        affects=_BATCH,
+    )
+    learning_rate: float | None = parameter(
+        None,
+        "peak learning rate at the reference batch size; by default 5e-5, with adapters 5e-4",
+        gt=0,
+        le=10,
+        affects=_BATCH,
+        basic=True,
+        also="lr",
+    )
+    learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter(
+        "none", "how the learning rate grows with the global batch size", affects=_BATCH
+    )
+    reference_batch_size: int = parameter(
+        16, "global batch size for which learning_rate is given", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
+    )
+    num_train_epochs: float = parameter(
+        1.0, "passes over the training rows", gt=0, le=10_000, affects={"quality"}, basic=True, also="epochs"
+    )
+    seed: int = parameter(42, "seed of initialisation, order and dropout", ge=0, le=2**32 - 1, affects={"noise"})
+
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = parameter(
+        "auto",
+        "auto: bf16 if the hardware supports it, else fp16 on GPUs with tensor cores, else fp32",
+        affects=TRAINING,
+        group="how it is trained",
+        also="dtype bf16 fp16 fp32",
+    )
+    fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter(
+        "full",
+        "full: all weights; head: only the head; lora: low-rank adapters; qlora: adapters on 4-bit weights",
+        affects=TRAINING,
+    )
+    lora: Lora = parameter(
+        Lora(), "lora, qlora: names of peft's LoraConfig, and merge", affects=TRAINING, example={"r": 8}
+    )
+    training_arguments: dict[str, Any] = parameter(
+        {},
+        "any other Hugging Face TrainingArguments, such as warmup_ratio, torch_compile or gradient_checkpointing; with "
+        "your own script, its arguments",
+        affects=TRAINING,
+        example={"weight_decay": 0.01},
+    )
+
+    entry_script: str | None = parameter(
+        None,
+        "your own training script, run instead of paretune's training",
+        affects=TRAINING,
+        not_searched=_ONE_TRAINING,
+        group="your own training",
+        also="script",
+    )
+    project: str | None = parameter(
+        None,
+        "MLflow project or folder with scripts, run instead of paretune's training: folder or git URI",
+        affects=TRAINING,
+        not_searched=_ONE_TRAINING,
+    )
+    entry_point: str = parameter(
+        "main",
+        "project: its entry point, or one of its scripts such as train.py or run.sh",
+        affects=TRAINING,
+        not_searched=_ONE_TRAINING,
+    )
+    project_parameters: dict[str, Any] = parameter(
+        {}, "project: the parameters of the entry point", affects=TRAINING, example={"alpha": 0.1}
+    )
+    metric_definitions: tuple[dict[str, str], ...] = parameter(
+        (),
+        "project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines",
+        affects={"launcher"},
+        not_searched="it says which numbers are read",
+        example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}],
+    )
+
+    strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
+        "ddp",
+        "how one job is spread over devices",
+        affects=STEP,
+        group="strategy: how one job is spread over devices",
+    )
+    tensor_parallel_degree: int | None = parameter(
+        None, "fsdp, smp: number of devices of one instance that split each layer's matrices", ge=1, affects=STEP
+    )
+    pipeline_parallel_degree: int | None = parameter(
+        None, "fsdp: number of pipeline stages, each with a part of the layers", ge=1, affects=STEP
+    )
+    micro_batches: int | None = parameter(
+        None,
+        "pipeline: micro-batches that a per-device batch is split into; by default one per stage",
+        ge=1,
+        affects=STEP,
+    )
+    hybrid_shard_degree: int | None = parameter(
+        None, "fsdp, smp: number of devices that share one copy of the weights; 0 = all", ge=0, affects=STEP
+    )
+    activation_offloading: bool = parameter(
+        False, "save device memory: move checkpointed activations to main memory", affects=STEP
+    )
+    cpu_offload: bool = parameter(
+        False, "fsdp: keep weights, gradients and optimiser state in main memory", affects=STEP
+    )
+
+    instance_type: str = parameter(
+        "local",
+        "local: processes on this machine; ml.*: SageMaker training instances",
+        affects=STEP | {"cluster"},
+        group="cluster and launcher",
+        basic=True,
+        also="gpu gpus gpu_type accelerators instance",
+    )
+    instance_count: int = parameter(
+        1,
+        "number of instances; locally, of data-parallel processes",
+        ge=1,
+        le=1024,
+        affects=STEP | {"cluster"},
+        also="nodes num_nodes instances",
+    )
+    launcher: Literal["auto", "local", "sagemaker", "simulated"] = parameter(
+        "auto",
+        "where the job runs; auto follows instance_type; simulated runs nothing and pays nothing",
+        affects={"launcher"},
+    )
+    fallback_instance_types: tuple[str, ...] = parameter(
+        (),
+        "comma-separated types to use if AWS has no capacity, best first; the global batch size stays",
+        affects={"stopping"},
+        not_searched="search instance_type itself",
+    )
+    spot: bool = parameter(
+        False,
+        "SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint",
+        affects={"dollars"},
+        not_searched="spot changes the bill and no result; `paretune report --spot_share 0.3` prices the runs again",
+    )
+    simulation: Simulation = parameter(
+        Simulation(),
+        "launcher=simulated: seed, delays and failure rates; runs: a CSV table of recorded runs to replay",
+        affects={"launcher"},
+        example={"failure_rate": 0.1, "seed": 7},
+    )
+
+    max_runtime_minutes: float = parameter(
+        60.0,
+        "stop the job after this many minutes; every job has a limit",
+        gt=0,
+        le=40_320,
+        affects={"stopping"},
+        group="limits and money",
+        also="timeout max_runtime max_run max_time",
+    )
+    max_silence_minutes: float = parameter(
+        30.0,
+        "stop a job that hangs: no events and no CPU or GPU in use for this many minutes; 0 = never",
+        ge=0,
+        le=40_320,
+        affects={"stopping"},
+    )
+    max_cost_usd: float | None = parameter(
+        None,
+        "do not launch the job if its worst case costs more",
+        ge=0,
+        affects={"stopping", "ownership"},
+        basic=True,
+    )
+    budget: str | None = parameter(
+        None,
+        "YAML file with monthly budgets, for all jobs or by tags; a job that does not fit is refused",
+        affects=_ACCOUNT,
+    )
+    keep_alive_minutes: float = parameter(
+        0.0,
+        "keep the instances as a warm pool for this many minutes after the job; they are billed",
+        ge=0,
+        le=LONGEST_KEEP_ALIVE_MINUTES,
+        affects=_ACCOUNT,
+    )
+    tags: dict[str, str] = parameter(
+        {},
+        "tags of the job, for AWS and for budgets; user and team name its owner",
+        affects=_ACCOUNT,
+        example={"team": "search"},
+    )
+
+    region: str | None = parameter(
+        None,
+        "AWS region; by default the region of the AWS configuration",
+        affects={"ownership", "dollars"},
+        not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
+        group="SageMaker",
+    )
+    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT)
+    sagemaker: SageMaker = parameter(
+        SageMaker(),
+        "image, storage and network, in the names of the SageMaker SDK's ModelTrainer",
+        affects=_ACCOUNT,
+        example={"s3_bucket": "my-models"},
+    )
+    on_interrupt: Literal["stop", "detach"] = parameter(
+        "stop", "SageMaker job after Ctrl-C or SIGTERM: stop it, or detach and leave it running", affects=_ACCOUNT
+    )
 
     probe_steps: int | None = parameter(
         None,
         "only measure time and memory: train this many optimiser steps and evaluate nothing",
-        minimum=10,
+        ge=10,
         affects={"quality"},
         not_searched="a job that is cut off has no F1",
+        group="run: what is measured and recorded",
     )
     profile_steps: int | None = parameter(
         None,
         "profile this many optimiser steps after the warm-up: trace.json.gz, profile.json, profile.md",
-        minimum=1,
-        maximum=MOST_PROFILED_STEPS,
+        ge=1,
+        le=MOST_PROFILED_STEPS,
         affects={"launcher"},
         not_searched="it measures a job and changes no result",
-    )
-    merge: bool = parameter(
-        True,
-        "lora, qlora: merge the adapters into the weights at the end; false: save the adapters and the name of their "
-        "base model",
-        affects={"launcher"},
-        not_searched="it is another form of the same model",
     )
     log_model: bool = parameter(
         True,
         "record the model in MLflow, for mlflow.transformers.load_model; false: leave it where the job wrote it",
         affects={"launcher"},
-        not_searched="it changes no result",
+        not_searched=_NO_RESULT,
     )
     register: str | None = parameter(
         None,
@@ -81,17 +404,13 @@ class RunOptions:
         affects={"launcher"},
         not_searched="it changes no result; a study registers the model that it recommends",
     )
-    again: bool = parameter(
+    force: bool = parameter(
         False,
-        "start another job even if an identical one is running; by default the running one is followed",
+        "launch even if an identical job is running, the estimate is longer than max_runtime_minutes or the learning "
+        "rate is unusual",
         affects={"launcher"},
         not_searched="a study starts no job twice",
-    )
-    allow_timeout: bool = parameter(
-        False,
-        "launch the job although its estimate, with its whole 80 % interval, is above max_runtime_minutes",
-        affects={"launcher"},
-        not_searched="it changes no result",
+        also="again allow_timeout",
     )
     dry_run: bool = parameter(
         False,
@@ -101,64 +420,96 @@ class RunOptions:
         basic=True,
     )
 
-
-@dataclass(frozen=True, kw_only=True)
-class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
-    """One training on one cluster; every field is optional, and `None` means "off" or "derived".
-
-    Functions take the section that they need (`def steps(batch: Batch)`), so that a type checker knows what they use.
-    Fields are in the order of the bases, the last one first. Rules between sections are here; those between the
-    sections of `Placement` are there.
-
-    Raises:
-        BadInput: all faults at once, if values are out of range or contradict each other.
-    """
-
-    def __new__(cls, **values: Any) -> Self:
-        """Refuse unknown parameters as the command line does, before `__init__` would with a TypeError."""
-        names = [item.name for item in fields(cls)]
-        refuse([f"unknown parameter {name}: {parameter_hint(name, names)}" for name in values if name not in names])
-        return super().__new__(cls)
-
-    def __post_init__(self) -> None:
-        refuse(convert(self))
-        for name in INPUT_FILES:
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, current_name(getattr(self, name)))
-        faults = check(self) + placement_faults(self) + fine_tuning_faults(self) + program_faults(self)
-        faults += _contradictions(self) + _input_faults(self) + _secret_faults(self)
-        if not faults:
-            with collecting(faults):
-                self.plan()
-                faults += self._fallback_faults()
-        refuse(faults)
+    rules: ClassVar = RULES
+    last_rules: ClassVar = LAST_RULES
 
     @classmethod
-    def from_text(cls, texts: Mapping[str, str]) -> "JobSpec":
-        """A specification from what the user typed: parameter name to text; an empty text means the default.
+    def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
+        typed = super()._typed(values)
+        return typed | {name: current_name(typed[name]) for name in INPUT_FILES if isinstance(typed.get(name), str)}
 
-        Raises:
-            BadInput: all unknown names, wrong types, out-of-range values and contradictions at once.
-        """
-        return read(cls, texts)
+    @property
+    def on_sagemaker(self) -> bool:
+        """Whether the job runs in an AWS account."""
+        return self.launcher == "sagemaker" or (self.launcher == "auto" and self.instance_type.startswith("ml."))
 
-    def plan(self) -> BatchPlan:
-        """The batch sizes and the learning rate that this job trains with."""
-        return plan_batch(self, devices=self.data_parallel_devices, learning_rate=self.unscaled_learning_rate)
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the job is only simulated."""
+        return self.launcher == "simulated"
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether the cluster consists of SageMaker instances, real or simulated."""
+        return self.on_sagemaker or (self.is_simulated and self.instance_type.startswith("ml."))
+
+    @property
+    def runs_project(self) -> bool:
+        """Whether the job runs the command of an MLflow project instead of paretune's training."""
+        return self.project is not None or self.entry_script == PROJECT
+
+    @property
+    def runs_own_training(self) -> bool:
+        """Whether the job runs a script or project of the user's own, of which paretune knows nothing beforehand."""
+        return self.entry_script is not None or self.project is not None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the model is compiled with torch.compile."""
+        return bool(self.training_arguments.get("torch_compile"))
+
+    @property
+    def checkpoints_activations(self) -> bool:
+        """Whether the backward pass computes activations again, to save memory."""
+        return bool(self.training_arguments.get("gradient_checkpointing"))
+
+    def instance(self, instance_type: str | None = None) -> catalog.Instance:
+        """Hardware of an instance type, by default the job's own; raises BadInput if nothing describes it."""
+        return catalog.instance(instance_type or self.instance_type)
+
+    @property
+    def processes(self) -> int:
+        """Number of training processes on each instance: one per accelerator."""
+        return max(1, self.instance().accelerator_count) if self.has_instances else 1
+
+    @property
+    def degrees(self) -> ParallelDegrees:
+        """The degrees of parallelism of the whole cluster."""
+        devices = self.processes * self.instance_count
+        return ParallelDegrees(
+            devices=devices,
+            per_instance=self.processes if self.has_instances else devices,  # locally all are on one machine
+            tensor=self.tensor_parallel_degree or 1,
+            pipeline=devices if self.strategy == DEVICE_MAP else self.pipeline_parallel_degree or 1,
+            hybrid_shard=self.hybrid_shard_degree,
+        )
+
+    @property
+    def batch_parts(self) -> int:
+        """Micro-batches that a per-device batch is split into; with a device_map 1, so one device works at a time."""
+        return self.micro_batches or (1 if self.strategy == DEVICE_MAP else self.degrees.pipeline)
+
+    @property
+    def data_parallel_devices(self) -> int:
+        """Number of devices, or groups of devices, that train on rows of their own, over the whole cluster."""
+        return self.degrees.data
 
     @property
     def unscaled_learning_rate(self) -> float:
         """The learning rate at the reference batch size: the given one, or the default of `fine_tuning`."""
         return self.learning_rate or default_learning_rate(self.fine_tuning)
 
-    def sizes(self) -> dict[str, float]:
-        """The numbers that `size` names: parameters of a project, training arguments, or parameters of the job."""
-        values: dict[str, Any] = self.as_text() | dict(self.training_arguments) | dict(self.project_parameters)
-        return finite_numbers({name: values[name] for name in split_list(self.size) if name in values})
+    def plan(self) -> BatchPlan:
+        """The batch sizes and the learning rate that this job trains with."""
+        return plan_batch(self, devices=self.data_parallel_devices, learning_rate=self.unscaled_learning_rate)
 
-    def replace(self, **changes: Any) -> "JobSpec":
-        """The same specification with some fields changed, checked again."""
-        return replace(self, **changes)
+    def instance_types(self) -> tuple[str, ...]:
+        """The instance type and its fallbacks, each once."""
+        return tuple(dict.fromkeys((self.instance_type, *self.fallback_instance_types)))
+
+    def clusters(self) -> tuple[Self, ...]:
+        """The job on its instance type, then on each of the fallbacks."""
+        return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
         """The same training on another instance type: the global batch size stays, the per-device batch if possible.
@@ -168,42 +519,23 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         Raises:
             BadInput: the devices cannot share the global batch size evenly.
         """
+        changes = {"instance_type": instance_type, "fallback_instance_types": None}
         if self.project is not None:  # its command chooses its own batches
-            return super().on_instance_type(instance_type)
+            return self.replace(**changes)
         plan = self.plan()
-        changes = self._changes_for(instance_type) | {"global_batch_size": None, "gradient_accumulation_steps": None}
-        moved: Self = replace(self, **changes)  # type: ignore[arg-type]  # names of fields
+        moved = self.replace(**changes, global_batch_size=None, gradient_accumulation_steps=None)
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
         fits = total % (batch * moved.data_parallel_devices) == 0
-        return replace(moved, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
-
-    def _fallback_faults(self) -> list[str]:
-        all_faults = []
-        for name in self.instance_types()[1:]:
-            faults: list[str] = []
-            with collecting(faults):
-                self.on_instance_type(name)
-            all_faults += [f"fallback_instance_types: on {name} {fault}" for fault in faults]
-        return all_faults
-
-    def as_text(self) -> dict[str, str]:
-        """Every field as the user would type it; `from_text` reads it back."""
-        return {item.name: spell(getattr(self, item.name)) for item in fields(self)}
-
-    def changed(self) -> dict[str, str]:
-        """The fields that differ from their default, as the user would type them."""
-        values = ((item, getattr(self, item.name)) for item in fields(self))
-        texts = {  # equal values of one type are spelled alike
-            item: spell(value)
-            for item, value in values
-            if type(value) is not type(item.default) or value != item.default
-        }
-        return {item.name: text for item, text in texts.items() if text != default_text(item)}
+        return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
-        changed = self.changed()
-        values = {name: changed[name] for name in affecting(type(self), *COMPUTES) if name in changed}
+        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`.
+
+        A default has the same hash whether it was given or not.
+        """
+        defaults = type(self).model_fields
+        names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
+        values = {name: spell(getattr(self, name)) for name in names}
         values["learning_rate"] = spell(self.unscaled_learning_rate)
         values = {name: text for name, text in values.items() if name not in but}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
@@ -218,148 +550,25 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
 
     def command(self) -> str:
         """The command line that repeats this job."""
-        return command_line("main", self.changed())
+        return command_line("train", self.changed())
 
 
-_Spec = TypeVar("_Spec", bound=JobSpec)
+class JobValues(JobSpec):
+    """Values of parameters of a job that need not make one together, such as what all jobs of a study share."""
+
+    rules: ClassVar = ()
+    last_rules: ClassVar = ()
 
 
-_WITH_A_PROJECT = {
-    *(item.name for item in fields(Placement)),
-    *ONLY_PROJECT,
-    *("project", "size", "metric_definitions", "seed", "again", "dry_run"),
-} - {item.name for item in fields(Parallelism)}
-"""Parameters that apply to the command of a project."""
+def value_of(name: str, value: Any) -> Any:
+    """One parameter of a job, from a text or a value; raises BadInput if it can never have this value."""
+    return getattr(JobValues.read({name: value}), name.partition(".")[0])
 
 
-def _contradictions(spec: JobSpec) -> list[str]:
-    faults = _fit_faults(spec) + _profile_faults(spec) + _task_faults(spec)
-    if spec.init == "random" and spec.fine_tuning != "full":
-        rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
-        faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
-    if spec.register is not None:
-        faults += _register_faults(spec, spec.register)
-    if spec.warmup_ratio and (spec.entry_script is not None or "warmup_steps" in spec.training_arguments):
-        other = "training_arguments with warmup_steps" if spec.entry_script is None else "entry_script"
-        faults.append(f"warmup_ratio goes without {other}: set the warm-up in training_arguments, or leave it out")
-    if spec.project is not None:
-        faults += _project_faults(spec)
-    if not spec.runs_own_training and spec.validation_file and spec.dataset.startswith(BUNDLED):
-        rule = "validation_file goes with a data set of your own"
-        faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")
-    return faults
+def default_learning_rate(fine_tuning: str) -> float:
+    """The default learning rate at the reference batch size.
 
-
-def _input_faults(spec: JobSpec) -> list[str]:
-    if spec.runs_own_training:  # it may read what it likes
-        return []
-    faults = []
-    for name in INPUT_FILES:
-        address = getattr(spec, name)
-        if address is None or not address.lower().startswith(("http://", "https://")):
-            continue
-        hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
-        way = f"write {name}={hub_id[1]}" if hub_id else "download it with `curl -LO`, and name the file"
-        faults.append(f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}")
-    if spec.task != metrics.CAUSAL_LM and spec.text_column == spec.label_column:
-        rule = "text_column and label_column must be two columns"
-        faults.append(f"{rule}, got {spec.text_column!r} for both: set text_column to the one with the texts")
-    return faults
-
-
-def _secret_faults(spec: JobSpec) -> list[str]:
-    texts = {name: spell(value) for name, value in vars(spec).items() if value and isinstance(value, (str, Mapping))}
-    return [
-        f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
-        for name, text in texts.items()
-        if name not in {"tags", "package_index"} and without_secrets(text) != text  # these have rules of their own
-    ]
-
-
-def _project_faults(spec: JobSpec) -> list[str]:
-    rule, changed = f"project={spec.project}", spec.changed()
-    faults = []
-    for item in fields(JobSpec):
-        if item.name in changed and item.name not in _WITH_A_PROJECT:
-            remedy = f"it is for paretune's own training; use project_parameters ({{{item.name}: ...}})"
-            if item.name == "entry_script":
-                remedy = "the job runs the project's command; leave one of them out"
-            faults.append(f"{rule} goes without {item.name}: {remedy}")
-    if spec.is_simulated:
-        faults.append(f"{rule} needs a real job, got launcher=simulated: paretune cannot simulate its command")
-    if not spec.has_instances and spec.instance_count > 1:
-        count = f"got {spec.instance_count}: its command starts its own processes"
-        faults.append(f"instance_count must be 1 for a project on this machine, {count}")
-    return faults
-
-
-def _fit_faults(spec: JobSpec) -> list[str]:
-    faults = []
-    if spec.fine_tuning == "qlora" and spec.strategy not in {"ddp", "smddp", DEVICE_MAP}:
-        faults.append(
-            f"fine_tuning=qlora goes with strategy ddp, or device_map on one instance, got {spec.strategy}: 4-bit "
-            f"weights cannot be sharded; use one of these, or fine_tuning={ADAPTERS[0]}"
-        )
-    if spec.strategy == DEVICE_MAP and spec.fine_tuning not in ADAPTERS and not spec.runs_own_training:
-        faults.append(
-            f"strategy=device_map goes with fine_tuning={' or '.join(ADAPTERS)}, got {spec.fine_tuning}: one device "
-            "works at a time; use strategy=fsdp"
-        )
-    if spec.fine_tuning == "qlora" and spec.compiler == "inductor" and spec.entry_script is None:
-        faults.append("fine_tuning=qlora goes with compiler none, got inductor: no training has run with both")
-    batch, parts = spec.per_device_train_batch_size, spec.micro_batches
-    if batch and parts and batch % parts:
-        faults.append(f"micro_batches must divide per_device_train_batch_size {batch}, got {parts}")
-    return faults
-
-
-def _task_faults(spec: JobSpec) -> list[str]:
-    if spec.entry_script is not None or spec.task in {metrics.CLASSIFICATION, metrics.CAUSAL_LM}:
-        return []
-    rule, faults = f"task={spec.task}", []
-    if (spec.pipeline_parallel_degree or 1) > 1:
-        faults.append(f"{rule} goes without pipeline_parallel_degree: leave it out")
-    if spec.training_arguments.get("label_smoothing_factor"):
-        faults.append(f"training_arguments must not set label_smoothing_factor with {rule}: leave it out")
-    return faults
-
-
-def _register_faults(options: RunOptions, name: str) -> list[str]:
-    faults = []
-    if not _REGISTERED_NAME.fullmatch(name) or len(name) > LONGEST_REGISTERED_NAME:
-        faults.append(
-            f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, with no hyphen at either "
-            f"end, as AWS names Model Package Groups, got {name!r}: take one such as sentiment-en"
-        )
-    if options.probe_steps is not None:
-        faults.append(f"register={name} needs a model, and a job with probe_steps leaves none: leave one of them out")
-    if not options.log_model:
-        faults.append(f"register={name} needs the model in MLflow, got log_model=false: leave one of them out")
-    return faults
-
-
-def _profile_faults(spec: JobSpec) -> list[str]:
-    if spec.profile_steps is None:
-        return []
-    rule, faults = f"profile_steps={spec.profile_steps}", []
-    if spec.is_simulated:
-        faults.append(f"{rule} goes with a job that really trains, got launcher=simulated: leave one of them out")
-    if spec.entry_script is not None:
-        script = f"entry_script={spec.entry_script}"
-        faults.append(f"{rule} goes with paretune's own training, got {script}: call torch.profiler in your script")
-    return faults
-
-
-def launch_faults(spec: JobSpec) -> list[str]:
-    """The reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
-
-    Recorded jobs may have such a specification, so it is no fault of the specification itself.
+    Adapters need about ten times the rate of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
+    Machines Lab, 2025).
     """
-    faults = unsupported(spec) if spec.has_instances else []
-    if spec.strategy == "smp" and spec.degrees.tensor > 1 and not spec.runs_own_training:
-        faults.append(
-            "tensor_parallel_degree above 1 with strategy=smp needs a training script of your own that uses "
-            "torch.sagemaker, because paretune's own training would evaluate and save such a model wrongly: give "
-            "an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
-        )
-    return faults
+    return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE

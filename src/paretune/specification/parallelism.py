@@ -1,92 +1,16 @@
-"""The division of one job over devices: the parameters, and the degrees of parallelism that follow from them."""
+"""The division of one job over devices: strategies, and the degrees of parallelism that follow from the parameters."""
 
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
-
-from paretune.specification.parameters import STEP, parameter
+from dataclasses import dataclass
 
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
-STRATEGIES = ("ddp", "fsdp", "smddp", "smp", *DEEPSPEED, DEVICE_MAP)
 ZERO3_LIVE = 10**9  # most weights gathered on a device with ZeRO 3: DeepSpeed's default `stage3_max_live_parameters`
-_STRATEGIES_OF = {
-    "hybrid_shard_degree": ("fsdp", "smp"),
-    "tensor_parallel_degree": ("fsdp", "smp"),
-    "pipeline_parallel_degree": ("fsdp",),
-    "cpu_offload": ("fsdp",),
-}
-"""Parameter to the only strategies that accept it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parallelism:
-    """Section of a job: the strategy and its degrees."""
-
-    strategy: str = parameter(
-        "ddp",
-        "how one job is spread over devices",
-        choices=STRATEGIES,
-        affects=STEP,
-        group="strategy: how one job is spread over devices",
-    )
-    hybrid_shard_degree: int | None = parameter(
-        None, "fsdp, smp: number of devices that share one copy of the weights; 0 = all", minimum=0, affects=STEP
-    )
-    tensor_parallel_degree: int | None = parameter(
-        None, "fsdp, smp: number of devices of one instance that split each layer's matrices", minimum=1, affects=STEP
-    )
-    pipeline_parallel_degree: int | None = parameter(
-        None, "fsdp: number of pipeline stages, each with a part of the layers", minimum=1, affects=STEP
-    )
-    micro_batches: int | None = parameter(
-        None,
-        "pipeline: micro-batches that a per-device batch is split into; by default one per stage",
-        minimum=1,
-        affects=STEP,
-    )
-    activation_checkpointing: bool = parameter(
-        False,
-        "save memory: keep only the input of each layer and recompute the rest in the backward pass",
-        affects=STEP,
-    )
-    activation_offloading: bool = parameter(
-        False, "save device memory: move checkpointed activations to main memory", affects=STEP
-    )
-    cpu_offload: bool = parameter(
-        False, "fsdp: keep weights, gradients and optimiser state in main memory", affects=STEP
-    )
-
-
-def single_device_defaults() -> dict[str, Any]:
-    """The parameters of `Parallelism` with their defaults, which are the right values for one device."""
-    return {item.name: {} if item.default is MISSING else item.default for item in fields(Parallelism)}
-
-
-def parallelism_faults(section: Parallelism) -> list[str]:
-    """Parameters that the strategy does not accept, or that exclude each other."""
-    misplaced: dict[tuple[str, ...], list[str]] = {}
-    for name, strategies in _STRATEGIES_OF.items():
-        value = getattr(section, name)
-        is_used = value if not name.endswith("_parallel_degree") else (value or 1) > 1
-        if is_used and section.strategy not in strategies:
-            misplaced.setdefault(strategies, []).append(name)
-    faults = [
-        f"{', '.join(names)} go{'es' if len(names) == 1 else ''} with strategy={' or '.join(strategies)}, got "
-        f"strategy={section.strategy}"
-        for strategies, names in misplaced.items()
-    ]
-    tensor, stages = section.tensor_parallel_degree or 1, section.pipeline_parallel_degree or 1
-    if section.micro_batches and stages == 1:
-        faults.append("micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out")
-    if section.strategy != "smp" and section.activation_offloading and not section.activation_checkpointing:
-        faults.append("activation_offloading keeps checkpointed activations: set activation_checkpointing=true too")
-    if stages > 1 and tensor > 1:
-        faults.append(
-            f"pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {stages} and {tensor}: set "
-            "one of them to 1"
-        )
-    return faults
+OF_STRATEGY = (
+    *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "micro_batches", "hybrid_shard_degree"),
+    *("activation_offloading", "cpu_offload"),
+)
+"""Parameters of a job that say how it is spread over devices; their defaults are right for one device."""
 
 
 @dataclass(frozen=True, kw_only=True)

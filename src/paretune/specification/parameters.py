@@ -1,26 +1,31 @@
-"""Parameters as dataclass fields: their help, rules and effects, and values read from and written as text."""
+"""Parameters that are declared once, as the fields of a pydantic model.
 
-import contextlib
-import dataclasses
+    class Training(Parameters):
+        learning_rate: float = parameter(5e-5, "peak learning rate", gt=0, le=10, also="lr", affects={"quality"})
+
+    Training(learning_rate="1e-4").learning_rate     # 0.0001
+    Training(lr=1, learning_rate="abc")              # BadInput, with a sentence for each of the two faults
+
+Texts and values are read alike, and a name with a dot lies in a nested value: `lora.r`. Messages, help, the JSON
+schema, the reference page and suggestions are made from the declaration.
+"""
+
 import json
-import math
 import os
 import re
-import types
-import typing
-from collections.abc import Collection, Mapping
-from dataclasses import field, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from functools import cache
-from typing import Any, Literal, TypeVar
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
 
-from paretune.core.errors import collecting, did_you_mean, refuse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import parse_json
 
-_T = TypeVar("_T")
-
 LONGEST_TEXT = 4_096  # characters of a text, the longest path that Linux allows (PATH_MAX); MLflow records 6,000
-LARGEST_WHOLE = 10**15  # of a whole number, by absolute value: more than any data set has rows, and exact as a float
-_MOST_BITS = 10_000  # Python prints no number of more than 4,300 digits
 
 Value = str | int | float  # value of one parameter: a number, true or false, or a text as the user would type it
 Effect = Literal[
@@ -45,269 +50,378 @@ STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
 TRAINING: frozenset[Effect] = STEP | {"quality"}
 
 
+class Fault(NamedTuple):
+    """One fault of an input: the keys that lead to it, and a whole sentence."""
+
+    path: tuple[str | int, ...]
+    text: str
+
+
+class Rule(NamedTuple):
+    """A rule between parameters: which one to change, when it is broken, and the sentence.
+
+    `{name}` in the sentence stands for the value of a parameter.
+    """
+
+    name: str
+    is_broken: Callable[[Any], Any]
+    sentence: str
+
+    def __call__(self, model: "Parameters") -> Iterator[Fault]:
+        """The fault of the model, if it breaks the rule."""
+        if self.is_broken(model):
+            texts = {name: spell(getattr(model, name)) for name in re.findall(r"{(\w+)}", self.sentence)}
+            yield Fault((self.name,), self.sentence.format_map(texts))
+
+
+class Plain(str):
+    """A text without quotes, from YAML or a command line: a number or true where nothing says that it is a text."""
+
+
 def parameter(
     default: Any,
     help_text: str,
     *,
-    choices: tuple[str, ...] = (),
-    instead: Mapping[str, str] | None = None,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    above: float | None = None,
     affects: Collection[Effect] = (),
     not_searched: str = "",
-    example: str = "",
     group: str = "",
     basic: bool = False,
+    also: str = "",
+    instead: Mapping[str, str] | None = None,
+    example: Any = None,
+    none: str = "",
+    **rules: Any,
 ) -> Any:
-    """A dataclass field with the help and the rules of a parameter.
+    """A field with one line of help, bounds (`gt`, `ge`, `lt`, `le`) and metadata.
 
-    `help_text` is one line of help. `instead` has what to do in place of values that are no choice. The bounds
-    `minimum` and `maximum` are allowed values, `above` is not. Every parameter of a job `affects` something;
-    `not_searched` says why no study searches it, unless `affects` already implies the reason. `example` is a JSON
-    object that it could be, for messages. `group` is the title of the help group that begins with it. The short help
-    shows the `basic` ones.
+    Every parameter of a job `affects` something; `not_searched` says why no study searches it, unless `affects` already
+    implies the reason. `group` is the title of the help group that begins with it; the short help shows the `basic`
+    ones. `also` has names that other tools give it, `instead` what to do in place of values that are no choice,
+    `example` a value for messages, and `none` the word that means no limit.
     """
-    rules: dict[str, Any] = {"help": help_text, "choices": choices, "minimum": minimum, "maximum": maximum}
-    rules |= {"above": above, "affects": frozenset(affects), "not_searched": not_searched, "example": example}
-    rules |= {"group": group, "basic": basic, "instead": instead or {}}
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata=rules)
-    return field(default=default, metadata=rules)
+    extra = {"affects": sorted(affects), "not_searched": not_searched, "group": group, "basic": basic}
+    extra |= {"also": also.split(), "instead": dict(instead or {}), "none": none}
+    examples = None if example is None else [example]
+    return Field(default, description=help_text, examples=examples, json_schema_extra=extra, **rules)
 
 
-def affecting(cls: type, *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
+class _Hidden:
+    """Hides an attribute of a metaclass from its classes."""
+
+    def __get__(self, instance: object, owner: type) -> None:
+        raise AttributeError
+
+
+class _Refusing(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+    """Makes `JobSpec(...)` raise BadInput with all faults, as `read` does."""
+
+    def __call__(cls, **values: Any) -> Any:
+        return cls.read(values)
+
+    register = _Hidden()  # a parameter has the name of ABCMeta.register
+
+
+class Parameters(BaseModel, metaclass=_Refusing):
+    """Base of everything that a user can write.
+
+    Every field has a default, and `model_fields_set` has the names that were given. Values are frozen. `rules` are
+    tried when the fields that they read are right, so that one call reports all faults, and none twice.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True, str_max_length=LONGEST_TEXT
+    )
+    rules: ClassVar[tuple[Callable[[Any], Iterable[Fault]], ...]] = ()
+    last_rules: ClassVar[tuple[Callable[[Any], Iterable[Fault]], ...]] = ()  # tried if there is no other fault
+    listed_by: ClassVar[str] = "train"  # the command whose help lists all names
+    hidden: ClassVar[str] = ""  # beginning of names that messages leave out
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """The parameters from texts or values; an empty text means the default. Raises BadInput with all faults."""
+        made, faults = cls.check(values)
+        if made is None:
+            raise BadInput(list(dict.fromkeys(fault.text for fault in faults)))
+        return made
+
+    @classmethod
+    def check(cls, values: Mapping[str, Any]) -> tuple[Self | None, list[Fault]]:
+        """The parameters, or None and all faults."""
+        try:
+            return cls.model_validate(dict(values)), []
+        except ValidationError as error:
+            return None, [cls._fault(item) for item in error.errors(include_url=False)]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, values: Any, handler: Callable[[Any], Self]) -> Self:
+        """The checked model, or a ValidationError of fields and rules, which pydantic merges into an outer one."""
+        if not isinstance(values, dict):
+            return handler(values)
+        values, errors = cls._typed(values), list[Any]()
+        try:
+            made = handler(values)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            made = _made_without(errors, values, handler)
+        for rule in cls.rules:
+            with suppress(AttributeError) if errors else nullcontext():
+                errors += [_error(fault) for fault in rule(made)]
+        if not errors:
+            errors = [_error(fault) for rule in cls.last_rules for fault in rule(made)]
+        if errors:
+            raise ValidationError.from_exception_data(cls.__name__, [_detail(item) for item in errors])
+        return made
+
+    @classmethod
+    def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
+        """The values by name, with dotted names put into their mapping and texts read as their field wants them."""
+        nested: dict[str, Any] = {}
+        for name, value in values.items():
+            outer, _, inner = str(name).replace("-", "_").partition(".")
+            if value is None or (isinstance(value, str) and not value.strip()):
+                continue
+            if inner:
+                before = nested.get(outer) or {}
+                with suppress(ValueError):
+                    before = parse_json(before) if isinstance(before, str) else before
+                value = {**dict(before), inner: value} if isinstance(before, Mapping) else before
+            nested[outer] = value
+        fields = cls.model_fields
+        read = {name: _read_value(value, fields[name]) if name in fields else value for name, value in nested.items()}
+        return {name: value for name, value in read.items() if value is not None}
+
+    @classmethod
+    def _fault(cls, error: Any) -> Fault:
+        path, value = error["loc"], error["input"]
+        name = ".".join(map(str, path)).removeprefix(cls.hidden)
+        if error["type"] == "rule":
+            return Fault(path, error["msg"])
+        if error["type"] == "extra_forbidden":
+            names = cls.schema_at(path[:-1]).get("properties", {})
+            return Fault(path, unknown(name, str(path[-1]), names, cls.listed_by))
+        schema = cls.schema_at(path)
+        got = repr(value)[:80] if isinstance(value, str) else (spell(value) or "nothing")[:80]
+        words = bounds_in_words(schema) if error["type"] in _OUT_OF_BOUNDS else in_words(schema)
+        text = f"{name} must be {words}, got {got}"
+        if error["type"] == "string_too_long":
+            text = f"{name} must have at most {LONGEST_TEXT:,} characters, got {len(value):,}: {value[:40]!r}..."
+        elif error["type"] == "finite_number":
+            text = f"{name} must be a finite number, got {value}"
+        return Fault(path, text + _hint(name, value, schema))
+
+    @classmethod
+    def schema_at(cls, path: Iterable[str | int] = ()) -> dict[str, Any]:
+        """The JSON schema of the value that these keys lead to; empty if it may be anything."""
+        whole = schema = _schema(cls)
+        for key in path:
+            inner = schema.get("properties", {}).get(key) or schema.get("additionalProperties") or schema.get("items")
+            schema = inner if isinstance(inner, dict) else {}
+            schema = next((item for item in schema.get("anyOf", ()) if item.get("type") != "null"), {}) | schema
+            schema = whole["$defs"].get(schema.get("$ref", "").rpartition("/")[2], {}) | schema
+        return schema
+
+    def given(self) -> dict[str, Any]:
+        """The values that were given, equal to a default or not; `read` makes the same parameters from them."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    def changed(self) -> dict[str, str]:
+        """The same as texts that `read` understands: what MLflow records."""
+        return {name: spell(value) for name, value in self.given().items()}
+
+    def as_text(self) -> dict[str, str]:
+        """Every field as the user would type it; empty for None and for an empty mapping."""
+        return {name: spell(getattr(self, name)) for name in type(self).model_fields}
+
+    def replace(self, **changes: Any) -> Self:
+        """The parameters with other values, checked again; None for the default."""
+        return self.read(self.given() | changes)
+
+
+def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
     """Names of the parameters of `cls` that have any of `effects` and none of `without`, in field order."""
     return _affecting(cls, effects, without)
 
 
 @cache  # apart from `affecting`, because type checkers do not check the arguments of a cached function
-def _affecting(cls: type, effects: tuple[Effect, ...], without: tuple[Effect, ...]) -> tuple[str, ...]:
+def _affecting(cls: type[Parameters], effects: tuple[Effect, ...], without: tuple[Effect, ...]) -> tuple[str, ...]:
     return tuple(
-        item.name
-        for item in fields(cls)
-        if item.metadata["affects"] & set(effects) and not item.metadata["affects"] & set(without)
+        name
+        for name in cls.model_fields
+        if set(effects_of(cls, name)) & set(effects) and not set(effects_of(cls, name)) & set(without)
     )
 
 
-def default_text(item: "dataclasses.Field[Any]") -> str:
-    """The default of a field as the user would type it; empty for None and for an empty mapping."""
-    return "" if item.default is dataclasses.MISSING else spell(item.default)
+def effects_of(cls: type[Parameters], name: str) -> list[str]:
+    """The effects of a parameter; those of its mapping for a name with a dot that declares none of its own."""
+    return extra_of(cls, name, "affects") or extra_of(cls, name.partition(".")[0], "affects")
 
 
-def read(cls: type[_T], texts: Mapping[str, str], command: str = "main") -> _T:
-    """An instance of a dataclass of parameters from the texts that the user typed; an empty text means the default.
-
-    Raises:
-        BadInput: all unknown names, wrong types and out-of-range values at once.
-    """
-    items = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
-    kinds = annotations(cls)  # type: ignore[arg-type]  # a class is hashable
-    faults: list[str] = []
-    values: dict[str, Any] = {}
-    for name, text in texts.items():
-        if name not in items:
-            faults.append(f"unknown parameter {name}: {parameter_hint(name, items, command)}")
-        elif text.strip():
-            try:
-                values[name] = parse(name, text, kinds[name], items[name].metadata["example"])
-            except ValueError as error:
-                faults.append(str(error))
-    with collecting(faults):
-        instance = cls(**values)
-    refuse(faults)
-    return instance
+def extra_of(cls: type[Parameters], name: str, key: str) -> Any:
+    """One entry of what `parameter` declares beside type and bounds; empty if a name in a mapping declares nothing."""
+    return cls.schema_at(name.split(".", 1)).get(key) or []
 
 
 @cache
-def annotations(cls: type) -> dict[str, Any]:
-    """Types of the fields; cached, because resolving them takes longer than everything else in `read`."""
-    return typing.get_type_hints(cls)
+def _schema(cls: type[Parameters]) -> dict[str, Any]:
+    return {"$defs": {}} | cls.model_json_schema()
 
 
-def check(instance: Any) -> list[str]:
-    """The values of a dataclass of parameters that break the rules of their own fields, one fault each."""
-    return [fault for item in fields(instance) for fault in range_faults(item, getattr(instance, item.name))]
+def _made_without(errors: Iterable[Any], values: dict[str, Any], handler: Callable[[Any], Any]) -> Any:
+    """The model of the values that have no error; a rule that reads one of the others raises AttributeError."""
+    paths = [item["loc"] for item in errors]
+    for depth in (2, 1):
+        kept = values
+        for path in paths:
+            kept = _without(kept, path[:depth])
+        with suppress(ValidationError):
+            made = handler(kept)
+            break
+    for path in paths:
+        owner = vars(made).get(path[0])
+        if depth == 2 and len(path) > 1 and isinstance(owner, BaseModel):
+            vars(owner).pop(path[1], None)
+        elif depth == 1 or len(path) == 1 or not owner:
+            vars(made).pop(path[0], None)
+    return made
 
 
-_SYNONYMS = {
-    "lr": "learning_rate",
-    "epochs": "num_train_epochs",
-    "max_length": "max_seq_length",
-    "lora": "fine_tuning",
-    "script": "entry_script",
-    **dict.fromkeys(("gpu", "gpus", "gpu_type", "accelerators", "instance"), "instance_type"),
-    **dict.fromkeys(("nodes", "num_nodes", "instances"), "instance_count"),
-    **dict.fromkeys(("bs", "train_batch_size"), "per_device_train_batch_size"),
-    **dict.fromkeys(("fp16", "bf16", "fp32", "dtype"), "precision"),
-    **dict.fromkeys(("timeout", "max_runtime", "max_run", "max_time"), "max_runtime_minutes"),
-}
-"""Names that other tools give to parameters."""
-_MINUTES = {"s": 1 / 60, "m": 1, "min": 1, "h": 60, "d": 1440}
+def _without(values: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    inner = values.get(path[0])
+    if len(path) > 1 and isinstance(inner, dict):
+        return values | {path[0]: _without(inner, path[1:])}
+    return {name: value for name, value in values.items() if name != path[0]}
 
 
-def parameter_hint(name: str, names: Collection[str], command: str = "main") -> str:
-    """Suggestion of similar parameters for an unknown `name`, or of the command that lists all of them."""
-    if (meant := _SYNONYMS.get(name.lower())) in names:
-        return f"did you mean {meant}?"
-    return did_you_mean(name, names, or_longer=True) or f"`paretune {command} --help all` lists all parameters"
+def _error(fault: Fault) -> dict[str, Any]:
+    return {"type": "rule", "msg": fault.text, "loc": fault.path, "input": None}
 
 
-def parse(name: str, text: str, annotation: Any, example: str = "") -> Any:
-    """The value of the parameter `name` from a text that is not empty; `annotation` is the type of its field.
+def _detail(error: Any) -> InitErrorDetails:
+    kind = PydanticCustomError(error["type"], "{text}", {"text": error.get("msg", "")})
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"])
 
-    Raises:
-        ValueError: the text has another type; the message is a whole sentence, with `example` for a JSON object.
-    """
-    is_optional = isinstance(annotation, types.UnionType)
-    if is_optional:
-        (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
-    if annotation is str:
-        return text  # unchanged: a column may be called " text", a configuration "all"
-    text = text.strip()
-    if is_optional and text.lower() in {"none", "all"}:
+
+def _read_value(value: Any, field: Any) -> Any:
+    """The value for a field: texts of numbers, lists and JSON objects as what they spell. Pydantic does the rest."""
+    kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
+    kind = next(kind for kind in kinds if kind is not NoneType)
+    origin = get_origin(kind) or kind
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if hasattr(value, "item"):  # of NumPy
+        value = value.item()
+    if not isinstance(value, str):
+        if isinstance(value, bool) and origin in (int, float):
+            return repr(value)  # which is no number
+        return untyped(value) if origin is dict and Any in get_args(kind) else value
+    if origin is str:
+        return str(value)  # unchanged: a column may be called " text"
+    text = value.strip()
+    if field.json_schema_extra["none"] and text.lower() == field.json_schema_extra["none"]:
         return None
-    if annotation is bool:
-        return _flag(name, text)
-    if annotation in (int, float):
-        return _number(name, text, annotation)
-    return _json_object(name, text, example or '{"key": "value"}')
+    if text[:1] in ("{", "["):
+        with suppress(ValueError):
+            return parse_json(text)
+    if origin is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if origin is int:
+        with suppress(ValueError, OverflowError):
+            return int(text) if text.isdigit() else int(float(text)) if float(text).is_integer() else text
+    return text
 
 
-def _flag(name: str, text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in words:
-        raise ValueError(f"{name} must be true or false, got {text!r}")
-    return words[text.lower()]
-
-
-def _number(name: str, text: str, kind: type[int | float]) -> int | float:
-    with contextlib.suppress(ValueError):
-        return kind(text)
-    with contextlib.suppress(ValueError):
-        if kind is int and float(text).is_integer():
-            return int(float(text))
-    rule = f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}"
-    raise ValueError(rule + _minutes_hint(name, text))
-
-
-def _minutes_hint(name: str, text: str) -> str:
-    """The minutes of a duration such as `2h` as the end of a message; empty for other parameters and texts."""
-    duration = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)", text)
-    if duration is None or not name.endswith("_minutes"):
-        return ""
-    return f": it is in minutes, {float(duration[1]) * _MINUTES[duration[2]]:g} of them"
-
-
-def _json_object(name: str, text: str, example: str) -> dict[str, Any]:
-    rule = f"{name} must be a JSON object such as {example}"
-    try:
-        value = parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"{rule}, got {text!r}: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{rule}, got {text!r}")
+def untyped(value: Any) -> Any:
+    """The value with the types of JSON in place of texts without quotes; `no` and `010` stay texts."""
+    if isinstance(value, Mapping):
+        return {name: untyped(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [untyped(item) for item in value]
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, Plain):
+        with suppress(ValueError):
+            return json.loads(value, parse_constant=str)
+        with suppress(ValueError):
+            return float(value) if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", value) else str(value)
+        return str(value)
     return value
 
 
 def spell(value: Any) -> str:
-    """The value as the user would type it; empty for None and for an empty mapping."""
+    """The value as the user would type it; empty for None and for what has no entries."""
     if value is None:
         return ""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json", exclude_unset=True)
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, Mapping):
-        return json.dumps(value, sort_keys=True) if value else ""
+    if isinstance(value, list | tuple) and all(isinstance(item, str) and "," not in item for item in value):
+        return ",".join(value)
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(untyped(value), sort_keys=True) if value else ""
     return repr(value) if isinstance(value, float) else str(value)
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
-    """The entries of a comma-separated parameter, without empty ones."""
+    """The entries of a comma-separated text, without empty ones."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
-    """At most one fault: the rule of the field that the value breaks."""
-    rules = item.metadata
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return [f"{item.name} must have at most {LONGEST_TEXT:,} characters, got {len(value):,}: {value[:40]!r}..."]
-    if isinstance(value, int) and abs(value) > LARGEST_WHOLE and rules["maximum"] is None:
-        return [f"{item.name} must be at most {LARGEST_WHOLE:.0e}, whatever its sign, got a larger number"]
-    if rules["choices"] and value not in rules["choices"]:
-        instead = rules["instead"].get(str(value).replace("_", "-").lower())
-        hint = f": {instead}" if instead else did_you_mean(str(value), rules["choices"], lead="; ", most=1)
-        return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
-    if isinstance(value, str) and not value.strip():
-        return [f"{item.name} must not be empty: leave it out for the default"]
-    if value is None or isinstance(value, (str, bool, Mapping)):
-        return []
-    if isinstance(value, float) and not math.isfinite(value):
-        return [f"{item.name} must be a finite number, got {value}"]
-    low, high, above = rules["minimum"], rules["maximum"], rules["above"]
-    if (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high):
-        return []
-    number = "a far larger number" if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
-    return [f"{item.name} must be {_range_in_words(rules)}, got {number}"]
+def unknown(name: str, last: str, properties: Mapping[str, Any], command: str = "train") -> str:
+    """A sentence for a name that is not among the properties of a schema, with a suggestion.
 
-
-def _range_in_words(rules: Mapping[str, Any]) -> str:
-    """The allowed range of a number, as in `greater than 0 and at most 10`; empty if any number is allowed."""
-    above, high = rules["above"], rules["maximum"]
-    low = f"at least {rules['minimum']}" if rules["minimum"] is not None else ""
-    bounds = [f"greater than {above}" if above is not None else low, f"at most {high}" if high is not None else ""]
-    return " and ".join(filter(None, bounds))
-
-
-def convert(instance: Any) -> list[str]:
-    """Convert the values of a frozen dataclass to the types of its fields; returns one fault for each that has another.
-
-    A path becomes a text, a number of NumPy or pandas Python's own, and 1e5 a whole number.
+    `last` is the part of `name` after its last dot.
     """
-    faults = []
-    for item, kinds in _typed_fields(type(instance)):  # type: ignore[arg-type]  # a class is hashable
-        value = getattr(instance, item.name)
-        if type(value) in kinds:
-            continue
-        try:
-            object.__setattr__(instance, item.name, _converted(value, kinds))
-        except (TypeError, ValueError):
-            faults.append(f"{item.name} must be {_type_in_words(item, kinds)}, got {repr(value)[:80]}")
-    return faults
+    before = name.removesuffix(last)
+    meant = [before + other for other, schema in properties.items() if last.lower() in schema.get("also", ())]
+    if meant:
+        return f"unknown parameter {name}: did you mean {' or '.join(meant)}?"
+    near = did_you_mean(name, [before + other for other in properties], or_longer=True)
+    few = f"there are {', '.join(properties)}" if 0 < len(properties) < 16 else ""
+    return f"unknown parameter {name}: {near or few or f'`paretune {command} --help all` lists all parameters'}"
 
 
-@cache
-def _typed_fields(cls: type) -> "list[tuple[dataclasses.Field[Any], tuple[type, ...]]]":
-    kinds = annotations(cls)
-    members = {name: kind.__args__ if isinstance(kind, types.UnionType) else (kind,) for name, kind in kinds.items()}
-    plain = {name: tuple(typing.get_origin(kind) or kind for kind in kinds) for name, kinds in members.items()}
-    return [(item, (dict,) if Mapping in plain[item.name] else plain[item.name]) for item in fields(cls)]
+_KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a text",
+    "array": "a list",
+    "object": "a JSON object",
+}
+_BOUNDS = {
+    "exclusiveMinimum": "greater than",
+    "minimum": "at least",
+    "exclusiveMaximum": "less than",
+    "maximum": "at most",
+}
+_OUT_OF_BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
 
 
-def _converted(value: Any, kinds: tuple[type, ...]) -> Any:
-    """The value as one of the types. Raises TypeError or ValueError if it is none of them."""
-    if dict in kinds and isinstance(value, Mapping):
-        return value
-    if str in kinds and isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
-    if isinstance(value, (str, bool)):
-        raise TypeError
-    if hasattr(value, "item"):  # of NumPy
-        value = value.item()
-    if bool in kinds and isinstance(value, bool):
-        return value
-    if float in kinds:
-        return value if isinstance(value, int) else float(value)
-    if int not in kinds or not float(value).is_integer():
-        raise ValueError
-    return int(value)
+def bounds_in_words(schema: Mapping[str, Any]) -> str:
+    """The bounds of a number, as in `greater than 0 and at most 10`."""
+    return " and ".join(f"{words} {schema[key]:.12g}" for key, words in _BOUNDS.items() if key in schema)
 
 
-def _type_in_words(item: "dataclasses.Field[Any]", kinds: tuple[type, ...]) -> str:
-    """Type and allowed values, as in `a number greater than 0 and at most 10`."""
-    rules = item.metadata
-    if rules["choices"]:
-        return f"one of {', '.join(rules['choices'])}"
-    words = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", dict: "a dict"}
-    kind = next(word for kind, word in words.items() if kind in kinds)
-    example = f"such as {rules['example']}" if dict in kinds and rules["example"] else _range_in_words(rules)
-    return f"{kind} {example}".strip() + (" or None" if types.NoneType in kinds else "")
+def in_words(schema: Mapping[str, Any]) -> str:
+    """The values that a schema allows, as in `a number greater than 0 and at most 10`."""
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    examples = [f"such as {spell(item)}" for item in schema.get("examples", ())]
+    words = [_KINDS.get(schema.get("type", ""), "a value"), bounds_in_words(schema), *examples]
+    return " ".join(filter(None, words))
+
+
+_MINUTES = {"s": 1 / 60, "m": 1, "min": 1, "h": 60, "d": 1440}
+
+
+def _hint(name: str, value: Any, schema: Mapping[str, Any]) -> str:
+    """The end of a message that says what was probably meant; empty if nothing is."""
+    if "enum" in schema:
+        instead = schema.get("instead", {}).get(str(value).replace("_", "-").lower())
+        return f": {instead}" if instead else did_you_mean(str(value), schema["enum"], lead="; ", most=1)
+    duration = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)", str(value))
+    if duration and name.endswith("_minutes"):
+        return f": it is in minutes, {float(duration[1]) * _MINUTES[duration[2]]:g} of them"
+    return ""

@@ -1,0 +1,431 @@
+"""Rules between the parameters of a job.
+
+`RULES` are tried when the parameters that they read are right, `LAST_RULES` when there is no other fault. Facts that
+only an account knows (quotas, images, permissions) are checked by its launcher.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from paretune.core.errors import BadInput
+from paretune.core.tags import tag_faults
+from paretune.core.untrusted import is_secret_name, without_secrets
+from paretune.specification import catalog, metrics
+from paretune.specification.inputs import BUNDLED, INPUT_FILES
+from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
+from paretune.specification.parameters import Fault, Rule, spell
+from paretune.specification.regions import region_faults
+
+if TYPE_CHECKING:
+    from paretune.specification.job import JobSpec
+
+SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
+"""AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
+SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")  # AWS, "Supported instance types" of SMP v2
+RESERVED_TRAINING_ARGUMENTS = {
+    "output_dir": "paretune chooses the folder",
+    "report_to": "paretune records the run itself",
+    "learning_rate": "use the parameter learning_rate",
+    "per_device_train_batch_size": "use the parameter per_device_train_batch_size",
+    "gradient_accumulation_steps": "use the parameter gradient_accumulation_steps",
+    "num_train_epochs": "use the parameter num_train_epochs",
+    "seed": "use the parameter seed",
+    "bf16": "use the parameter precision",
+    "fp16": "use the parameter precision",
+    "hub_token": "parameters are recorded, so no secret may be in them; set HF_TOKEN in the environment",
+    "disable_tqdm": "the launcher draws the progress bar",
+    "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
+    "train_sampling_strategy": "batches are always grouped by length",
+    "dataloader_drop_last": "every row is trained on in every epoch",
+    "resume_from_checkpoint": "the next attempt of a job continues by itself",
+}
+"""Training arguments that have a parameter of their own or that paretune sets itself, each with what to do instead."""
+HIGHEST_LEARNING_RATE = 0.1  # of full fine-tuning, ten times the highest rate that published recipes use
+LONGEST_REGISTERED_NAME = 57
+"""Characters; a SageMaker managed MLflow server appends some of its own to the name of the Model Package Group."""
+_REGISTERED_NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+"""ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5)."""
+_MOST_DEFINITIONS, _LONGEST_NAME, _LONGEST_REGEX = 40, 255, 500
+"""MetricDefinitions of SageMaker's CreateTrainingJob (botocore 1.44.5)."""
+_METRIC_NAME = re.compile(r"[\w\-. :/]+")  # the names of metrics that MLflow allows
+_WITH_A_PROJECT = {
+    *(
+        "project",
+        "entry_point",
+        "project_parameters",
+        "metric_definitions",
+        "seed",
+        "force",
+        "dry_run",
+        "instance_type",
+    ),
+    *("instance_count", "launcher", "fallback_instance_types", "spot", "simulation", "max_runtime_minutes"),
+    *("max_silence_minutes", "max_cost_usd", "budget", "keep_alive_minutes", "tags", "region", "role", "sagemaker"),
+    "on_interrupt",
+}
+"""Parameters that apply to the command of a project."""
+
+
+def _adapts(job: "JobSpec") -> bool:
+    return job.fine_tuning in ("lora", "qlora")
+
+
+def _degree(job: "JobSpec", name: str) -> int:
+    return getattr(job, name) or 1
+
+
+def _only_with(name: str, strategies: tuple[str, ...], is_used: Callable[["JobSpec"], Any]) -> Rule:
+    text = f"{name} goes with strategy={' or '.join(strategies)}, got strategy={{strategy}}"
+    return Rule(name, lambda job: is_used(job) and job.strategy not in strategies, text)
+
+
+_TABLE = (
+    _only_with("hybrid_shard_degree", ("fsdp", "smp"), lambda job: job.hybrid_shard_degree),
+    _only_with("tensor_parallel_degree", ("fsdp", "smp"), lambda job: _degree(job, "tensor_parallel_degree") > 1),
+    _only_with("pipeline_parallel_degree", ("fsdp",), lambda job: _degree(job, "pipeline_parallel_degree") > 1),
+    _only_with("cpu_offload", ("fsdp",), lambda job: job.cpu_offload),
+    Rule(
+        "micro_batches",
+        lambda job: job.micro_batches and _degree(job, "pipeline_parallel_degree") == 1,
+        "micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out",
+    ),
+    Rule(
+        "micro_batches",
+        lambda job: (job.per_device_train_batch_size or 0) % (job.micro_batches or 1),
+        "micro_batches must divide per_device_train_batch_size {per_device_train_batch_size}, got {micro_batches}",
+    ),
+    Rule(
+        "activation_offloading",
+        lambda job: job.activation_offloading and not (job.strategy == "smp" or job.checkpoints_activations),
+        "activation_offloading keeps checkpointed activations: set gradient_checkpointing in training_arguments too",
+    ),
+    Rule(
+        "pipeline_parallel_degree",
+        lambda job: _degree(job, "pipeline_parallel_degree") > 1 and _degree(job, "tensor_parallel_degree") > 1,
+        "pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {pipeline_parallel_degree} and "
+        "{tensor_parallel_degree}: set one of them to 1",
+    ),
+    Rule(
+        "strategy",
+        lambda job: job.strategy == DEVICE_MAP and job.instance_count > 1,
+        "strategy device_map puts the layers of one model on the GPUs of one instance: set instance_count=1, or set "
+        "strategy=fsdp",
+    ),
+    Rule(
+        "strategy",
+        lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_own_training),
+        "strategy=device_map goes with fine_tuning=lora or qlora, got {fine_tuning}: one device works at a time; use "
+        "strategy=fsdp",
+    ),
+    Rule(
+        "fine_tuning",
+        lambda job: job.fine_tuning == "qlora" and job.strategy not in ("ddp", "smddp", DEVICE_MAP),
+        "fine_tuning=qlora goes with strategy ddp, or device_map on one instance, got {strategy}: 4-bit weights cannot "
+        "be sharded; use one of these, or fine_tuning=lora",
+    ),
+    Rule(
+        "training_arguments",
+        lambda job: job.fine_tuning == "qlora" and job.is_compiled and job.entry_script is None,
+        "fine_tuning=qlora goes without torch_compile: no training has run with both",
+    ),
+    Rule(
+        "lora",
+        lambda job: job.lora.model_fields_set and not _adapts(job) and not job.runs_own_training,
+        "lora goes with fine_tuning=lora or qlora, got {fine_tuning}",
+    ),
+    Rule(
+        "init",
+        lambda job: job.init == "random" and job.fine_tuning != "full",
+        "fine_tuning must be full with init=random, got {fine_tuning}: it keeps weights as they are, and random ones "
+        "know nothing; or set init=pretrained",
+    ),
+    Rule(
+        "learning_rate",
+        lambda job: (
+            (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
+            and job.fine_tuning == "full"
+            and not (job.force or job.runs_own_training)
+        ),
+        f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: take one "
+        "such as 5e-5, or set force=true",
+    ),
+    Rule(
+        "text_column",
+        lambda job: job.text_column == job.label_column and job.task != metrics.CAUSAL_LM and not job.runs_own_training,
+        "text_column and label_column must be two columns, got {text_column} for both: set text_column to the one with "
+        "the texts",
+    ),
+    Rule(
+        "validation_file",
+        lambda job: not job.runs_own_training and job.validation_file and job.dataset.startswith(BUNDLED),
+        "validation_file goes with a data set of your own, got dataset={dataset}: set dataset to your training rows",
+    ),
+    Rule(
+        "pipeline_parallel_degree",
+        lambda job: (
+            _degree(job, "pipeline_parallel_degree") > 1
+            and job.task not in (metrics.CLASSIFICATION, metrics.CAUSAL_LM)
+            and job.entry_script is None
+        ),
+        "task={task} goes without pipeline_parallel_degree: leave it out",
+    ),
+    Rule(
+        "training_arguments",
+        lambda job: (
+            job.training_arguments.get("label_smoothing_factor")
+            and job.task not in (metrics.CLASSIFICATION, metrics.CAUSAL_LM)
+            and job.entry_script is None
+        ),
+        "training_arguments must not set label_smoothing_factor with task={task}: leave it out",
+    ),
+    Rule(
+        "metric_definitions",
+        lambda job: job.metric_definitions and not job.runs_own_training,
+        "metric_definitions goes with project or entry_script: paretune's own training reports by itself",
+    ),
+    Rule(
+        "project",
+        lambda job: job.is_simulated and job.project is not None,
+        "project={project} needs a real job, got launcher=simulated: paretune cannot simulate its command",
+    ),
+    Rule(
+        "instance_count",
+        lambda job: job.project is not None and not job.has_instances and job.instance_count > 1,
+        "instance_count must be 1 for a project on this machine, got {instance_count}: its command starts its own "
+        "processes",
+    ),
+    Rule(
+        "register",
+        lambda job: (
+            job.register
+            and not (_REGISTERED_NAME.fullmatch(job.register) and len(job.register) <= LONGEST_REGISTERED_NAME)
+        ),
+        f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, with no hyphen at either "
+        "end, as AWS names Model Package Groups, got {register}: take one such as sentiment-en",
+    ),
+    Rule(
+        "register",
+        lambda job: job.register and job.probe_steps is not None,
+        "register={register} needs a model, and a job with probe_steps leaves none: leave one of them out",
+    ),
+    Rule(
+        "register",
+        lambda job: job.register and not job.log_model,
+        "register={register} needs the model in MLflow, got log_model=false: leave one of them out",
+    ),
+    Rule(
+        "profile_steps",
+        lambda job: job.profile_steps and job.is_simulated,
+        "profile_steps={profile_steps} goes with a job that really trains, got launcher=simulated: leave one of them "
+        "out",
+    ),
+    Rule(
+        "profile_steps",
+        lambda job: job.profile_steps and job.entry_script is not None,
+        "profile_steps={profile_steps} goes with paretune's own training, got entry_script={entry_script}: call "
+        "torch.profiler in your script",
+    ),
+    Rule(
+        "simulation",
+        lambda job: "simulation" in job.model_fields_set and not job.is_simulated,
+        "simulation is for launcher=simulated, got launcher={launcher}",
+    ),
+    Rule(
+        "spot",
+        lambda job: job.spot and not job.has_instances,
+        "spot is for SageMaker: set instance_type to one of its types (ml.*)",
+    ),
+    Rule(
+        "fallback_instance_types",
+        lambda job: job.fallback_instance_types and not job.has_instances,
+        "fallback_instance_types is for SageMaker: set instance_type too, or leave it out",
+    ),
+    Rule(
+        "keep_alive_minutes",
+        lambda job: job.keep_alive_minutes and job.spot and job.has_instances,
+        "keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances",
+    ),
+    Rule(
+        "strategy",
+        lambda job: job.strategy in ("smddp", "smp", *DEEPSPEED) and not job.has_instances,
+        "strategy {strategy} needs GPU instances of SageMaker: set instance_type, or use ddp",
+    ),
+    Rule(
+        "sagemaker",
+        lambda job: job.has_instances and bool(job.sagemaker.subnets) != bool(job.sagemaker.security_group_ids),
+        "sagemaker.subnets and sagemaker.security_group_ids go together: give both, or neither",
+    ),
+)
+
+
+def _without_a_project(job: "JobSpec") -> Iterator[Fault]:
+    if job.project is not None:
+        return
+    for name in ("entry_point", "project_parameters"):
+        if name in job.model_fields_set:
+            yield Fault((name,), f"{name} goes with project: give the folder or git URI of one, or leave it out")
+
+
+def _with_a_project(job: "JobSpec") -> Iterator[Fault]:
+    if job.project is None:
+        return
+    for name in job.model_fields_set - _WITH_A_PROJECT:
+        remedy = f"it is for paretune's own training; use project_parameters ({{{name}: ...}})"
+        if name == "entry_script":
+            remedy = "the job runs the project's command; leave one of them out"
+        yield Fault((name,), f"project={job.project} goes without {name}: {remedy}")
+
+
+def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
+    for name in job.training_arguments:
+        if name in RESERVED_TRAINING_ARGUMENTS:
+            text = f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
+            yield Fault(("training_arguments", name), text)
+
+
+def _web_addresses(job: "JobSpec") -> Iterator[Fault]:
+    if job.runs_own_training:  # it may read what it likes
+        return
+    for name in INPUT_FILES:
+        address = getattr(job, name)
+        if address is None or not address.lower().startswith(("http://", "https://")):
+            continue
+        hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
+        way = f"write {name}={hub_id[1]}" if hub_id else "download it with `curl -LO`, and name the file"
+        yield Fault((name,), f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}")
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a value has the form of a well-known key, or is long and has a name such as password."""
+    return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
+
+
+def _secrets(job: "JobSpec") -> Iterator[Fault]:
+    index = job.sagemaker.package_index or ""
+    if looks_secret("package_index", index) or re.search("//[^/]*@", index):
+        text = "package_index must hold no user and password: everybody who sees the job can read it"
+        yield Fault(("sagemaker", "package_index"), text)
+    elif not re.match(r"$|https?://\S+$|arn:[^:]+:codeartifact:[^:]+:\d+:repository/[^/]+/\S+$", index):
+        rule = "package_index must be an address (https://...) or the ARN of a CodeArtifact repository"
+        text = f"{rule} (arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME), got {index!r}"
+        yield Fault(("sagemaker", "package_index"), text)
+    for name in job.model_fields_set - {"tags", "sagemaker"}:
+        value = getattr(job, name)
+        if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
+            text = f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
+            yield Fault((name,), text)
+    for name, value in job.tags.items():
+        if looks_secret(name, value):
+            text = f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
+            yield Fault(("tags", name), text)
+    yield from (Fault(("tags",), text) for text in tag_faults(job.tags))
+
+
+def _metric_definitions(job: "JobSpec") -> Iterator[Fault]:
+    rule = 'metric_definitions must be a list such as [{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]'
+    if len(job.metric_definitions) > _MOST_DEFINITIONS:
+        yield Fault(("metric_definitions",), f"{rule}, with 1 to {_MOST_DEFINITIONS} entries")
+    for number, item in enumerate(job.metric_definitions, 1):
+        if fault := _definition_fault(item):
+            yield Fault(("metric_definitions",), f"{rule}: entry {number} {fault}")
+
+
+def _definition_fault(item: Mapping[str, str]) -> str:
+    """The fault of one metric definition, as the end of a sentence; empty if it has none."""
+    if set(item) != {"Name", "Regex"}:
+        return f"has to have the texts Name and Regex, got {str(item)[:80]}"
+    name, expression = item["Name"], item["Regex"]
+    if not _METRIC_NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        return f"has a Name that MLflow does not take: letters, digits, spaces and _-.:/ only, got {name[:80]!r}"
+    if len(expression) > _LONGEST_REGEX:
+        return f"has a Regex of {len(expression)} characters: at most {_LONGEST_REGEX}"
+    try:
+        groups = re.compile(expression).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"has a Regex that Python cannot read ({error}): {expression}"
+    return "" if groups else f"has a Regex without parentheses around the number: {expression}"
+
+
+def _instance_type(job: "JobSpec") -> Iterator[Fault]:
+    kind = job.instance_type
+    if job.launcher == "local" and kind.startswith("ml."):
+        text = f"launcher local runs on this machine, got instance_type={kind}: leave one out"
+        yield Fault(("instance_type",), text)
+    elif not job.has_instances and kind != "local":
+        hint = catalog.similar_types(kind, catalog.instances())
+        text = f"instance_type must be local or one of SageMaker's (ml.*), got {kind!r}{hint}"
+        yield Fault(("instance_type",), text)
+    elif job.has_instances and not kind.startswith("ml."):
+        text = f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {kind!r}"
+        yield Fault(("instance_type",), text)
+    if not job.has_instances or not kind.startswith("ml."):
+        return
+    volume = job.sagemaker.volume_size_in_gb or 0
+    for name in job.instance_types():
+        try:
+            instance = job.instance(name)
+        except BadInput as error:
+            yield from (Fault(("instance_type",), text) for text in error.faults)
+            continue
+        if instance.accelerator.startswith("AWS"):
+            text = f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
+            yield Fault(("instance_type",), text)
+        if 0 < instance.local_storage_gib < volume:  # source: ResourceConfig, VolumeSizeInGB (botocore)
+            rule = (
+                f"sagemaker.volume_size_in_gb must be at most {instance.local_storage_gib} for {name}, which has disks"
+            )
+            text = f"{rule} of its own and no other volume, got {volume}: leave it out, or take a larger instance_type"
+            yield Fault(("sagemaker", "volume_size_in_gb"), text)
+    yield from (Fault(("region",), text) for text in region_faults(job.region))
+
+
+def _plan(job: "JobSpec") -> Iterator[Fault]:
+    """Degrees that do not divide the devices, a batch that they cannot share, and the same for the fallback types."""
+    if faults := job.degrees.faults():
+        yield from (Fault(("strategy",), text) for text in faults)
+        return
+    try:
+        job.plan()
+    except BadInput as error:
+        yield from (Fault((text.split()[0],), text) for text in error.faults)
+        return
+    for name in job.instance_types()[1:]:
+        try:
+            job.on_instance_type(name)
+        except BadInput as error:
+            for text in error.faults:
+                yield Fault(("fallback_instance_types",), f"fallback_instance_types: on {name} {text}")
+
+
+RULES = (
+    *_TABLE,
+    *(_without_a_project, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions),
+    _instance_type,
+)
+LAST_RULES = (_plan,)
+
+
+def launch_faults(job: "JobSpec") -> list[str]:
+    """The reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
+
+    Recorded jobs may have such a specification, so it is no fault of the specification itself.
+    """
+    faults = []
+    for name in job.instance_types() if job.has_instances else ():
+        instance = job.instance(name)
+        if job.strategy == "smddp" and name not in SMDDP_INSTANCE_TYPES:
+            rule = f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}"
+            faults.append(f"{rule}, got {name}: use ddp, which uses NCCL, on all others")
+        elif job.strategy == "smp" and instance.family not in SMP_FAMILIES:
+            rule = f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}"
+            faults.append(f"{rule}, got {name}: use fsdp, or another instance_type")
+        elif job.strategy in DEEPSPEED and not instance.has_gpu:
+            faults.append(f"strategy {job.strategy} needs GPUs, and {name} has none: use fsdp or ddp")
+    if job.strategy == "smp" and job.degrees.tensor > 1 and not job.runs_own_training:
+        faults.append(
+            "tensor_parallel_degree above 1 with strategy=smp needs a training script of your own that uses "
+            "torch.sagemaker, because paretune's own training would evaluate and save such a model wrongly: give "
+            "an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
+        )
+    return faults
