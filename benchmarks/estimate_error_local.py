@@ -71,7 +71,7 @@ def main() -> None:
         off, inside = [], 0
         for whole in NEVER_RUN[: options.predicted]:
             changes = with_at_most(whole, options.max_rows)
-            spec = JobSpec.from_text({name: str(value) for name, value in changes.items()})
+            spec = JobSpec.read({name: str(value) for name, value in changes.items()})
             built = well_known(spec.model)
             assert built is not None  # the bundled model
             facts = facts_of(changes)

@@ -166,7 +166,7 @@ def job_of(model: str, changes: Mapping[str, object], folder: Path) -> JobSpec:
     """The job of a setting."""
     texts = {**_USUAL, "dataset": str(texts_file(folder)), "training_arguments": _STEPS, **changes}
     texts["model"] = model_folder(model, folder)
-    return JobSpec.from_text({key: str(value) for key, value in texts.items()})
+    return JobSpec.read({key: str(value) for key, value in texts.items()})
 
 
 def estimated(jobs: list[JobSpec], facts: list[dict[str, float]], folder: Path) -> list[Estimate]:

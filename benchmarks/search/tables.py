@@ -211,7 +211,7 @@ class Table:
         if key not in self._specs:
             texts = {name: spell(value) for name, value in {**self.job, **point}.items()}
             try:
-                self._specs[key] = JobSpec.from_text(texts)
+                self._specs[key] = JobSpec.read(texts)
             except BadInput:
                 self._specs[key] = None
         return self._specs[key]

@@ -26,7 +26,6 @@ from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from tests.launcher_contract import LauncherContract, Place
 from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 
@@ -138,7 +137,7 @@ def _place(package: Path) -> Iterator[Place]:
     started: list[Job] = []
 
     def launcher() -> Remembering:
-        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, Placement(instance_type=INSTANCE_TYPE)
+        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, JobSpec(instance_type=INSTANCE_TYPE)
         made = Remembering(cluster, SystemClock(), os.environ, calls_per_minute=rate, package=package)
         made.started = started
         return made

@@ -18,7 +18,6 @@ from paretune.core.untrusted import markdown
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import annotations, read, spell
-from paretune.specification.placement import Placement
 from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
 
 _Request = TypeVar("_Request")
@@ -190,5 +189,5 @@ def groups_of(cls: type) -> dict[str, str]:
 def parameter_help() -> dict[str, str]:
     """Parameter name to one line of help; parameters of the training come before those of the placement."""
     lines = help_lines(JobSpec)
-    placement = {item.name for item in fields(Placement)}
+    placement = {item.name for item in fields(JobSpec)}
     return {name: lines[name] for name in sorted(lines, key=lambda name: name in placement)}

@@ -13,7 +13,7 @@ AWS_PREFIX = "paretune:"  # prefix of the AWS tags that paretune sets
 MOST_TAGS = 45  # tags of the user on one job: AWS allows 50, and paretune sets up to five itself
 LONGEST_TAG_NAME, LONGEST_TAG_VALUE = 128, 256
 """Characters."""
-TEAM = "team"  # the name in the parameter `tags` whose value is the team
+USER, TEAM = "user", "team"  # names in the parameter `tags` that say who owns a job
 _RESERVED = {AWS_PREFIX: "paretune", "aws:": "AWS"}
 _ALLOWED = re.compile(r"[\w .:/=+\-@]*")
 _FORBIDDEN = re.compile(r"[^\w .:/=+\-@]")
@@ -29,11 +29,9 @@ class Attribution:
     team: str = ""
 
     @classmethod
-    def of(
-        cls, user: str | None, tags: Mapping[str, str], environment: Mapping[str, str], study: str = ""
-    ) -> "Attribution":
-        """The owner of a job with these parameters. The default user is the login name; `tags` may name the team."""
-        return cls(study=study, user=user or _login(environment), team=tags.get(TEAM, ""))
+    def of(cls, tags: Mapping[str, str], environment: Mapping[str, str], study: str = "") -> "Attribution":
+        """The owner of a job with these tags, which may name user and team. The default user is the login name."""
+        return cls(study=study, user=tags.get(USER) or _login(environment), team=tags.get(TEAM, ""))
 
     def named(self) -> dict[str, str]:
         """Names and texts of the known parts."""

@@ -65,10 +65,10 @@ class Estimate(TimeEstimate):
     def exceeds_limit(self) -> bool:
         """Whether the whole interval is above max_runtime_minutes.
 
-        False for a probe, with allow_timeout, and for a rehearsal whose table of recorded runs may have other seconds.
+        False for a probe, with force, and for a rehearsal whose table of recorded runs may have other seconds.
         """
         spec = self.spec
-        is_exempt = spec.allow_timeout or spec.probe_steps is not None or spec.recorded_runs is not None
+        is_exempt = spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
         return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
 
     def as_metrics(self) -> dict[str, float]:

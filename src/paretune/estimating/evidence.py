@@ -105,7 +105,7 @@ def _read(job: RecordedJob, steps: TracedSteps | None) -> tuple[JobSpec, BatchPl
     if spec.runs_own_training:
         raise BadInput(["a script of the user's own may do anything"])
     if job.request.used_precision and spec.has_instances and spec.instance().has_gpu:
-        spec = replace(spec, precision=job.request.used_precision)  # `auto` may have gone on in fp32
+        spec = spec.replace(precision=job.request.used_precision)  # `auto` may have gone on in fp32
     plan, measured = job.request.used_plan(spec), job.run.metrics
     built = _built(spec, measured)
     facts = {name: measured[name] for name in _DATA_FACTS if name in measured}

@@ -3,11 +3,10 @@
 An estimate is optional: if it cannot be made, the job runs all the same.
 """
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 NEWEST = 200  # number of runs of projects, and of scripts, that are read
 # Assumed for a training that has run once; not measured, rather too large than too small.
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
-"""Standard deviation of the logarithm of seconds around the line, and with how many degrees of freedom it is known."""
-_PRIOR_WEIGHT = 0.1  # weight, in runs, of the assumption that start-up and each size have an equal share of the seconds
+"""Standard deviation of the logarithm of seconds, and with how many degrees of freedom it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,19 +57,14 @@ class OwnTrainingTimes:
     def predict(self, spec: JobSpec, price: Price | None) -> TimeEstimate | None:
         """Return the estimate of a job, or None if no similar job has run on its cluster.
 
-        Jobs of the same training whose other sizes are known are similar; without `size` only jobs that are equal but
-        for the seed.
+        Jobs that are equal but for the seed are similar.
         """
-        key, sizes = _key(spec), spec.sizes()
-        alike = [(run.replace(size=spec.size).sizes(), seconds) for run, seconds in self.runs if _key(run, spec) == key]
-        alike = [(run_sizes, seconds) for run_sizes, seconds in alike if run_sizes.keys() == sizes.keys()]
+        key = _key(spec)
+        alike = [seconds for run, seconds in self.runs if _key(run) == key]
         if not alike:
             return None
-        table = [list(run_sizes.values()) for run_sizes, _ in alike]
-        time = _line(table, [seconds for _, seconds in alike], list(sizes.values()))
-        count = f"{len(alike)} run{'s' if len(alike) > 1 else ''}"
-        along = f"a start-up and a line in {', '.join(sizes)}" if sizes else "equal ones"
-        basis = f"{count} of this training on this cluster: {along}"
+        time = _mean(alike)
+        basis = f"{len(alike)} run{'s' if len(alike) > 1 else ''} of this training on this cluster: equal ones"
         return TimeEstimate(spec=spec, measured_here=len(alike), time=time, price=price, basis=basis)
 
 
@@ -87,41 +80,19 @@ def _read(job: RecordedJob, machine: str) -> tuple[JobSpec, float] | None:
     return spec, job.bill.billable_seconds
 
 
-def _key(spec: JobSpec, like: JobSpec | None = None) -> object:
-    """Return a key that is equal for jobs on one line: of one training and cluster; without `size`, for equal jobs."""
-    training = (spec.project, spec.entry_point, spec.entry_script, spec.instance_type, spec.instance_count)
-    if (like or spec).size is not None:
-        return training
-    values = json.dumps(dict(spec.project_parameters), sort_keys=True)
-    return (*training, values, replace(spec, seed=0, size=None, launcher="auto").spec_hash())
+def _key(spec: JobSpec) -> object:
+    """Return a key that is equal for jobs that compute the same but for the seed."""
+    return spec.spec_hash(but=["seed"])
 
 
-def _line(sizes: Sequence[Sequence[float]], seconds: Sequence[float], target: Sequence[float]) -> Seconds:
-    """Predict seconds from a start-up and a share for each of P sizes, none negative, fitted to N runs.
-
-    `sizes` is N x P. The interval is that of a linear model whose deviation is partly assumed, see _SPREAD.
-    """
-    measured = np.asarray(seconds, dtype=float)
-    usual = float(np.exp(np.log(measured).mean()))
-    table = np.column_stack([np.ones(len(measured)), np.asarray(sizes, dtype=float).reshape(len(measured), -1)])
-    scale = np.abs(table).mean(axis=0)
-    scale[scale == 0] = 1.0
-    rows = table / scale / measured[:, None] * usual  # relative to the seconds of each run
-    columns = rows.shape[1]
-    ridge = np.sqrt(_PRIOR_WEIGHT) * np.eye(columns)
-    assumed = np.sqrt(_PRIOR_WEIGHT) * np.full(columns, 1.0 / columns)
-    from scipy.optimize import nnls  # takes a third of a second, which most estimates do not need
-
-    shares, _ = nnls(np.vstack([rows, ridge]), np.concatenate([np.ones(len(measured)), assumed]))
-    target_row = np.array([1.0, *target]) / scale
-    middle = max(float(target_row @ shares), 1e-9)
-    errors = np.log(np.maximum(rows @ shares, 1e-9))
-    degrees = _SPREAD_DEGREES + max(0, len(measured) - columns)
-    variance = (_SPREAD_DEGREES * _SPREAD**2 + float(errors @ errors)) / degrees
-    relative = target_row / middle
-    leverage = float(relative @ np.linalg.solve(rows.T @ rows + ridge.T @ ridge, relative))
-    factor = float(np.exp(Z80 * np.sqrt(variance * (1.0 + leverage))))
-    return Seconds(seconds=usual * middle, seconds_low=usual * middle / factor, seconds_high=usual * middle * factor)
+def _mean(seconds: Sequence[float]) -> Seconds:
+    """The geometric mean of N measured seconds, with an 80 % interval of the next run."""
+    logs = np.log(np.asarray(seconds, dtype=float))
+    middle, count = float(np.exp(logs.mean())), len(logs)
+    squares = float(((logs - logs.mean()) ** 2).sum())
+    variance = (_SPREAD_DEGREES * _SPREAD**2 + squares) / (_SPREAD_DEGREES + count - 1)
+    factor = float(np.exp(Z80 * np.sqrt(variance * (1.0 + 1.0 / count))))
+    return Seconds(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
 
 
 class Forecast:

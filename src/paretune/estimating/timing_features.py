@@ -29,11 +29,11 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import (
     DEEPSPEED,
+    OF_STRATEGY,
     SHARDED,
     ZERO3,
     ZERO3_LIVE,
     ParallelDegrees,
-    single_device_defaults,
 )
 from paretune.specification.parameters import spell
 
@@ -54,11 +54,7 @@ _MOVED_LOGITS = (
 )
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
-_DIVISIONS = {
-    name: default
-    for name, default in single_device_defaults().items()
-    if name not in {"strategy", "activation_checkpointing"}
-}
+_DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY if name != "strategy"}
 _REGIMES = (768, 3072)  # tokens of a micro-batch: kernels are launched, weights are read, and products are computed
 _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 
@@ -155,9 +151,9 @@ def step_setting(spec: JobSpec, built: Architecture, mean_tokens: float) -> Step
         config=built.config,
         task=spec.task,
         fine_tuning=spec.fine_tuning,
-        lora_rank=spec.lora_rank,
-        lora_dropout=spec.lora_dropout,
-        lora_target_modules=spec.lora_target_modules,
+        lora_rank=spec.lora.r,
+        lora_dropout=spec.lora.lora_dropout,
+        lora_target_modules=spec.lora.target_modules,
         half=half,
         frozen_in_half=keeps_frozen_weights_in_half(spec, half),
         on_processor=share.on_processor,
@@ -207,7 +203,7 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
     units = each * built.layers * built.hidden_size
     units += _MOVED_BY_ADAPTER * work.adapted_widths
     tensor = spec.degrees.tensor
-    units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.compiler == "inductor" else 1.0)
+    units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.is_compiled else 1.0)
     units *= work.passes / 3
     units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == CAUSAL_LM else 0.0
     return work.tokens * units / spec.degrees.pipeline
@@ -287,12 +283,12 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     instance = spec.instance() if spec.has_instances else None
     return TimingFeatures(
         chip=f"{_chip(spec)} {share.precision}",
-        model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
+        model=f"{_model(spec)}{'' if not spec.is_compiled else ' compiled'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_typed_division(spec)}",
         kind="any" if instance is None else kind_of(instance),
         regime=_regime(spec, rows * work.tokens),
         is_local=not spec.has_instances,
-        is_compiled=spec.compiler == "inductor",
+        is_compiled=spec.is_compiled,
         instances=share.instances,
         devices=share.devices,
         peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,
@@ -355,7 +351,7 @@ def _launches(spec: JobSpec, work: Workload) -> float:
     Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
     """
     factor = work.passes / 3 * (2.0 if work.adapted_widths else 1.0)
-    return factor * (0.5 if spec.compiler == "inductor" else 1.0)
+    return factor * (0.5 if spec.is_compiled else 1.0)
 
 
 def _typed_division(spec: JobSpec) -> str:

@@ -51,7 +51,7 @@ class StepSetting:
     fine_tuning: str
     lora_rank: int
     lora_dropout: float
-    lora_target_modules: str
+    lora_target_modules: tuple[str, ...]
     half: str  # `bf16` or `fp16` if it multiplies in it, else empty
     frozen_in_half: bool  # whether the frozen weights beside adapters have that format
     on_processor: bool

@@ -18,9 +18,8 @@ from paretune.core.untrusted import is_folder
 from paretune.estimating.architecture import Architecture, config_in, hub_config, of_config, well_known
 from paretune.estimating.phases import COMPRESSED_BYTES, kind_of, transfer_s, usual
 from paretune.estimating.workload import adapter_share
-from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.inputs import IN_S3
-from paretune.specification.job import JobSpec
+from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
@@ -65,7 +64,7 @@ def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
     if spec.probe_steps is not None:
         return 0.0
-    merged = spec.fine_tuning in ADAPTERS and spec.merge
+    merged = spec.fine_tuning in ADAPTERS and spec.lora.merge
     share = written_shares(spec, _architecture(spec, environment))[0] + (1.0 if merged else 0.0)
     return share * _fp32_bytes(spec, environment)
 

@@ -9,8 +9,7 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.traced_step import NF4_BYTES
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR
-from paretune.specification.job import JobSpec
+from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
 EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
@@ -72,7 +71,7 @@ def workload(
     attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights
     attention /= 2 if spec.task == "causal-lm" else 1
     products = length * 2 * built.matrices
-    forward, adapters = products + attention, length * 2 * spec.lora_rank * widths
+    forward, adapters = products + attention, length * 2 * spec.lora.r * widths
     again = forward - length * 2 * output_weights(spec, built) + adapters if recomputes(spec) else 0.0
     # The gradients of activations need as much as the forward pass, those of weights, too; of attention, twice as much.
     backward = products * (1 if widths else 2) + 2 * attention + 2 * adapters
@@ -101,8 +100,7 @@ def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> fl
 
 def recomputes(spec: JobSpec) -> bool:
     """Whether the backward pass recomputes activations layer by layer instead of keeping them."""
-    is_requested = spec.activation_checkpointing or bool(spec.training_arguments.get("gradient_checkpointing"))
-    return is_requested and spec.fine_tuning != "head"
+    return spec.checkpoints_activations and spec.fine_tuning != "head"
 
 
 def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
@@ -193,8 +191,8 @@ def adapted_widths(spec: JobSpec, built: Architecture) -> float:
     """Return inputs plus outputs of the linear layers that get adapters, summed; 0 without adapters."""
     if spec.fine_tuning not in ADAPTERS:
         return 0.0
-    names = [name.strip() for name in spec.lora_target_modules.split(",")]
-    return built.adapted_widths(() if names == [ALL_LINEAR] else names)
+    names = spec.lora.target_modules
+    return built.adapted_widths(() if names == (ALL_LINEAR,) else names)
 
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
@@ -205,7 +203,7 @@ def output_weights(spec: JobSpec, built: Architecture) -> int:
 def adapter_share(spec: JobSpec, built: Architecture | None) -> float:
     """Return the weights of adapters and head as a share of the whole model; assumed if the architecture is None."""
     if built is None:
-        return LORA_SHARE * spec.lora_rank / _RANK_OF_SHARE
+        return LORA_SHARE * spec.lora.r / _RANK_OF_SHARE
     return trained_weights(spec, built) / built.parameters
 
 
@@ -234,5 +232,5 @@ def trained_weights(spec: JobSpec, built: Architecture) -> float:
     """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
     head = float(built.hidden_size**2) if spec.task != metrics.CAUSAL_LM else 0.0
     if spec.fine_tuning in ADAPTERS:
-        return spec.lora_rank * adapted_widths(spec, built) + head
+        return spec.lora.r * adapted_widths(spec, built) + head
     return head if spec.fine_tuning == "head" else float(built.parameters)

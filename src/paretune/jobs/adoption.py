@@ -1,9 +1,8 @@
 """Jobs that earlier commands have started: the one that this command adopts, and those that run somewhere else."""
 
 from collections.abc import Mapping
-from contextlib import suppress
+from typing import Any
 
-from paretune.core.commands import parameters_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_watched
@@ -15,8 +14,8 @@ _ELSEWHERE = {
     "account": "its job is in the AWS account {recorded}, and these credentials are of {current}: set AWS_PROFILE",
     "region": "its job is in the region {recorded}, and this command asks {current}: set region={recorded}, or "
     "AWS_REGION",
-    "bucket": "its job writes to the bucket {recorded}, and this command reads {current}: set bucket={recorded}, or "
-    "PARETUNE_BUCKET",
+    "bucket": "its job writes to the bucket {recorded}, and this command reads {current}: set s3_bucket in "
+    "sagemaker, or PARETUNE_BUCKET",
 }
 """Tag of a job's place to why it is not found here. The bucket comes last, as its default depends on the others."""
 
@@ -45,20 +44,20 @@ def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
 def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> RecordedRun | None:
     """The newest run of an identical job that runs or waits to be created, and that no process here watches.
 
-    Identical jobs have the same command, data, account, region and bucket. Trials of studies are left out, because the
-    study's driver adopts them. None if jobs do not outlive their launcher.
+    Identical jobs have the same given parameters, data, account, region and bucket. Trials of studies are left
+    out, because the study's driver adopts them. None if jobs do not outlive their launcher.
     """
     if not workplace.launcher.jobs_outlive_submitter:
         return None
     location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     key = None if inputs.dataset is None else inputs.dataset.key
-    parameters = _parameters(spec.command())
+    given = _without_force(spec.given())
     condition = f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'"
     return next(
         (
             run
             for run in _unwatched(workplace.tracking, condition)
-            if _parameters(run.tags.get(schema.COMMAND, "")) == parameters
+            if _without_force(schema.job_document(run.tags) or {}) == given
             and run.tags.get(schema.DATASET_KEY) == key
             and schema.TRIAL not in run.tags
             and location.items() <= run.tags.items()
@@ -67,11 +66,8 @@ def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Rec
     )
 
 
-def _parameters(command: str) -> dict[str, str] | None:
-    """The parameters of a recorded command, without `again`; None if it is no command of paretune."""
-    with suppress(ValueError):
-        return {name: text for name, text in parameters_of(command).items() if name != "again"}
-    return None
+def _without_force(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name != "force"}
 
 
 def unwatched_project(command: str, tracking: Tracking) -> RecordedRun | None:

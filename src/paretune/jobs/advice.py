@@ -25,12 +25,9 @@ from paretune.pricing.prices import Price, price_remarks
 from paretune.specification import catalog
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs, PreparedDataset
-from paretune.specification.fine_tuning import default_learning_rate
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.metrics import CLASSIFICATION
-from paretune.specification.parallelism import single_device_defaults
-from paretune.specification.placement import Placement
-from paretune.specification.program import OWN_TRAINING
+from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.regions import usual_region
 from paretune.tracking import schema
 
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9  # an estimate with less scaling efficiency, or more memory, is warned of
 _SAME_JOB = ("model", "dataset", "task", "fine_tuning")
 """Parameters, beside a user's own script, that two jobs share if one of them shows that the other works."""
-_SAME_TRAINING = (*OWN_TRAINING, "entry_point")
+_SAME_TRAINING = ("entry_script", "project", "entry_point")
 _MOST_RUNS = 50
 _LEAST_OF_FAIR_SHARE = 0.1  # share of its equal share below which a class is rare: with two classes, 5 % of the rows
 _NOTABLY_SCALED = 2.0
@@ -162,13 +159,13 @@ def unscaled_rate(job: ForeseenJob) -> str:
 def scaled_rate_without_warmup(job: ForeseenJob) -> str:
     """Warn if the rate of a small batch is scaled to twice its value or more, and applied from the first step on."""
     times = job.plan.learning_rate / job.spec.unscaled_learning_rate
-    has_warmup = job.spec.warmup_ratio or job.spec.training_arguments.get("warmup_steps")
+    has_warmup = {"warmup_ratio", "warmup_steps"} & set(job.spec.training_arguments)
     if job.spec.runs_own_training or has_warmup or times < _NOTABLY_SCALED:
         return ""
     return (
         f"learning rate {job.plan.learning_rate:g} is scaled to {times:.3g} times that of batch "
         f"{job.spec.reference_batch_size}: the first steps of such a rate may not converge (Goyal et al., arXiv "
-        f"1706.02677); {options(warmup_ratio=_USUAL_WARMUP)}"
+        f"1706.02677); {options(**{'training_arguments.warmup_ratio': _USUAL_WARMUP})}"
     )
 
 
@@ -305,9 +302,8 @@ def _estimate(job: ForeseenJob) -> Estimate | None:
 def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
     """The same training on one device of the same type."""
     return spec.replace(
-        **single_device_defaults(),
+        **dict.fromkeys(OF_STRATEGY),
         instance_count=1,
-        processes_per_instance=1,
         fallback_instance_types=None,
         global_batch_size=plan.global_batch_size,
         per_device_train_batch_size=plan.per_device_train_batch_size,
@@ -315,7 +311,7 @@ def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
     )
 
 
-def _with_fewer_devices(spec: Placement) -> str:
+def _with_fewer_devices(spec: JobSpec) -> str:
     if spec.instance_count > 1:
         return options(instance_count=1)
     instance = spec.instance()
@@ -359,19 +355,21 @@ def _with_less_memory(job: ForeseenJob) -> str:
 def small_disk(job: ForeseenJob) -> str:
     """Warn if volume_gib is too small for what the job reads and writes, or has no effect."""
     spec = job.spec
-    if spec.volume_gib is None or job.disk_bytes is None or not spec.has_instances:
+    given_gib = spec.sagemaker.volume_size_in_gb
+    if given_gib is None or job.disk_bytes is None or not spec.has_instances:
         return ""
     needed, local_gib = least_volume_gib(job.disk_bytes), spec.instance().local_storage_gib
-    if spec.volume_gib >= needed:
+    enlarge = options(**{"sagemaker.volume_size_in_gb": needed})
+    if given_gib >= needed:
         return ""
     if local_gib >= needed:
         return (
-            f"volume_gib {spec.volume_gib} changes nothing: {spec.instance_type} has disks of its own, {local_gib} "
-            "GiB, and gets no other volume; leave it out"
+            f"sagemaker.volume_size_in_gb {given_gib} changes nothing: {spec.instance_type} has disks of its own, "
+            f"{local_gib} GiB, and gets no other volume; leave it out"
         )
     return (
-        f"volume_gib {spec.volume_gib} is below {needed} GiB, which model, data and checkpoints may take with "
-        f"{SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; {options(volume_gib=needed)}, "
+        f"sagemaker.volume_size_in_gb {given_gib} is below {needed} GiB, which model, data and checkpoints may take "
+        f"with {SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; {enlarge}, "
         "or leave it out"
     )
 

@@ -19,7 +19,6 @@ from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec
-from paretune.specification.program import Program
 from paretune.tracking import Run, RunStatus, schema, ui_view
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 
@@ -331,17 +330,17 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"
     if kind is FailureKind.CAPACITY:
         return (
-            f"AWS has no capacity for {' or '.join(spec.instance_types())}: set capacity_wait_minutes to go on asking, "
+            f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
             f"fallback_instance_types to try others, or another region ({reason})"
         )
     if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
-        return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
+        return f"{reason}: model, data and checkpoints lie on the volume: set a larger sagemaker.volume_size_in_gb"
     if kind is FailureKind.DISK_FULL:
         return f"{reason}: make room, or set PARETUNE_HOME to another disk"
     return reason
 
 
-def script_remarks(spec: Program, report: JobReport | None) -> list[str]:
+def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     """Sentences on results that a user's own script or project did not leave, and how to make it leave them."""
     if report is None or (spec.project is None and (spec.entry_script is None or spec.runs_project)):
         return []

@@ -65,7 +65,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
     """
     if spec.dry_run and not dry_run:
         raise BadInput(["dry_run=true in a specification launches nothing: call launch(spec, dry_run=True)"])
-    return launch_here(replace(completed(spec, os.environ), dry_run=dry_run), quiet=quiet)
+    return launch_here(completed(spec, os.environ).replace(dry_run=dry_run or None), quiet=quiet)
 
 
 @without_empty_home()
@@ -171,7 +171,7 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
     sentences = remarks(spec, workplace.environment)
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
-        if spec.kms_key and spec.instance().has_local_storage:
+        if spec.sagemaker.kms_key_id and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
                 "kms_key encrypts uploads and results only"
@@ -226,11 +226,11 @@ def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs
             BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
-        if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
+        if spec.budget is not None and (spec.force or unwatched_job(spec, inputs, workplace) is None):
             workplace.budgets(
                 spec, workplace.attribution(spec, study)
             ).check()  # before a run is opened; a job to adopt has its reservation
-        run = None if spec.again else _identical_run(spec, inputs, workplace)
+        run = None if spec.force else _identical_run(spec, inputs, workplace)
         return inputs, run, None if run is not None else _foresee(spec, inputs, workplace)
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it and closes it, unless it was killed

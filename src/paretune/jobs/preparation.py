@@ -118,7 +118,7 @@ def _make(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None]) 
         request, result, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         fetched = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
         local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
-        write_json(request, spec.as_text() | local)
+        write_json(request, spec.given() | local)
         paths = (request, workplace.home / "datasets", result)
         faults = profile_faults(spec, training_rows(spec))
         with training_process("paretune.training.prepare", paths, log, workplace.environment) as child:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     }
     parts = {name: value for name, value in parts.items() if value is not None}
     summary = _summary(spec, document.plan, inputs, parts, job.price, estimate)
-    return JobPreview(spec=replace(spec, dry_run=False), document=parts, summary=summary)
+    return JobPreview(spec=spec.replace(dry_run=None), document=parts, summary=summary)
 
 
 def _summary(

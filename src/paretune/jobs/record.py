@@ -23,9 +23,8 @@ from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.inputs import BUNDLED
-from paretune.specification.job import JobSpec
+from paretune.specification.job import PROJECT, JobSpec
 from paretune.specification.parameters import spell
-from paretune.specification.program import PROJECT
 from paretune.tracking import Run, schema
 
 
@@ -132,6 +131,7 @@ class JobRecord:
         """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
         self._tag_location()
         self.run.set_tags({schema.SPEC_HASH: self.spec.spec_hash(), schema.COMMAND: command or self.spec.command()})
+        self.run.set_tags(schema.job_tags(self.spec.given()))
         self.run.log_params(params_of(self.spec))
 
     def _describe_project(self) -> None:

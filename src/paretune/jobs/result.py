@@ -13,7 +13,6 @@ from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -190,7 +189,7 @@ def job_note(
     return kind + "\n\n".join([*filter(None, parts), f"Again: {code_span(spec.command())}"])
 
 
-def _summary(spec: JobSpec, values: Mapping[str, float], ran: Placement) -> str:
+def _summary(spec: JobSpec, values: Mapping[str, float], ran: JobSpec) -> str:
     plan = spec.plan()
     rows = values.get("train_rows")
     data = spec.dataset.removeprefix(BUNDLED) + (f" ({rows:,.0f} rows)" if rows is not None else "")

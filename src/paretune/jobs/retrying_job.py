@@ -9,11 +9,9 @@ on the run and on how the attempts before it ended, so a launcher that died and 
 attempts, adopts what is there, and starts nothing twice.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
@@ -24,7 +22,6 @@ from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
-from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
 
@@ -32,68 +29,31 @@ WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for p
 
 SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
-CAPACITY_PAUSE_S = 60.0  # between two rounds of asking all instance types for capacity
-
 
 class CapacitySearch:
-    """One job's search for capacity, over all its attempts.
-
-    After the last instance type of the list the first one follows again, as long as capacity_wait_minutes allows. A
-    pause between two rounds is recorded in the run's tags, so that a later process continues it.
-    """
+    """One job's search for capacity, over all its attempts: each of its instance types is tried once."""
 
     def __init__(self, record: JobRecord) -> None:
-        self.not_before = 0.0
-        """Time before which the next attempt must not begin."""
         self._record = record
         self._refusals = 0
-        self._waiting_since: float | None = None
-        self._earlier_pause: Mapping[str, Any] = {}
-
-    def resume(self, tags: Mapping[str, str]) -> None:
-        """Continue the pause that an earlier process has recorded in the run's tags."""
-        self._earlier_pause = json.loads(tags.get(schema.WAITING) or "{}")
-        self._waiting_since = self._earlier_pause.get("since")
 
     def next_attempt(self, refused: Job, make: Callable[..., JobDocument]) -> tuple[JobDocument, str] | None:
-        """The attempt after `refused` and a message about it; None if no time is left.
+        """The attempt after `refused` and a message about it; None if no type or no time is left.
 
         `make` makes the document of the next attempt from that of `refused`, with changed attributes.
         """
-        spec, clock = self._record.spec, self._record.workplace.clock
-        types = spec.instance_types()
-        tried = types[self._refusals % len(types)]
+        types = self._record.spec.instance_types()
         self._refusals += 1
-        following = types[self._refusals % len(types)]
-        if self._waiting_since is None:
-            self._waiting_since = clock.now() - refused.seconds()
-        spec = spec.on_instance_type(following)
+        if self._refusals >= len(types):
+            return None
+        tried, following = types[self._refusals - 1], types[self._refusals]
+        spec = self._record.spec.on_instance_type(following)
         attempt = make(spec=spec, plan=spec.plan())
         if attempt.max_seconds <= 0:
             return None
-        round_is_over = self._refusals % len(types) == 0
-        pause_s = self._pause_before(attempt.job_name, self._waiting_since, round_is_over=round_is_over)
-        if pause_s is None:
-            return None
         billed_s = refused.billable_seconds()  # more than 0 on spot: it trained until its instances were taken
-        message = f"no capacity for {tried}: {f'in {pause_s:g} s ' if pause_s else ''}trying {following}"
+        message = f"no capacity for {tried}: trying {following}"
         return attempt, message + (f"; {billed_s:.0f} s are billed until then" if billed_s else "")
-
-    def _pause_before(self, name: str, waiting_since: float, *, round_is_over: bool) -> float | None:
-        """Seconds to wait before the job of this name; None if the wait would exceed capacity_wait_minutes."""
-        launcher, now, pause_s = self._record.workplace.launcher, self._record.workplace.clock.now(), 0.0
-        if self._earlier_pause.get("job") == name:  # its process has died or left the job
-            pause_s = max(0.0, self._earlier_pause["until"] - now)
-        elif round_is_over and launcher.attach(name) is None:  # else the job exists already
-            if now + CAPACITY_PAUSE_S - waiting_since > self._record.spec.capacity_wait_minutes * 60:
-                return None
-            pause_s = CAPACITY_PAUSE_S
-            pause = {"job": name, "since": waiting_since, "until": now + pause_s}
-            self._record.run.set_tags({schema.WAITING: json.dumps(pause)})
-        self.not_before = now + pause_s
-        if (virtual_clock := launcher.virtual_clock) is not None:
-            virtual_clock.wake_at(self.not_before)
-        return pause_s
 
 
 class SmallerBatches:
@@ -194,8 +154,7 @@ class RetryingJob:
         if self.end is not None:
             return self.end
         if self.current is None:
-            if self._clock.now() >= self.capacity.not_before:
-                self.begin()
+            self.begin()
             return None
         has_ended = self.current.state().is_terminal
         self._take_events()

@@ -13,9 +13,7 @@ from paretune.estimating.noise import TELLING_ERRORS, binomial_error
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobReport
-from paretune.specification.fine_tuning import ADAPTERS, default_learning_rate
-from paretune.specification.inputs import Data
-from paretune.specification.job import JobSpec
+from paretune.specification.job import ADAPTERS, JobSpec, default_learning_rate
 
 _WORD_MODELS = {metrics.WORDS: "the most frequent label of each word"}
 """Task to its baseline, where that is not TF-IDF with logistic regression."""
@@ -126,7 +124,7 @@ def _far_too_high_rate(spec: JobSpec) -> list[str]:
     ]
 
 
-def _truncated_texts(spec: Data, values: Mapping[str, float]) -> list[str]:
+def _truncated_texts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     share = values.get(metrics.TRUNCATED_SHARE)
     if share is None or share < _MOST_TRUNCATED:
         return []

@@ -22,9 +22,7 @@ from paretune.launchers.base import Launcher
 from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from paretune.storage.address import address_fault
 
 if TYPE_CHECKING:
@@ -111,9 +109,9 @@ class Workplace:
             self._budget_ledgers[budget] = budget_ledger_of(budget, self.environment)
         return self._budget_ledgers[budget]
 
-    def attribution(self, spec: AccountSettings, study: str = "") -> Attribution:
+    def attribution(self, spec: JobSpec, study: str = "") -> Attribution:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
-        return Attribution.of(spec.user, spec.tags, self.environment, study)
+        return Attribution.of(spec.tags, self.environment, study)
 
     def budgets(self, spec: JobSpec, attribution: Attribution) -> "JobBudgets":
         """The budgets that a job counts against."""
@@ -254,7 +252,7 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket)
+        location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.sagemaker.s3_bucket)
         key = (*location, spec.runs_project, spec.project is None)
         if key not in self._workplaces:
             clock = self._clock(spec)
@@ -269,7 +267,7 @@ class Workplaces:
             )
         return self._workplaces[key]
 
-    def _clock(self, spec: Placement) -> Clock:
+    def _clock(self, spec: JobSpec) -> Clock:
         """The machine's clock, or the virtual one of the home folder; one object for all jobs that use it."""
         for workplace in self._workplaces.values():
             if isinstance(workplace.clock, VirtualClock) == spec.is_simulated:

@@ -30,7 +30,7 @@ from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, checkpoint_folder
 from paretune.launchers.processes import Process, out_of_memory_kills
-from paretune.pricing.prices import Price, local_price
+from paretune.pricing.prices import ML_M5_LARGE, Price
 from paretune.specification.container import (
     Event,
     EventReader,
@@ -46,7 +46,6 @@ from paretune.specification.container import (
 )
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import Limits
 
 STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
@@ -237,9 +236,9 @@ class LocalLauncher(Launcher):
         """The name of this machine."""
         return {"machine": machine_name()}
 
-    def price(self, spec: Limits) -> Price:
+    def price(self, spec: JobSpec) -> Price:
         """The notional price of a local instance."""
-        return local_price(spec.local_price_usd_per_hour)
+        return ML_M5_LARGE
 
     def _begin(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> LocalJob:
         if inputs.project is not None:

@@ -6,8 +6,7 @@ from pathlib import Path
 from paretune.estimating.architecture import Architecture, config_in, of_config
 from paretune.estimating.uploading import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
-from paretune.specification.fine_tuning import ADAPTERS
-from paretune.specification.job import JobSpec
+from paretune.specification.job import ADAPTERS, JobSpec
 
 SPARE_GIB = 10  # reserve of a volume for what is not counted: packages, logs, temporary files of libraries
 _SMALLEST_VOLUME_GIB = 30
@@ -47,7 +46,7 @@ def bytes_of_weights(spec: JobSpec, built: Architecture) -> float:
 def _bytes_of_model(spec: JobSpec, read: float, weights: float, built: Architecture | None) -> float:
     """Bytes of the pretrained model (`read`), its checkpoints and the trained model; `weights` are bytes in fp32."""
     written, checkpoint = written_shares(spec, built)
-    merged = read if spec.fine_tuning in ADAPTERS and spec.merge and not spec.probe_steps else 0
+    merged = read if spec.fine_tuning in ADAPTERS and spec.lora.merge and not spec.probe_steps else 0
     return read + 2 * merged + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import at_home
-from paretune.specification.parameters import parse
 from paretune.storage.address import address_fault
 from paretune.storage.yaml import FileKind, Node, read_yaml
 
@@ -135,7 +134,7 @@ class _Reader:
     def _dollars(self, node: Node) -> float:
         text = self._text("usd_per_month", node)
         try:
-            usd = float(parse("usd_per_month", text, float)) if text else 0.0
+            usd = float(text) if text else 0.0
             if not math.isfinite(usd) or usd < 0:
                 raise ValueError(f"usd_per_month must be a number of at least 0, got {text}: such as 500")
         except ValueError as error:

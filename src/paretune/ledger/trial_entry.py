@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
 
 
@@ -74,7 +75,8 @@ class TrialEntry:
 
     trial: int
     identity: str  # hash of what its job computes
-    parameters: Mapping[str, str]  # of its job, as `JobSpec.from_text` reads them; empty ones are left out
+    given: Mapping[str, str]  # parameters of its job that were given, as `JobSpec.read` takes them
+    parameters: Mapping[str, str]  # all of them that are not empty, as texts
     note: TrialNote
     run_id: str  # its MLflow run; empty until that is created
     worst_usd: float | None  # dollars reserved; None if the price is unknown
@@ -87,10 +89,12 @@ class TrialEntry:
     @classmethod
     def of_row(cls, row: Any) -> "TrialEntry":
         """The entry of a row of `tables.TRIALS`."""
-        same = {column.name for column in fields(cls)} - {"parameters", "note", "end"}
+        same = {column.name for column in fields(cls)} - {"given", "parameters", "note", "end"}
+        given = json.loads(row.parameters)
         return cls(
             **{name: getattr(row, name) for name in same},
-            parameters={name: text for name, text in json.loads(row.parameters).items() if text},
+            given=given,
+            parameters={name: text for name, text in JobSpec.read(given).as_text().items() if text},
             note=TrialNote(**json.loads(row.note)),
             end=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
         )

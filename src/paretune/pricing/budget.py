@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BudgetRefused
 from paretune.pricing.prices import Price
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 
 ROUNDING_USD = 1e-9  # dollars by which sums of floating-point numbers may differ
 
@@ -25,12 +25,12 @@ class Balance:
         return worst_usd <= self.left_usd(budget_usd) + ROUNDING_USD
 
 
-def cost_usd(price: Price | None, cluster: Placement, seconds: float) -> float | None:
+def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | None:
     """Dollars of so many billable seconds on every instance of a cluster, or None if the price is unknown."""
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
 
-def admit(job: Placement, price: Price | None, billed_after_limit_s: float) -> float | None:
+def admit(job: JobSpec, price: Price | None, billed_after_limit_s: float) -> float | None:
     """The worst case of a job in dollars, or None if its price is unknown.
 
     It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.

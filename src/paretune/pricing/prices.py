@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.specification import catalog
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 from paretune.specification.regions import REGIONS, region_faults, usual_region
 from paretune.storage.tables import read_table
 
@@ -95,14 +95,6 @@ ML_M5_LARGE = Price(
 )
 
 
-def local_price(usd_per_hour: float) -> Price:
-    """The notional price of a local instance, by default the price of ml.m5.large."""
-    if usd_per_hour == ML_M5_LARGE.usd_per_hour:
-        return ML_M5_LARGE
-    source = "notional: local_price_usd_per_hour"
-    return Price(usd_per_hour=usd_per_hour, region="", as_of="", source=source, confidence="notional")
-
-
 def dates_of(prices: Iterable[Price | None]) -> str:
     """Dates of prices in words: `of 2026-08`, `of 2026-04 to 2026-10`; empty if none has one."""
     dates = sorted({price.as_of for price in prices if price is not None and price.as_of})
@@ -166,10 +158,10 @@ class PriceList:
         return rows
 
 
-def usual_price(job: Placement, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
+def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
     """The price of a job's instances without asking AWS, notional for local jobs, or None; raises BadInput."""
     if not job.has_instances:
-        return local_price(job.local_price_usd_per_hour)
+        return ML_M5_LARGE
     region = usual_region(job.region, environment)
     return prices.price(job.instance_type, region)
 

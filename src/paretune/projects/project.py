@@ -28,8 +28,7 @@ from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
-from paretune.specification.parameters import spell, split_list
-from paretune.specification.program import Program
+from paretune.specification.parameters import spell
 from paretune.storage.yaml import check_size
 
 _MOST_CHANNELS = 17
@@ -181,7 +180,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             environment = read_environment(project, root)
     if not spec.on_sagemaker and command is not None:
         faults += _missing_packages(spec, project, root, command.text)
-    if project.docker_env and spec.image_uri is None:
+    if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as image_uri, on SageMaker")
     if not files:
         faults.append(f"project {spec.project} has no files that git would not ignore: it needs a script at least")
@@ -248,9 +247,6 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
             values[_SEED] = str(spec.seed)  # a repeat of the same job differs in it
-        names = {*spec.as_text(), *spec.training_arguments, *values, *entry.parameters}
-        unknown = [name for name in split_list(spec.size) if name not in names]
-        refuse([f"size names {name}, which is no parameter: name one of {', '.join(values)}" for name in unknown])
         downloads = Path(tempfile.mkdtemp(prefix="downloads-", dir=home))
         try:
             run_in = None if spec.on_sagemaker else root
@@ -262,7 +258,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command
         raise BadInput([f"project {spec.project}, entry_point {spec.entry_point}: {error.message}"]) from error
 
 
-def _refuse_unknown_entry_point(spec: Program, declared: Collection[str], root: Path) -> None:
+def _refuse_unknown_entry_point(spec: JobSpec, declared: Collection[str], root: Path) -> None:
     """Raise BadInput if the entry point is neither declared nor a script: MLflow takes any name that ends like one."""
     if spec.entry_point in declared or (root / spec.entry_point).is_file():
         return
@@ -271,7 +267,7 @@ def _refuse_unknown_entry_point(spec: Program, declared: Collection[str], root: 
     raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
 
 
-def _missing_packages(spec: Program, project: Project, root: Path, command: str) -> list[str]:
+def _missing_packages(spec: JobSpec, project: Project, root: Path, command: str) -> list[str]:
     """Packages that the environment file, a requirements.txt or the scripts of the command need, and that lack here."""
     lines: list[str] = []
     with suppress(BadInput):  # of conda's other packages

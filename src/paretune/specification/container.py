@@ -212,7 +212,7 @@ class JobDocument:
 
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values, without the attribution."""
-        raw = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
+        raw = {**vars(self), "spec": self.spec.given(), "plan": asdict(self.plan)}
         return {name: value for name, value in raw.items() if name != "attribution"}
 
     @classmethod
@@ -224,7 +224,7 @@ class JobDocument:
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, checked again."""
         plain = {name: raw[name] for name in _PLAIN}
-        return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
+        return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,17 @@ from paretune.specification import catalog, metrics
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
 from paretune.specification.parallelism import DEVICE_MAP, ParallelDegrees
-from paretune.specification.parameters import COMPUTES, STEP, TRAINING, Effect, Parameters, affecting, parameter, spell
+from paretune.specification.parameters import (
+    COMPUTES,
+    STEP,
+    TRAINING,
+    Effect,
+    Parameters,
+    Rules,
+    affecting,
+    parameter,
+    spell,
+)
 from paretune.specification.rules import LAST_RULES, RULES
 from paretune.specification.simulation import Simulation
 
@@ -192,7 +202,9 @@ class JobSpec(Parameters):
     num_train_epochs: float = parameter(
         1.0, "passes over the training rows", gt=0, le=10_000, affects={"quality"}, basic=True, also="epochs"
     )
-    seed: int = parameter(42, "seed of initialisation, order and dropout", ge=0, le=2**32 - 1, affects={"noise"})
+    seed: int = parameter(
+        42, "seed of initialisation, order and dropout", ge=0, le=2**32 - 1, affects={"noise"}, also="seed_everything"
+    )
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = parameter(
         "auto",
@@ -398,7 +410,7 @@ class JobSpec(Parameters):
         affects={"launcher"},
         not_searched=_NO_RESULT,
     )
-    register: str | None = parameter(
+    register: str | None = parameter(  # type: ignore[misc]  # hidden in the base only to quiet pydantic
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
         affects={"launcher"},
@@ -420,8 +432,8 @@ class JobSpec(Parameters):
         basic=True,
     )
 
-    rules: ClassVar = RULES
-    last_rules: ClassVar = LAST_RULES
+    rules: ClassVar[Rules] = RULES
+    last_rules: ClassVar[Rules] = LAST_RULES
 
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -556,8 +568,8 @@ class JobSpec(Parameters):
 class JobValues(JobSpec):
     """Values of parameters of a job that need not make one together, such as what all jobs of a study share."""
 
-    rules: ClassVar = ()
-    last_rules: ClassVar = ()
+    rules: ClassVar[Rules] = ()
+    last_rules: ClassVar[Rules] = ()
 
 
 def value_of(name: str, value: Any) -> Any:

@@ -67,11 +67,14 @@ class Rule(NamedTuple):
     is_broken: Callable[[Any], Any]
     sentence: str
 
-    def __call__(self, model: "Parameters") -> Iterator[Fault]:
+    def __call__(self, model: Any) -> Iterator[Fault]:
         """The fault of the model, if it breaks the rule."""
         if self.is_broken(model):
             texts = {name: spell(getattr(model, name)) for name in re.findall(r"{(\w+)}", self.sentence)}
             yield Fault((self.name,), self.sentence.format_map(texts))
+
+
+Rules = tuple[Callable[[Any], Iterable[Fault]], ...]  # each yields the faults of a model
 
 
 class Plain(str):
@@ -99,29 +102,20 @@ def parameter(
     ones. `also` has names that other tools give it, `instead` what to do in place of values that are no choice,
     `example` a value for messages, and `none` the word that means no limit.
     """
-    extra = {"affects": sorted(affects), "not_searched": not_searched, "group": group, "basic": basic}
+    extra: dict[str, Any] = {"affects": sorted(affects), "not_searched": not_searched, "group": group, "basic": basic}
     extra |= {"also": also.split(), "instead": dict(instead or {}), "none": none}
     examples = None if example is None else [example]
     return Field(default, description=help_text, examples=examples, json_schema_extra=extra, **rules)
 
 
 class _Hidden:
-    """Hides an attribute of a metaclass from its classes."""
+    """An attribute that is not there."""
 
     def __get__(self, instance: object, owner: type) -> None:
         raise AttributeError
 
 
-class _Refusing(type(BaseModel)):  # type: ignore[misc]  # pydantic's metaclass has no public name
-    """Makes `JobSpec(...)` raise BadInput with all faults, as `read` does."""
-
-    def __call__(cls, **values: Any) -> Any:
-        return cls.read(values)
-
-    register = _Hidden()  # a parameter has the name of ABCMeta.register
-
-
-class Parameters(BaseModel, metaclass=_Refusing):
+class Parameters(BaseModel):
     """Base of everything that a user can write.
 
     Every field has a default, and `model_fields_set` has the names that were given. Values are frozen. `rules` are
@@ -131,18 +125,24 @@ class Parameters(BaseModel, metaclass=_Refusing):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True, str_max_length=LONGEST_TEXT
     )
-    rules: ClassVar[tuple[Callable[[Any], Iterable[Fault]], ...]] = ()
-    last_rules: ClassVar[tuple[Callable[[Any], Iterable[Fault]], ...]] = ()  # tried if there is no other fault
+    rules: ClassVar[Rules] = ()
+    last_rules: ClassVar[Rules] = ()  # tried if there is no other fault
     listed_by: ClassVar[str] = "train"  # the command whose help lists all names
     hidden: ClassVar[str] = ""  # beginning of names that messages leave out
+    register: ClassVar[Any] = _Hidden()  # a parameter has the name of ABCMeta.register, which pydantic would warn of
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise BadInput(list(dict.fromkeys(fault.text for fault in self._faults(error)))) from None
+
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # models in models are validated without it
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """The parameters from texts or values; an empty text means the default. Raises BadInput with all faults."""
-        made, faults = cls.check(values)
-        if made is None:
-            raise BadInput(list(dict.fromkeys(fault.text for fault in faults)))
-        return made
+        return cls(**{str(name): value for name, value in values.items()})
 
     @classmethod
     def check(cls, values: Mapping[str, Any]) -> tuple[Self | None, list[Fault]]:
@@ -150,7 +150,7 @@ class Parameters(BaseModel, metaclass=_Refusing):
         try:
             return cls.model_validate(dict(values)), []
         except ValidationError as error:
-            return None, [cls._fault(item) for item in error.errors(include_url=False)]
+            return None, cls._faults(error)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -192,6 +192,10 @@ class Parameters(BaseModel, metaclass=_Refusing):
         return {name: value for name, value in read.items() if value is not None}
 
     @classmethod
+    def _faults(cls, error: ValidationError) -> list[Fault]:
+        return [cls._fault(item) for item in error.errors(include_url=False)]
+
+    @classmethod
     def _fault(cls, error: Any) -> Fault:
         path, value = error["loc"], error["input"]
         name = ".".join(map(str, path)).removeprefix(cls.hidden)
@@ -223,7 +227,8 @@ class Parameters(BaseModel, metaclass=_Refusing):
 
     def given(self) -> dict[str, Any]:
         """The values that were given, equal to a default or not; `read` makes the same parameters from them."""
-        return self.model_dump(mode="json", exclude_unset=True)
+        dumped = self.model_dump(mode="json", exclude_unset=True)
+        return {name: dumped[name] for name in type(self).model_fields if name in dumped}
 
     def changed(self) -> dict[str, str]:
         """The same as texts that `read` understands: what MLflow records."""
@@ -254,7 +259,7 @@ def _affecting(cls: type[Parameters], effects: tuple[Effect, ...], without: tupl
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:
     """The effects of a parameter; those of its mapping for a name with a dot that declares none of its own."""
-    return extra_of(cls, name, "affects") or extra_of(cls, name.partition(".")[0], "affects")
+    return list(extra_of(cls, name, "affects") or extra_of(cls, name.partition(".")[0], "affects"))
 
 
 def extra_of(cls: type[Parameters], name: str, key: str) -> Any:

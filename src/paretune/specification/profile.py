@@ -1,126 +1,125 @@
-"""Defaults of a team or a machine: a TOML file with job parameters that nobody wants to type.
+"""Defaults of a user or a team: TOML files with job parameters that nobody wants to type.
 
-    # paretune.toml, in the current folder or where PARETUNE_PROFILE points
+    # ~/.paretune/paretune.toml, or the file that PARETUNE_PROFILE names
     max_cost_usd = 2.0
     region = "eu-west-1"
     role = "SageMakerTraining"
-    bucket = "my-models"
     tags = {team = "search"}
     budget = "team.yaml"
+    sagemaker = {s3_bucket = "my-models"}
 
-Typed parameters override the file, and typed `tags` override its tags one by one. Parameters that only jobs on
-SageMaker's instances use are left out of a job on this machine, with a remark. Studies and designs take only `budget`,
-`user` and `tags` from it, because their own files state everything else. A relative `budget` starts at the folder of
-the profile.
+A `paretune.toml` in the current folder wins over it, and may set only what can neither run foreign code nor spend for
+somebody else, because the folder may be a clone of somebody's repository. Typed parameters override both files, and
+`tags` and `sagemaker` entry by entry. Parameters that only jobs on SageMaker's instances use are left out of a job on
+this machine, with a remark. Studies take only `budget` and `tags`, because their own files state everything else. A
+relative `budget` starts at the folder of its file.
 """
 
-import json
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, refuse
-from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, read_text
-from paretune.specification.account import AccountSettings
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell, split_list
-from paretune.specification.placement import Placement
+from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, parse_json, read_text
+from paretune.specification.job import JobSpec, JobValues
+from paretune.specification.parameters import affecting, spell, split_list
 
 FILE = "paretune.toml"
-# These define a single job: a file that set them would change the meaning of a command.
-_OF_ONE_JOB = {
-    *("instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"),
-}
-_ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "user"} | {
-    *("instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
-    "budget",
-}
+OWN_FILE = f"~/.paretune/{FILE}"
+CHARGED = ("budget", "tags")  # they say who owns and pays a job; the files set them for studies, too
+_MERGED = {"tags", "sagemaker"}  # entry by entry
+_ALLOWED = {*affecting(JobSpec, "ownership", "stopping", "dollars"), "max_silence_minutes"} - {"simulation"}
+_ONLY_IN_OWN = {"role", "sagemaker", "budget", "max_cost_usd", "keep_alive_minutes", "max_runtime_minutes"}
+"""Parameters that only the user's own file may set: they choose the code that runs, and whose money it spends."""
+_ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
 """Parameters without effect on a job on this machine."""
-_ONLY_THIS_MACHINE = {"local_price_usd_per_hour"}  # parameters without effect on a job on SageMaker's instances
-CHARGED = ("budget", "user", "tags")  # they say who owns and pays a job; the profile sets them for studies, too
-ALLOWED = frozenset(item.name for item in fields(Placement)) - _OF_ONE_JOB
 
 
-def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """The parameters in the profile as the user would type them; empty if there is no file.
+def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters of both files; empty if there is none.
 
     Raises:
         BadInput: the file that PARETUNE_PROFILE names does not exist, is not TOML, or sets a forbidden parameter.
     """
-    typed_path = environment.get("PARETUNE_PROFILE")
-    path = at_home(typed_path or FILE)
-    if not typed_path and not exists(path):
-        return {}
-    must = "PARETUNE_PROFILE must name a file, and " if typed_path else ""
+    named = environment.get("PARETUNE_PROFILE")
+    profile = dict[str, Any]()
+    for path, may_set in ((at_home(named or OWN_FILE), _ALLOWED), (Path(FILE), _ALLOWED - _ONLY_IN_OWN)):
+        if exists(path) or (named and may_set == _ALLOWED):
+            profile = _merged(profile, _read(path, may_set, must="PARETUNE_PROFILE must name a file, and "))
+    return profile
+
+
+def _read(path: Path, may_set: set[str], must: str) -> dict[str, Any]:
     try:
         settings = tomllib.loads(read_text(path, LARGEST_SETTINGS, must=must))
     except (ValueError, RecursionError) as error:  # no TOML, a number with thousands of digits
         raise BadInput([f"{path} is no TOML: {error}"]) from error
-    allowed = f"it may set {', '.join(sorted(ALLOWED))}"
-    refuse([f"{path} may not set {name}: {allowed}" for name in settings if name not in ALLOWED])
-    faults, texts = list[str](), dict[str, str]()
-    for name, value in settings.items():
-        try:
-            texts[name] = ",".join(map(str, value)) if isinstance(value, list) else spell(value)
-        except (TypeError, ValueError, RecursionError):  # a date in a table, a number with thousands of digits
-            rule = "must be a text, a number, true, false, or a list or a table of these"
-            faults.append(f"{path}: {name} {rule}; it contains a date or a too long number: write it in quotes")
+    faults = []
+    for name in settings:
+        if name in _ALLOWED - may_set:
+            text = f"it chooses the code that runs or whose money it spends; set it in {OWN_FILE}"
+            faults.append(f"{path} may not set {name}: {text}")
+        elif name not in _ALLOWED:
+            faults.append(f"{path} may not set {name}: it may set {', '.join(sorted(may_set))}")
     refuse(faults)
-    return texts | ({"budget": str(path.parent / at_home(texts["budget"]))} if "budget" in texts else {})
+    _, wrong = JobValues.check(settings)
+    refuse([f"{path}: {fault.text}" for fault in wrong])
+    if "budget" in settings:
+        settings["budget"] = str(path.parent / at_home(settings["budget"]))
+    return settings
 
 
-def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The typed parameters, completed by those of the profile that have an effect on the job; "" means not typed.
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, the second one winning; mappings of tags and of SageMaker's settings entry by entry."""
+    merged = {**first, **second}
+    for name in first.keys() & second.keys() & _MERGED:
+        with suppress(ValueError, TypeError):  # whoever reads an invalid value refuses it
+            merged[name] = {**_mapping(first[name]), **_mapping(second[name])}
+    return merged
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return dict(parse_json(value) if isinstance(value, str) else value)
+
+
+def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The typed parameters, completed by those of the files that have an effect on the job; "" means not typed.
 
     Raises:
         BadInput: as `read_profile`.
     """
     without_effect = _without_effect(texts.get("instance_type"), texts.get("launcher"))
-    profile = {name: text for name, text in read_profile(environment).items() if name not in without_effect}
-    typed = {name: text for name, text in texts.items() if text.strip() or name not in profile}
-    return {**profile, **typed, **_merged_tags(profile, typed)}
+    profile = {name: value for name, value in read_profile(environment).items() if name not in without_effect}
+    return _merged(profile, {name: text for name, text in texts.items() if spell(text).strip()})
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
-    """The specification with values of the profile in place of defaults; see `with_profile`."""
-    return JobSpec.from_text(with_profile(spec.changed(), environment))
+    """The specification with values of the files in place of defaults; see `with_profile`."""
+    return JobSpec.read(with_profile(spec.given(), environment))
 
 
 def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The job parameters of a study or a design, with owner and budget from the profile.
+    """The job parameters of a study, with owner and budget from the files.
 
     `budget` becomes an absolute path, because the study may be continued in another folder.
 
     Raises:
         BadInput: as `read_profile`.
     """
-    profile = {name: text for name, text in read_profile(environment).items() if name in CHARGED}
-    values = {**profile, **job, **_merged_tags(profile, job)}
+    values = _merged({name: value for name, value in read_profile(environment).items() if name in CHARGED}, job)
     return values | ({"budget": absolute(str(values["budget"]))} if values.get("budget") else {})
 
 
-def _merged_tags(profile: Mapping[str, str], typed: Mapping[str, Any]) -> dict[str, str]:
-    """The `tags` of both, merged; empty if the profile has none or the typed ones are invalid."""
-    sources = [source.get("tags") or {} for source in (profile, typed)]
-    with suppress(ValueError, RecursionError):  # whoever reads invalid tags refuses them
-        defaults, tags = (json.loads(source) if isinstance(source, str) else source for source in sources)
-        if defaults and isinstance(defaults, Mapping) and isinstance(tags, Mapping):
-            return {"tags": spell({**defaults, **tags})}
-    return {}
-
-
-def remarks(cluster: Placement, environment: Mapping[str, str]) -> list[str]:
-    """At most one sentence: the parameters of the profile that have no effect on a job on this cluster."""
-    without_effect = _without_effect(cluster.instance_type, cluster.launcher)
+def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
+    """At most one sentence: the parameters of the files that have no effect on a job on this cluster."""
+    without_effect = _without_effect(spec.instance_type, spec.launcher)
     names = sorted(name for name in read_profile(environment) if name in without_effect)
-    job = "a job on SageMaker's instances" if cluster.has_instances else "a job on this machine"
-    return [f"{FILE}: {', '.join(names)} without effect on {job}"] if names else []
+    return [f"{FILE}: {', '.join(names)} without effect on a job on this machine"] if names else []
 
 
 def _without_effect(instance_types: str | None, launcher: str | None) -> set[str]:
-    """Parameters of a profile that have no effect on a job on any of the comma-separated instance types."""
-    on_instances = {name.startswith("ml.") for name in split_list(instance_types)} or {launcher == "sagemaker"}
-    names = set() if True in on_instances else _ONLY_INSTANCES
-    return names | (set() if False in on_instances else _ONLY_THIS_MACHINE)
+    """Parameters of a file that have no effect on a job on any of the comma-separated instance types."""
+    on_instances = any(name.startswith("ml.") for name in split_list(instance_types)) or launcher == "sagemaker"
+    return set() if on_instances else _ONLY_INSTANCES

@@ -14,7 +14,7 @@ from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, metrics
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
-from paretune.specification.parameters import Fault, Rule, spell
+from paretune.specification.parameters import Fault, Rule, Rules, spell
 from paretune.specification.regions import region_faults
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _only_with(name: str, strategies: tuple[str, ...], is_used: Callable[["JobSp
     return Rule(name, lambda job: is_used(job) and job.strategy not in strategies, text)
 
 
-_TABLE = (
+_TABLE: Rules = (
     _only_with("hybrid_shard_degree", ("fsdp", "smp"), lambda job: job.hybrid_shard_degree),
     _only_with("tensor_parallel_degree", ("fsdp", "smp"), lambda job: _degree(job, "tensor_parallel_degree") > 1),
     _only_with("pipeline_parallel_degree", ("fsdp",), lambda job: _degree(job, "pipeline_parallel_degree") > 1),
@@ -228,7 +228,7 @@ _TABLE = (
     ),
     Rule(
         "simulation",
-        lambda job: "simulation" in job.model_fields_set and not job.is_simulated,
+        lambda job: job.simulation.model_fields_set and not job.is_simulated,
         "simulation is for launcher=simulated, got launcher={launcher}",
     ),
     Rule(
@@ -259,18 +259,22 @@ _TABLE = (
 )
 
 
+def _is_changed(job: "JobSpec", name: str) -> bool:
+    return bool(getattr(job, name) != type(job).model_fields[name].default)
+
+
 def _without_a_project(job: "JobSpec") -> Iterator[Fault]:
     if job.project is not None:
         return
     for name in ("entry_point", "project_parameters"):
-        if name in job.model_fields_set:
+        if _is_changed(job, name):
             yield Fault((name,), f"{name} goes with project: give the folder or git URI of one, or leave it out")
 
 
 def _with_a_project(job: "JobSpec") -> Iterator[Fault]:
     if job.project is None:
         return
-    for name in job.model_fields_set - _WITH_A_PROJECT:
+    for name in filter(lambda name: _is_changed(job, name), job.model_fields_set - _WITH_A_PROJECT):
         remedy = f"it is for paretune's own training; use project_parameters ({{{name}: ...}})"
         if name == "entry_script":
             remedy = "the job runs the project's command; leave one of them out"
@@ -398,12 +402,12 @@ def _plan(job: "JobSpec") -> Iterator[Fault]:
                 yield Fault(("fallback_instance_types",), f"fallback_instance_types: on {name} {text}")
 
 
-RULES = (
+RULES: Rules = (
     *_TABLE,
     *(_without_a_project, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions),
     _instance_type,
 )
-LAST_RULES = (_plan,)
+LAST_RULES: Rules = (_plan,)
 
 
 def launch_faults(job: "JobSpec") -> list[str]:

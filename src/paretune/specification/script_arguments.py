@@ -1,6 +1,11 @@
-"""The command line of a user's own script: its own arguments, by the names that it declares."""
+"""The command line of a user's own script: what the user has given, by the names that the script declares.
+
+What was given is passed, equal to a default of paretune or not: the script may have another default, and what is
+recorded must be what ran.
+"""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +14,40 @@ from paretune.core.untrusted import at_home
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.inputs import IN_S3
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_STRATEGY
+from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10
-_MODEL_NAMES = ("model_name_or_path", "model_name", "model_id", "model")
 _OUTPUT_NAMES = ("output_dir", "trainer.default_root_dir")
-_SEED_NAMES = ("seed", "seed_everything")
-_PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate")
-_DATA_NAMES = ("train_file", "dataset_name")
-_BATCH = (*_PLANNED[:2], "global_batch_size")
+_PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
+_ELSEWHERE = {
+    *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
+    *("project", "entry_point", "project_parameters"),
+    *("learning_rate_scaling", "reference_batch_size", *_PLANNED),
+}
+"""Parameters that reach a script by other ways: its processes, the batch plan, arguments of its own."""
+OF_SCRIPTS = tuple(
+    name
+    for name in affecting(JobSpec, "data", "evaluation", "quality", "seconds", "memory", "batch", "noise")
+    if name not in _ELSEWHERE
+)
+"""Parameters of a job that a script gets as arguments, if they were given."""
+_FROM_CHANNELS = ("model", "dataset", "validation_file", "test_file")
+"""Inputs that a script without an argument for them reads from SM_CHANNEL_TRAIN and its like."""
 
 
 def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[str]:
     """The words after the script's name.
 
     A script that reads anything, such as one of Hugging Face's, gets the TrainingArguments that paretune sets, and what
-    the user has set of its usual arguments. Another one gets only what the user has set, and `output_dir` if it
-    declares it. Last come all of `training_arguments`, the script's own.
+    the user has given. Another one gets only what the user has given, the epochs if it declares them, and `output_dir`
+    if it declares it. Last come all of `training_arguments`, the script's own.
     """
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     if script.reads_anything:
         arguments = _usual_arguments(spec, plan, output_dir) | dict(spec.training_arguments)
         return [word for name, value in arguments.items() for word in (f"--{name}", _spelled(value))]
-    values = {**_set_values(spec, plan, script), **spec.training_arguments}
+    values = {**_given_values(spec, plan, script), **spec.training_arguments}
     values = dict.fromkeys(filter(script.argument, _OUTPUT_NAMES), output_dir) | values
     command = [script.command] if script.command else []
     return command + [word for name, value in values.items() for word in _words(script, name, value)]
@@ -43,22 +60,17 @@ def takes_seed(spec: JobSpec) -> bool:
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """One fault that names all set parameters which the script has no argument for, and its arguments."""
+    """One fault that names all given parameters which the script has no argument for, and its arguments."""
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     if script.reads_anything or not script.is_complete:
         return []
-    names = {**_set_values(spec, spec.plan(), script), **spec.training_arguments}
-    names |= dict.fromkeys(map(str, spec.argument_names.values()))
+    names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
     unknown = [name for name in names if script.argument(name) is None]
     if not unknown:
         return []
-    name = Path(spec.entry_script or "").name
     listed = ", ".join(sorted(script.arguments))
-    example = json.dumps({unknown[0]: sorted(script.arguments)[0]})
-    return [
-        f"{name} has no argument {', '.join(unknown)}: it has {listed}; search its own names, or say which is meant "
-        f"with argument_names, such as {example}"
-    ]
+    rest = "leave it out, or give the script's own names in training_arguments"
+    return [f"{Path(spec.entry_script or '').name} has no argument {', '.join(unknown)}: it has {listed}; {rest}"]
 
 
 def _usual_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> dict[str, Any]:
@@ -74,53 +86,56 @@ def _usual_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> dict[st
         "disable_tqdm": True,
         "report_to": "none",
     }
-    if spec.compiler == "inductor":
-        arguments["torch_compile"] = True
-    arguments |= _inputs(spec)
-    if spec.init == "random" and "model_name_or_path" in arguments:
-        arguments |= dict.fromkeys(("config_name", "tokenizer_name"), arguments.pop("model_name_or_path"))
-    return arguments
-
-
-def _inputs(spec: JobSpec) -> dict[str, Any]:
-    """Precision, model and data that the user has set, by the names of Hugging Face's example scripts."""
-    changed, arguments = spec.changed(), dict[str, Any]()
-    if spec.precision in {"bf16", "fp16"}:
-        arguments[spec.precision] = True
-    if "model" in changed:
-        arguments["model_name_or_path"] = spec.model
-    if "dataset" in changed:
+    given = {name: value for name, value in _given(spec, plan) if name not in arguments}
+    if "model" in given:
+        given["model_name_or_path"] = given.pop("model")
+        if given.pop("init", "") == "random":
+            given |= dict.fromkeys(("config_name", "tokenizer_name"), given.pop("model_name_or_path"))
+    if "dataset" in given:
         is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
-        arguments["train_file" if is_file else "dataset_name"] = spec.dataset
-    same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
-    return arguments | {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
+        given["train_file" if is_file else "dataset_name"] = given.pop("dataset")
+    if (precision := given.pop("precision", "")) in ("bf16", "fp16"):
+        given[precision] = True
+    return arguments | given
 
 
-def _set_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
-    """The parameters that the user has set, by the script's own names where these are known, with their values.
+def _given(spec: JobSpec, plan: BatchPlan) -> Iterator[tuple[str, Any]]:
+    """The given parameters that a script gets, with their values; the learning rate as scaled to the batch."""
+    for name in OF_SCRIPTS:
+        if name in spec.model_fields_set:
+            yield name, plan.learning_rate if name == "learning_rate" else getattr(spec, name)
 
-    Data that the script declares no argument for is left out: it reads that from SM_CHANNEL_TRAIN and its like.
-    """
-    names, changed = spec.argument_names, spec.changed()
-    values: dict[str, Any] = {}
-    if any(getattr(spec, name) is not None for name in _BATCH):
-        values |= {name: getattr(plan, name) for name in _BATCH if script.argument(names.get(name, name))}
-        if not values:
-            values = {"per_device_train_batch_size": plan.per_device_train_batch_size}
-    if spec.learning_rate is not None:
-        values["learning_rate"] = plan.learning_rate
-    if "num_train_epochs" in {*changed, *names} or script.argument("num_train_epochs"):
+
+def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
+    """The given parameters with their values, by the script's own names where it declares one."""
+    values = dict[str, Any]()
+    if spec.model_fields_set.intersection(_PLANNED):
+        values = {name: getattr(plan, name) for name in map(str, _PLANNED) if _name_in(script, name)}
+        values = values or {_PLANNED[0]: plan.per_device_train_batch_size}
+    values |= dict(_given(spec, plan))
+    if _name_in(script, "num_train_epochs"):
         values["num_train_epochs"] = spec.num_train_epochs
-    seed = next(filter(script.argument, _SEED_NAMES), None)
-    if "seed" in names or ("seed" in changed and seed):
-        values["seed" if "seed" in names or seed is None else seed] = spec.seed
-    inputs = _inputs(spec)
-    if "model_name_or_path" in inputs:
-        model = inputs.pop("model_name_or_path")
-        values["model" if "model" in names else next(filter(script.argument, _MODEL_NAMES), "model")] = model
-    data = {"dataset" if name in _DATA_NAMES and "dataset" in names else name: value for name, value in inputs.items()}
-    values |= {name: value for name, value in data.items() if name in names or script.argument(name)}
-    return {str(names.get(name, name)): value for name, value in values.items()}
+    if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
+        precision = values.pop("precision")
+        values |= {precision: True} if precision in ("bf16", "fp16") else {}
+    is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
+    if "dataset" in values and (name := script.argument("train_file" if is_file else "dataset_name")):
+        values[name] = values.pop("dataset")
+    for name in _FROM_CHANNELS:
+        if name in values and not _name_in(script, name):
+            del values[name]
+    return {_name_in(script, name) or name: value for name, value in values.items()}
+
+
+def _name_in(script: OwnScript, name: str) -> str | None:
+    """The script's argument for a parameter of a job: its name, or one that other tools give it; None if it has none.
+
+    >>> script = OwnScript(arguments={"lr": ""}, reads_anything=False, is_complete=True, imports=())
+    >>> _name_in(script, "learning_rate")
+    'lr'
+    """
+    names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
+    return next(filter(None, map(script.argument, names)), None)
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:
@@ -136,4 +151,4 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
 
 
 def _spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, bool | dict) else spell(value)

@@ -81,7 +81,7 @@ def study(
     ranges = {key: {"choices": value} if isinstance(value, (list, tuple)) else value for key, value in search.items()}
     common: Any = job
     if isinstance(job, JobSpec):
-        common = {key: text for key, text in job.changed().items() if key not in search}
+        common = {key: text for key, text in job.given().items() if key not in search}
     content = {"name": name, "job": common, "search": ranges, "objectives": objectives, **terms}
     return run_study({key: value for key, value in content.items() if value is not None}, quiet=quiet)
 

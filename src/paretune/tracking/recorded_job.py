@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from paretune.core.commands import parameters_of
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import affecting, parse
-from paretune.specification.program import PROJECT
+from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.parameters import affecting
 from paretune.tracking import schema
 
 DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, where an imported table tells them
@@ -51,7 +49,7 @@ def _text(tag: str) -> _Recorded[str]:
 
 
 def _number(tag: str) -> _Recorded[float | None]:
-    return _Recorded(lambda run: _parsed(tag, run.tags.get(tag, ""), float))
+    return _Recorded(lambda run: _number_in(run.tags.get(tag, "")))
 
 
 def _metric(name: str) -> _Recorded[float | None]:
@@ -101,12 +99,12 @@ class RecordedCluster(_Section):
         """Instances that the last attempt ran on; 1 if nothing is recorded."""
         requested = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
         text = self._tag(schema.USED_INSTANCE_COUNT) or requested
-        return int(_parsed("instance_count", text, int) or 1)
+        return int(_number_in(text) or 1)
 
     @property
     def is_spot(self) -> bool:
         """Whether it ran on managed spot, by its parameter or because AWS reported training seconds."""
-        return bool(_parsed("spot", self.param("spot"), bool)) or schema.TRAINING_SECONDS in self.run.tags
+        return bool(_number_in(self.param("spot"))) or schema.TRAINING_SECONDS in self.run.tags
 
 
 class RecordedBill(_Section):
@@ -138,10 +136,8 @@ class RecordedRequest(_Section):
     @property
     def budget(self) -> str | None:
         """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
-        recorded, typed = self._tag(schema.BUDGET), ""
-        if self.command and not self.is_foreign:
-            with suppress(ValueError):
-                typed = parameters_of(self.command).get("budget", "")
+        recorded = self._tag(schema.BUDGET)
+        typed = "" if self.is_foreign else str((schema.job_document(self.run.tags) or {}).get("budget", ""))
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec(self) -> JobSpec:
@@ -150,21 +146,17 @@ class RecordedRequest(_Section):
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
-        names = {"region": schema.REGION, "bucket": schema.BUCKET}
+        names = {"region": schema.REGION, "sagemaker.s3_bucket": schema.BUCKET}
         location = {name: text for name, tag in names.items() if (text := self._tag(tag))}
         if self.is_foreign:
             cluster = RecordedCluster(self.run)
-            return JobSpec(
-                launcher="sagemaker",
-                entry_script=PROJECT,
-                budget=self.budget,
-                instance_type=cluster.instance_type,
-                instance_count=cluster.instance_count,
-                **location,  # type: ignore[arg-type]  # texts
-            )
-        if not self.command:
-            raise BadInput(["no command of paretune is recorded"])
-        spec = JobSpec.from_text(parameters_of(self.command))
+            place = {"instance_type": cluster.instance_type, "instance_count": cluster.instance_count}
+            own = {"launcher": "sagemaker", "entry_script": PROJECT, "budget": self.budget}
+            return JobSpec.read(own | place | location)
+        given = schema.job_document(self.run.tags)
+        if given is None:
+            raise BadInput(["no specification of a job is recorded"])
+        spec = JobSpec.read(given)
         spec = spec if self.budget == spec.budget else spec.replace(budget=self.budget)
         return spec.replace(**location) if spec.on_sagemaker else spec
 
@@ -178,8 +170,8 @@ class RecordedRequest(_Section):
         """
         if self.is_foreign:
             raise BadInput(["it ran the command of another project"])
-        names = {item.name for item in fields(JobSpec)} - {*affecting(JobSpec, "launcher")}
-        return JobSpec.from_text({name: text for name, text in self.run.params.items() if name in names})
+        names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
+        return JobSpec.read({name: text for name, text in self.run.params.items() if name in names})
 
     def spec_as_run(self) -> JobSpec:
         """`spec_from_params` on the instances that the last attempt ran on.
@@ -248,9 +240,8 @@ def _plan(spec: JobSpec, tags: Mapping[str, str], batch: str, accumulation: str)
     return replace(spec.plan(), per_device_train_batch_size=size, gradient_accumulation_steps=steps)
 
 
-def _parsed(name: str, text: str, kind: type) -> float | None:
-    """The number or truth value of a text, also as a user spells it; None if it is neither."""
-    try:
-        return float(parse(name, text, kind))
-    except ValueError:
-        return None
+def _number_in(text: str) -> float | None:
+    """The number of a text, 1 for true; None if it is none."""
+    with suppress(ValueError):
+        return 1.0 if text == "true" else float(text)
+    return None

@@ -4,6 +4,10 @@ Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag
 of jobs in AWS are in `core.tags`.
 """
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 PREFIX = "paretune."  # the beginning of every tag of ours
 
 # What a run is
@@ -15,7 +19,9 @@ WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has 
 ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
 ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
-COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study
+COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study; for people
+JOB = "paretune.job"
+"""The given parameters of the job as JSON, by which any process can follow it; longer ones go on in paretune.job.1."""
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
@@ -36,7 +42,6 @@ LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
-WAITING = "paretune.waiting"
 """While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
@@ -76,7 +81,7 @@ INSTANCE_COUNT = "paretune.instance_count"  # number of its instances
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
 # Whose job it is
-USER = "paretune.user"  # the parameter `user`, else the login name
+USER = "paretune.user"  # the tag `user` of the job, else the login name
 BUDGET = "paretune.budget"  # the file of budgets that the job counts against
 TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
@@ -121,3 +126,23 @@ REGISTERED = "paretune.registered"
 ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is imported once
 SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in it
+
+_LONGEST_PART = 7_000  # characters of one tag; MLflow takes 8,000
+
+
+def job_tags(given: Mapping[str, Any]) -> dict[str, str]:
+    """The tags that hold the given parameters of a job."""
+    text = json.dumps(given, sort_keys=True)
+    parts = [text[start : start + _LONGEST_PART] for start in range(0, len(text), _LONGEST_PART)]
+    return {JOB if number == 0 else f"{JOB}.{number}": part for number, part in enumerate(parts)}
+
+
+def job_document(tags: Mapping[str, str]) -> dict[str, Any] | None:
+    """The given parameters of a job, or None if its tags hold none."""
+    names = [JOB, *(f"{JOB}.{number}" for number in range(1, len(tags)))]
+    text = "".join(tags.get(name, "") for name in names)
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

@@ -11,9 +11,7 @@ import torch
 
 from paretune.estimating import hardware
 from paretune.specification.container import ALLOW_NO_GPU
-from paretune.specification.fine_tuning import FineTuning
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 _LARGEST_MMAP_THRESHOLD = 32 * 2**20  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64 bits; mallopt ignores larger values
@@ -45,7 +43,7 @@ def half_format(precision: str) -> torch.dtype | None:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
 
-def is_fp16_by_choice(spec: FineTuning) -> bool:
+def is_fp16_by_choice(spec: JobSpec) -> bool:
     """Whether `auto` has become fp16, whose largest number is 65,504: a training that needs larger ones diverges."""
     return spec.precision == "auto" and choose_precision("auto") == "fp16"
 
@@ -114,7 +112,7 @@ def device_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-def machine_faults(spec: Placement) -> list[str]:
+def machine_faults(spec: JobSpec) -> list[str]:
     """The reasons why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
     if not has_gpu():
         return [] if os.environ.get(ALLOW_NO_GPU) == "1" else _missing_gpu(spec)
@@ -141,7 +139,7 @@ def sentence() -> str:
     return f"{version} sees {torch.cuda.device_count()} x {device_name()}"
 
 
-def _missing_gpu(spec: Placement) -> list[str]:
+def _missing_gpu(spec: JobSpec) -> list[str]:
     """The fault that PyTorch does not see the GPUs of the instance, which are paid for all the same."""
     instance = spec.instance() if spec.on_sagemaker else None
     if instance is None or not instance.has_gpu:

@@ -56,7 +56,7 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
 def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
     gc.collect()  # the exception has kept the model alive
     torch.cuda.empty_cache()
-    precise = replace(document, spec=replace(document.spec, precision="fp32"))
+    precise = replace(document, spec=document.spec.replace(precision="fp32"))
     remark = "precision auto: the loss does not stay finite in fp16, so the training continues in fp32"
     return _train(precise, folder, stop_signal, strategy_of(precise.spec), remark)
 
@@ -131,7 +131,7 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
 
     def build() -> Any:
         model = build_model(spec, source, prepared.labels, tokenizer)
-        if not device.has_gpu() and spec.compiler == "none":
+        if not device.has_gpu() and not spec.is_compiled:
             use_cpu_kernels(model)
         return model
 

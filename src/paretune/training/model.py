@@ -19,9 +19,8 @@ from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.traced_step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
-from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR, FineTuning
 from paretune.specification.inputs import BUNDLED
-from paretune.specification.job import JobSpec
+from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device
 from paretune.training.rows import bundled, hub
@@ -122,7 +121,7 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
     if not unknown:
         return []
     allowed = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
-    return [f"lora_target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
+    return [f"lora.target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
 
 
 def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
@@ -134,7 +133,7 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
     model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    return with_trained_weights(model, spec, drawn=drawn, lora_alpha=spec.lora_alpha)
+    return with_trained_weights(model, spec, drawn=drawn, lora_alpha=spec.lora.lora_alpha)
 
 
 def with_trained_weights(
@@ -221,9 +220,9 @@ def _linear_layers(model: Any) -> list[str]:
 
 
 def _target_modules(spec: JobSpec | StepSetting) -> list[str]:
-    """The names in `lora_target_modules`; empty for all linear layers."""
-    names = [name.strip() for name in spec.lora_target_modules.split(",")]
-    return [] if names == [ALL_LINEAR] else [name for name in names if name]
+    """The names in `target_modules`; empty for all linear layers."""
+    names = spec.lora_target_modules if isinstance(spec, StepSetting) else spec.lora.target_modules
+    return [] if names == (ALL_LINEAR,) else list(names)
 
 
 def _is_named(layer: str, name: str) -> bool:
@@ -241,14 +240,18 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
+    if isinstance(spec, StepSetting):
+        rank, dropout = spec.lora_rank, spec.lora_dropout
+    else:
+        rank, dropout = spec.lora.r, spec.lora.lora_dropout
     adapters = LoraConfig(
         task_type={
             metrics.CAUSAL_LM: TaskType.CAUSAL_LM,
             metrics.WORDS: TaskType.TOKEN_CLS,
         }.get(spec.task, TaskType.SEQ_CLS),
-        r=spec.lora_rank,
+        r=rank,
         lora_alpha=lora_alpha,
-        lora_dropout=spec.lora_dropout,
+        lora_dropout=dropout,
         target_modules=[layer for layer in layers if not targets or any(_is_named(layer, name) for name in targets)],
         modules_to_save=whole or None,
     )
@@ -260,7 +263,7 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     return adapted
 
 
-def _four_bits(spec: FineTuning, heads: Iterable[str]) -> dict[str, Any]:
+def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
     """Arguments of `from_pretrained` for weights in nf4 with double quantisation; products are in the job's precision.
 
     Source: Dettmers et al., arXiv 2305.14314. The heads are not quantised, because they are trained or tied to the

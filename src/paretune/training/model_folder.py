@@ -21,9 +21,8 @@ from safetensors.torch import save_file
 
 from paretune.core.errors import first_line
 from paretune.core.untrusted import at_home
-from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
-from paretune.specification.job import JobSpec
+from paretune.specification.job import ADAPTERS, JobSpec
 
 LARGEST_FILE = 2**31  # bytes of weights in one file: 2 GiB; the names are Hugging Face's for models in several files
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -48,7 +47,7 @@ class ModelFolder:
         return self.spec.fine_tuning in ADAPTERS
 
     def write_adapters(self, model: Any) -> None:
-        """Write a peft model of one process: merged, or the adapters alone if the parameter `merge` is off.
+        """Write a peft model of one process: merged, or the adapters alone with merge=false in `lora`.
 
         config.json, which has the class names, is written beside merged weights and beside adapters of classifiers. If
         merging fails, the adapters stay, because they were paid for.
@@ -59,7 +58,7 @@ class ModelFolder:
         (self.path / _PEFT_CARD).unlink(missing_ok=True)
         base = model.get_base_model()
         dtype = number_format(self.source)
-        if not self.spec.merge:
+        if not self.spec.lora.merge:
             if self.spec.task != "causal-lm":  # beside a config.json transformers looks for weights
                 _write_config(base, self.path, dtype)
             return

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 
 _NOT_IN_A_PIPELINE = {
-    "gradient_checkpointing": "use the parameter activation_checkpointing",
     "label_smoothing_factor": "leave it out",
 }
 """Training arguments that need the whole model, and what to do instead in a pipeline."""
@@ -35,7 +34,7 @@ def main(arguments: list[str]) -> int:
     `arguments` are the file with the specification as JSON, the folder of prepared data sets, and the output file.
     """
     request, cache, answer = (Path(argument) for argument in arguments)
-    spec = JobSpec.from_text(json.loads(request.read_text()))
+    spec = JobSpec.read(json.loads(request.read_text()))
     StopSignal().watch_parent()
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # or `datasets` reports every local file it reads
@@ -106,7 +105,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
             faults.append(f"training_arguments: {name} must be {kind}, got {value!r}")
     if not faults:
         # With the defaults of the job; `device_faults` checks the precision.
-        document = JobDocument(job_name="check", spec=replace(spec, precision="fp32"), plan=spec.plan())
+        document = JobDocument(job_name="check", spec=spec.replace(precision="fp32"), plan=spec.plan())
         try:
             training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:
@@ -120,8 +119,8 @@ def strategy_faults(spec: JobSpec) -> list[str]:
         return []
     faults = []
     sharded = spec.strategy in {"fsdp", "smp"}
-    if spec.compiler != "none" and (sharded or spec.strategy in {*DEEPSPEED, DEVICE_MAP}):
-        faults.append(f"compiler {spec.compiler} goes with strategy ddp, got {spec.strategy}: set compiler=none")
+    if spec.is_compiled and (sharded or spec.strategy in {*DEEPSPEED, DEVICE_MAP}):
+        faults.append(f"torch_compile goes with strategy ddp, got {spec.strategy}: leave it out of training_arguments")
     for name in ("fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"):
         if name in spec.training_arguments and not (name == "deepspeed" and spec.strategy in DEEPSPEED):
             faults.append(f"training_arguments must not set {name}: use the parameter strategy")
@@ -149,7 +148,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
             f"{names} goes with fine_tuning=full, got {spec.fine_tuning}: set it to 1; strategy=fsdp alone shards "
             "frozen weights and adapters too"
         )
-    if spec.activation_checkpointing:
+    if spec.checkpoints_activations:
         from paretune.training.model import auto_class
 
         model_classes = auto_class(spec.task)._model_mapping
@@ -162,7 +161,7 @@ def activation_faults(model_class: type[Any], name: str) -> list[str]:
     """The reasons why activations of the model `name` cannot be checkpointed; empty if they can."""
     if getattr(model_class, "supports_gradient_checkpointing", False):
         return []
-    return [f"activation_checkpointing: transformers cannot compute the layers of {name} again: leave it out"]
+    return [f"gradient_checkpointing: transformers cannot compute the layers of {name} again: leave it out"]
 
 
 def _pipeline_faults(spec: JobSpec) -> list[str]:

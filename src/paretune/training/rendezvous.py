@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from paretune.specification.container import Hosts
+from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
-from paretune.specification.placement import Placement
 
 MASTER_PORT = "7777"  # of the SDK's torchrun driver (3.27); SM_MASTER_PORT, which it sets, replaces it
 MEETING_TIMEOUT_S = 600  # longest wait for the other instances at the start, in seconds; torch's default
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
-def world_size(spec: Placement, hosts: Hosts | None) -> int:
+def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
     """Number of training processes of the whole job; without `hosts` all of them are on this machine."""
     if spec.strategy == DEVICE_MAP:  # its process uses all GPUs
         return 1
@@ -44,7 +44,7 @@ def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[st
     return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
 
 
-def torchrun_arguments(spec: Placement, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
+def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
     """Torchrun's arguments for this instance's processes; without `hosts` all processes are on this machine.
 
     `root` is the job's folder; the processes have `grace_s` seconds to end after SIGTERM.

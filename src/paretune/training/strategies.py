@@ -71,7 +71,7 @@ class Strategy:
     def spread(self, model: Any) -> Any:
         """The model to give to the Trainer; called after the process group is initialised."""
         spec = self.spec
-        if spec.activation_checkpointing:
+        if spec.checkpoints_activations:
             checkpoint_activations(model, offload=spec.activation_offloading, on_gpu=device.has_gpu())
         return model
 
@@ -253,7 +253,7 @@ class SageMakerModelParallel(FullySharded):
             use_orig_params=True,
             device_id=torch.cuda.current_device() if device.has_gpu() else torch.device("cpu"),
         )
-        if self.spec.activation_checkpointing:
+        if self.spec.checkpoints_activations:
             apply_activation_checkpointing(sharded, check_fn=lambda module: type(module) in kinds)
         return sharded
 

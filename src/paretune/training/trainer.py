@@ -58,7 +58,6 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
     return {
         "bf16": precision == "bf16",
         "fp16": precision == "fp16",
-        "torch_compile": spec.compiler == "inductor",
         "disable_tqdm": True,
         "report_to": "none",
         "logging_steps": max(1, min(50, total // LOG_POINTS)),
@@ -70,7 +69,6 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
         "prediction_loss_only": spec.task == "causal-lm",
         "eval_strategy": "steps" if by_steps else "epoch",
-        "warmup_steps": spec.warmup_ratio,  # below 1 it is a share of all steps
         **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
     }
 

@@ -12,7 +12,6 @@ from paretune.cli.main import main
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from paretune.tracking import schema
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, FakeClock
 
@@ -31,7 +30,7 @@ def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
     ):
         assert main(command) == 2
         assert "tensor_parallel_degree above 1 with strategy=smp needs a training script" in capsys.readouterr().err
-    launcher = SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {})
+    launcher = SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {})
     for dry_run in ("true", "false"):
         with pytest.raises(BadInput, match="tensor_parallel_degree above 1 with strategy=smp needs a training script"):
             launcher.check_offline(JobSpec.from_text({**job, "dry_run": dry_run}))
@@ -42,7 +41,7 @@ def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> No
     job = {**SMP, "tensor_parallel_degree": "2", "entry_script": str(workplace / "train.py")}
     words = [word for name, text in job.items() for word in (f"--{name}", text)]
 
-    SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {}).check_offline(
+    SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {}).check_offline(
         JobSpec.from_text(job)
     )
     assert main(["main", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
-from paretune.specification.batch_size import LARGEST_BATCH_SIZE, Batch, BatchPlan, plan_batch, scale_learning_rate
+from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch, scale_learning_rate
+from paretune.specification.job import JobSpec
 
 
 def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
-    return plan_batch(Batch(**parameters), devices=devices, learning_rate=1e-4)
+    return plan_batch(JobSpec(**parameters), devices=devices, learning_rate=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,19 @@ import json
 from typing import Any
 
 import pytest
+from paretune.specification.placement import placement_faults, unsupported
 
 from paretune.core.errors import BadInput
 from paretune.core.tags import MOST_TAGS
-from paretune.specification.account import looks_secret
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import split_list
-from paretune.specification.placement import SMDDP_INSTANCE_TYPES, Placement, placement_faults, unsupported
+from paretune.specification.rules import SMDDP_INSTANCE_TYPES, looks_secret
 
 P4D = "ml.p4d.24xlarge"
 
 
 def faults(**changes: object) -> list[str]:
-    return placement_faults(Placement(**changes))  # type: ignore[arg-type]
+    return placement_faults(JobSpec(**changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_there_is_room_for_paretune_s_own_tags() -> None:
 def test_devices_are_those_that_train_on_rows_of_their_own(
     changes: dict[str, object], processes: int, devices: int
 ) -> None:
-    cluster = Placement(**changes)  # type: ignore[arg-type]
+    cluster = JobSpec(**changes)  # type: ignore[arg-type]
 
     assert (cluster.processes, cluster.data_parallel_devices) == (processes, devices)
 
@@ -168,7 +168,7 @@ def test_a_list_is_read_with_spaces_and_empty_places(text: str | None, parts: tu
 def test_where_a_job_runs_follows_from_launcher_and_instance_type(
     launcher: str, instance_type: str, there: bool
 ) -> None:
-    assert Placement(launcher=launcher, instance_type=instance_type).on_sagemaker is there
+    assert JobSpec(launcher=launcher, instance_type=instance_type).on_sagemaker is there
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_where_a_job_runs_follows_from_launcher_and_instance_type(
 def test_a_strategy_that_an_instance_lacks_is_refused_with_what_to_do(
     strategy: str, instance_type: str, message: str
 ) -> None:
-    (fault,) = unsupported(Placement(strategy=strategy, instance_type=instance_type))
+    (fault,) = unsupported(JobSpec(strategy=strategy, instance_type=instance_type))
 
     assert fault.startswith(message)
 
@@ -202,19 +202,19 @@ def test_a_strategy_that_an_instance_lacks_is_refused_with_what_to_do(
     ],
 )
 def test_a_strategy_on_what_it_runs_on_is_no_fault(strategy: str, instance_type: str) -> None:
-    assert unsupported(Placement(strategy=strategy, instance_type=instance_type)) == []
+    assert unsupported(JobSpec(strategy=strategy, instance_type=instance_type)) == []
 
 
 @pytest.mark.parametrize(("processes", "faults"), [(None, 0), (4, 0), (5, 1)])
 def test_a_gpu_has_one_process_at_most(processes: int | None, faults: int) -> None:
-    result = unsupported(Placement(instance_type="ml.g5.12xlarge", processes_per_instance=processes))
+    result = unsupported(JobSpec(instance_type="ml.g5.12xlarge", processes_per_instance=processes))
 
     assert len(result) == faults
 
 
 def test_types_to_fall_back_on_are_checked_as_well() -> None:
     cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "fallback_instance_types": "ml.g5.xlarge"}
-    (fault,) = unsupported(Placement(strategy="smddp", **cluster))
+    (fault,) = unsupported(JobSpec(strategy="smddp", **cluster))
 
     assert "got ml.g5.xlarge" in fault
 

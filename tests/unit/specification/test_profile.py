@@ -8,7 +8,6 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
-from paretune.specification.placement import Placement
 from paretune.specification.profile import ALLOWED, charged, read_profile, remarks, with_profile
 
 
@@ -85,7 +84,7 @@ def test_what_belongs_to_one_job_is_not_allowed(name: str) -> None:
 
 
 def test_everything_that_is_allowed_is_a_parameter_of_a_cluster() -> None:
-    assert set(Placement.__dataclass_fields__) >= ALLOWED
+    assert set(JobSpec.__dataclass_fields__) >= ALLOWED
     assert {"region", "role", "bucket", "subnets", "kms_key", "tags"} <= ALLOWED
 
 

@@ -5,8 +5,8 @@ import statistics
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.specification.cluster import Simulation
 from paretune.specification.job import JobSpec
+from paretune.specification.simulation import Simulation
 
 
 def test_without_settings_there_is_no_trouble() -> None:

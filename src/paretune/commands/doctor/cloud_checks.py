@@ -16,7 +16,6 @@ from paretune.launchers.sagemaker.permissions import PERMISSIONS, SERVICE, permi
 from paretune.launchers.sagemaker.preflight import ROLE, network_findings
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from paretune.specification.regions import usual_region
 
 AWS, REGION, CREDENTIALS, IMAGE, PRICE = "aws", "region", "credentials", "image", "price"
@@ -91,7 +90,7 @@ def _not_reached(first: str) -> Iterator[Finding]:
         yield not_checked(subject, f"needs {first} first")
 
 
-def _price_finding(spec: Placement, region: str, environment: Mapping[str, str], today: date) -> Finding:
+def _price_finding(spec: JobSpec, region: str, environment: Mapping[str, str], today: date) -> Finding:
     """Return whether the price of the instance type is known, with remarks on its age."""
     price = PriceList.read(environment).price(spec.instance_type, region)
     remarks = price_remarks(price, spec.instance_type, region, today)
@@ -160,6 +159,6 @@ def image_findings(spec: JobSpec, region: str) -> list[Finding]:
         return [failed(IMAGE, fault) for fault in faults]
     uri = images.choose(spec, region).uri
     listed = f"newest on {images.LIST_READ_ON} in the list of sagemaker-core, {version('sagemaker-core')} is installed"
-    origin = "image_uri" if spec.image_uri else listed
+    origin = "training_image" if spec.sagemaker.training_image else listed
     name = uri.rpartition("/")[2]
     return [passed(IMAGE, f"{name} for {spec.strategy} on {spec.instance_type} in {region} ({origin})")]

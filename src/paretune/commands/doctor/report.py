@@ -17,8 +17,8 @@ from paretune.core.checks import Finding
 from paretune.core.errors import ParetuneError
 from paretune.core.packages import installed
 from paretune.launchers.sagemaker.account import Account
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import split_list
-from paretune.specification.placement import Placement
 
 _PATTERNS = {  # in this order: an ARN holds an account
     r"(?:arn|ARN):aws[\w-]*:[^\s\"'`,;)\]}]*": "<arn>",
@@ -44,7 +44,7 @@ class Mask:
     names: Mapping[str, str]  # private text to its replacement
 
     @classmethod
-    def of(cls, cluster: Placement, account: Account | None) -> "Mask":
+    def of(cls, cluster: JobSpec, account: Account | None) -> "Mask":
         """Return the mask of a job's account and of this machine; names that AWS does not answer are left out."""
         names = {str(Path.home()): "~", getpass.getuser(): "<user>", socket.gethostname(): "<host>"}
         private_fields = ("kms_key", "package_index", "user", "budget")

@@ -8,18 +8,19 @@ from functools import partial
 
 from paretune.commands.command import Command, imported_later, read_with_profile
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.specification.job import JobSpec, launch_faults
-from paretune.specification.parallelism import single_device_defaults
-from paretune.specification.parameters import parse, spell, split_list
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_STRATEGY
+from paretune.specification.parameters import spell, split_list
 from paretune.specification.regions import region_faults
+from paretune.specification.rules import launch_faults
 
-DIVISIONS = tuple(name for name in single_device_defaults() if name != "strategy")
+DIVISIONS = tuple(name for name in OF_STRATEGY if name != "strategy")
 """Parameters that say how the devices of a job share its model."""
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.
 MAY_BE_LISTS = (
-    *("instance_type", "instance_count", "processes_per_instance", "strategy"),
+    *("instance_type", "instance_count", "strategy"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"),
-    *("model", "fine_tuning", "precision", "compiler", "max_seq_length", "max_train_samples", "num_train_epochs"),
+    *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
 MOST_ROWS = 1000
@@ -38,7 +39,7 @@ class EstimateRequest:
         """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows. Raises BadInput."""
         faults, probe = list[str](), False
         try:
-            probe = bool(texts.get("probe", "").strip() and parse("probe", texts["probe"], bool))
+            probe = _flag(texts.get("probe", ""))
         except ValueError as error:
             faults.append(str(error))
         single = {name: text for name, text in texts.items() if name != "probe"}
@@ -53,12 +54,12 @@ class EstimateRequest:
     @classmethod
     def of(cls, specs: Sequence[JobSpec], choices: Mapping[str, Sequence[object]], *, probe: bool) -> "EstimateRequest":
         """Every specification with every combination of `choices`, which win over it; raises BadInput once a fault."""
-        wrong = [name for name in choices if name not in JobSpec().as_text()]
+        wrong = [name for name in choices if name not in JobSpec.model_fields]
         faults = [f"unknown parameter {name}: choices are parameters of a job" for name in wrong]
         faults += [] if specs else ["there must be at least one job to estimate"]
         faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
         lists = {name: tuple(map(spell, values)) for name, values in choices.items() if name not in wrong and values}
-        return cls._combined([spec.as_text() for spec in specs], lists, probe=probe, faults=faults)
+        return cls._combined([spec.changed() for spec in specs], lists, probe=probe, faults=faults)
 
     @classmethod
     def _combined(
@@ -73,7 +74,7 @@ class EstimateRequest:
         specs = []
         for single, values in itertools.product(jobs, list(itertools.product(*lists.values()))):
             with collecting(faults):
-                specs.append(JobSpec.from_text({**single, **dict(zip(lists, values, strict=True))}))
+                specs.append(JobSpec.read({**single, **dict(zip(lists, values, strict=True))}))
                 faults += _faults_of(specs[-1])
         if probe and any(spec.dry_run for spec in specs):
             faults.append("probe=true launches jobs and dry_run=true forbids it: leave one out")
@@ -82,6 +83,12 @@ class EstimateRequest:
         if any(spec.runs_own_training for spec in specs):
             _refuse_mixed(specs, probe=probe)
         return cls(specs=tuple(specs), probe=probe)
+
+
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in {"", "true", "1", "false", "0"}:
+        raise ValueError(f"probe must be true or false, got {text!r}")
+    return text.strip().lower() in {"true", "1"}
 
 
 def _faults_of(spec: JobSpec) -> list[str]:

@@ -34,7 +34,6 @@ from paretune.specification.container import JobInputs
 from paretune.specification.inputs import BUNDLED, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
-from paretune.specification.placement import Placement
 from paretune.specification.profile import completed
 from paretune.specification.regions import usual_region
 from paretune.tracking import schema
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 _OF_THE_DATA = affecting(JobSpec, "data")
 # What a preparation for this machine has in common with one for a cluster.
 _OF_ANY_MACHINE = {*affecting(JobSpec, "data", "quality", "seconds", "memory", without=("batch",))} - {
-    *affecting(Placement, *COMPUTES)
+    *affecting(JobSpec, *COMPUTES)
 }
 
 
@@ -205,7 +204,7 @@ def _facts_of(spec: JobSpec, home: Path, missing: set[str]) -> Mapping[str, floa
     for names in (_OF_ANY_MACHINE, _OF_THE_DATA):
         texts = {name: text for name, text in spec.as_text().items() if name in names}
         if inputs is None and (key := json.dumps(texts)) not in missing:
-            inputs = load_cached_inputs(JobSpec.from_text(texts), home)
+            inputs = load_cached_inputs(JobSpec.read(texts), home)
             missing.add(key)
     return inputs.dataset.facts if inputs is not None and inputs.dataset is not None else None
 

@@ -69,11 +69,6 @@ class OwnEstimates(Result):
             remarks.append(
                 "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
             )
-        if any(spec.size is None for spec, _ in self.jobs):
-            remarks.append(
-                "without size only equal jobs count: size names the parameters that seconds grow with, such as "
-                "max_rows, so that other sizes are estimated from few runs"
-            )
         return [*remarks, self.open_command]
 
     def __str__(self) -> str:

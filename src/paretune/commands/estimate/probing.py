@@ -16,7 +16,7 @@ from paretune.specification.job import JobSpec
 _SHORTEST_MINUTES = 10.0  # of a probe's limit: start-up takes minutes
 _PATIENCE = 4.0  # times the predicted duration
 _MEASURED_APART = (
-    *("instance_type", "instance_count", "strategy", "model", "fine_tuning", "precision", "compiler"),
+    *("instance_type", "instance_count", "strategy", "model", "fine_tuning", "precision", "training_arguments"),
     "max_seq_length",
 )
 

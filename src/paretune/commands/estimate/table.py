@@ -27,7 +27,7 @@ COLUMNS = (
     *("cost_usd_low", "cost_usd_high", "memory_gib_low", "memory_gib_high", "memory_gib_usable", "fits"),
     *("gradient_accumulation_steps", "global_batch_size", "strategy", "precision", "fine_tuning", "model"),
     *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
-    *("dataset", "dataset_config_name", "task", "compiler", "memory_basis"),
+    *("dataset", "dataset_config_name", "task", "memory_basis"),
     *("tokens", "days", "usd_per_billion_tokens"),
     *DIVISIONS,
     *PHASE_COLUMNS,

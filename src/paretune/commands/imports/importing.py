@@ -25,7 +25,6 @@ from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from paretune.tracking import RecordedJob, Run, RunStatus, Tracking, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
 
@@ -121,7 +120,7 @@ def _why_untaught(spec: JobSpec, sizes: Mapping[str, float], measured: Mapping[s
     return reasons
 
 
-def _price(row: RecordedRow, spec: Placement, source: str) -> Price | None:
+def _price(row: RecordedRow, spec: JobSpec, source: str) -> Price | None:
     """Return the price in the row, or None if it has none."""
     if row.hourly_price_usd is None:
         return None

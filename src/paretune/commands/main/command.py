@@ -6,7 +6,7 @@ from paretune.commands.command import Command, imported_later, read_with_profile
 from paretune.specification.job import JobSpec
 
 COMMAND = Command(
-    read=partial(read_with_profile, JobSpec.from_text),
+    read=partial(read_with_profile, JobSpec.read),
     run=imported_later("paretune.jobs.launch:launch_here"),
     takes_jobs=True,
 )

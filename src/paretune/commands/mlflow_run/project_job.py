@@ -128,7 +128,7 @@ def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Pa
     with collecting(faults):
         configuration = read_configuration(request.configuration, environment)
     with collecting(faults):
-        has_image = configuration is not None and configuration.spec.image_uri is not None
+        has_image = configuration is not None and configuration.spec.sagemaker.training_image is not None
         needs = Environment() if has_image and project.docker_env else read_environment(project, root)
     with collecting(faults):
         command = read_command(project, request.entry_point, request.parameters, downloads)
@@ -136,7 +136,7 @@ def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Pa
         raise BadInput(faults)
     if not configuration.installs:
         needs = Environment(image_uri=needs.image_uri, variables=needs.variables)
-    image = configuration.spec.image_uri or needs.image_uri
+    image = configuration.spec.sagemaker.training_image or needs.image_uri
     configuration = replace(configuration, spec=configuration.spec.replace(image_uri=image))
     return _ProjectJob(root=root, configuration=configuration, environment=needs, command=command)
 
@@ -167,7 +167,7 @@ def _workplace(launcher: SageMakerLauncher, environment: Mapping[str, str], inte
 
 def _unwatched_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:
     """The run of the same command whose job runs unwatched; None if there is none, or the user wants another job."""
-    run = None if configuration.again else unwatched_project(request.command(), Tracking(environment, _CLOCK))
+    run = None if configuration.force else unwatched_project(request.command(), Tracking(environment, _CLOCK))
     if run is None:
         return None
     tell(

@@ -17,7 +17,7 @@ from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account, has_credentials
 from paretune.launchers.sagemaker.aws_errors import refused_to
 from paretune.pricing.prices import Price
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
 """Below it lies REGION/index.json. Source: AWS Billing guide, "Reading the price list files" (read 2026-11-20)."""
@@ -198,7 +198,7 @@ def training_products(region: str, environment: Mapping[str, str]) -> list[dict[
     """The products of a region with their terms, as GetProducts describes them; raises LaunchRefused."""
     fields = {"regionCode": region, "component": "Training"}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
-    account = Account(Placement(region=_API_REGION), environment)
+    account = Account(JobSpec(region=_API_REGION), environment)
     try:
         with refused_to("read the price list (pricing:GetProducts)"):
             listing = account.client("pricing").get_paginator("get_products")

@@ -21,11 +21,11 @@ from paretune.estimating.hardware import machine_name
 from paretune.estimating.recorded.run_table import COMPLETED, FAILED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.estimating.workload import BUNDLED_ROWS, training_steps
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.cluster import share_of
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, SHARDED
 from paretune.specification.parameters import affecting, spell
+from paretune.specification.simulation import share_of
 from paretune.tracking import RecordedJob, Tracking, schema
 
 Point = tuple[float, ...]

@@ -19,7 +19,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,8 @@ from paretune.core.errors import BadInput, did_you_mean
 from paretune.pricing.prices import as_of_fault
 from paretune.specification import catalog
 from paretune.specification.batch_size import scale_learning_rate
-from paretune.specification.inputs import current_name
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES, affecting, annotations, parse, range_faults, spell
+from paretune.specification.job import JobSpec, value_of
+from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.storage.tables import read_table
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
@@ -97,7 +96,7 @@ class RunTable:
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
         """
-        header, lines = read_table(path, must="recorded_runs must be a readable CSV file, and ")
+        header, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
         faults = _column_faults(header, columns or {})
         header = [(columns or {}).get(name, name) for name in header]
         faults = faults or _header_faults(header)
@@ -123,7 +122,7 @@ class RunTable:
 def _column_faults(header: list[str], columns: Mapping[str, str]) -> list[str]:
     """Return the faults of the names that the columns of a file are given."""
     faults = []
-    names = {*_COLUMNS, *_FIELDS}
+    names = {*_COLUMNS, *JobSpec.model_fields}
     for file_name, name in columns.items():
         if file_name not in header:
             hint = did_you_mean(file_name, header) or f"it has {', '.join(header)}"
@@ -238,22 +237,17 @@ class _LineReader:
         }
 
     def _parameter(self, name: str) -> Any:
-        item = _FIELDS[name]
         text = self._texts.get(name)
         if text is None:
-            return {} if name == "training_arguments" else item.default
+            return JobSpec.model_fields[name].default
         if name == "strategy" and text == "none":  # AWS's word for a job without a library for it
             return "ddp"
         try:
-            value = parse(name, current_name(text), annotations(JobSpec)[name])
-        except ValueError as error:
-            self._fault(str(error))
+            return value_of(name, text)
+        except BadInput as error:
+            for fault in error.faults:
+                self._fault(fault)
             return None
-        if value is None and name in CLUSTER:
-            self._fault(f"{name} must have a value, got {text}")
-        for fault in range_faults(item, value):
-            self._fault(fault)
-        return value
 
     def _number(
         self, name: str, *, needed: bool = False, above_zero: bool = False, highest: float = math.inf
@@ -289,4 +283,3 @@ class _LineReader:
 
 _COLUMNS = {*NEEDED, "billable_seconds", "status", "seed", "num_steps", *MEASURED, *OF_ALL_ROWS, "cost_usd"}
 """Columns beside the parameters of a job."""
-_FIELDS = {item.name: item for item in fields(JobSpec)}

@@ -14,7 +14,7 @@ from botocore.model import OperationModel
 
 from paretune.core.errors import BadInput, LaunchRefused, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 
 PREFIX = "paretune"  # the first part of every S3 key
 _ATTEMPTS = 8  # of one call: about a minute of backing off when AWS throttles
@@ -38,7 +38,7 @@ class Account:
         LaunchRefused: no region is set anywhere.
     """
 
-    def __init__(self, cluster: Placement, environment: Mapping[str, str]) -> None:
+    def __init__(self, cluster: JobSpec, environment: Mapping[str, str]) -> None:
         with refused_to("sign in"):
             # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=cluster.region or environment.get("AWS_REGION"))
@@ -145,7 +145,9 @@ class Account:
     @property
     def bucket(self) -> str:
         """Name of the S3 bucket; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
-        name = self._cluster.bucket or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET")
+        name = (
+            self._cluster.sagemaker.s3_bucket or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET")
+        )
         return (name or self.default_bucket).removeprefix("s3://").strip("/")
 
     @property
@@ -173,4 +175,6 @@ class Account:
                 s3.create_bucket(Bucket=self.bucket, **({} if self.region == "us-east-1" else location))
             except AWS_ERRORS as refused:
                 if code(refused) != "BucketAlreadyOwnedByYou":
-                    raise LaunchRefused(explain(refused, f"create the bucket {self.bucket}; set bucket")) from refused
+                    raise LaunchRefused(
+                        explain(refused, f"create the bucket {self.bucket}; set s3_bucket in sagemaker")
+                    ) from refused

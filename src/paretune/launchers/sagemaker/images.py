@@ -10,8 +10,9 @@ from functools import cache
 from paretune.core.packages import pinned
 from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
-from paretune.specification.job import JobSpec, launch_faults
+from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
+from paretune.specification.rules import launch_faults
 
 LIST_READ_ON = "2026-11-20"  # when that list was last looked through for newer images
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
@@ -47,8 +48,8 @@ def choose(spec: JobSpec, region: str) -> Image:
     """The image for a job. Raises ValueError if AWS has none."""
     has_qlora = spec.fine_tuning == "qlora" and not spec.runs_own_training
     added = pinned(("bitsandbytes",)) if has_qlora else ()
-    if spec.image_uri is not None:
-        return Image(uri=spec.image_uri, requirements=added)
+    if spec.sagemaker.training_image is not None:
+        return Image(uri=spec.sagemaker.training_image, requirements=added)
     target = {"region": region, "instance_type": spec.instance_type}
     if spec.strategy in {"smddp", "smp"}:
         uri = _uri("pytorch-smp", **target, **(_SMDDP if spec.strategy == "smddp" else _SMP))
@@ -123,8 +124,8 @@ def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tupl
 def faults(spec: JobSpec, region: str) -> list[str]:
     """The reasons why strategy, instance type and image do not go together; empty if they do."""
     faults = launch_faults(spec)
-    if spec.image_uri is not None:
-        return faults + _image_faults(spec, spec.image_uri, region)
+    if spec.sagemaker.training_image is not None:
+        return faults + _image_faults(spec, spec.sagemaker.training_image, region)
     return faults or [fault for cluster in spec.clusters() for fault in _missing_image(cluster, region)]
 
 

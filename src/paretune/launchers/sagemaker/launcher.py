@@ -35,10 +35,8 @@ from paretune.pricing.prices import Price, PriceList
 from paretune.specification.catalog import Instance
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
 from paretune.specification.inputs import SCRIPT_CHANNELS
-from paretune.specification.job import JobSpec
+from paretune.specification.job import PROJECT, JobSpec
 from paretune.specification.parameters import affecting
-from paretune.specification.placement import Placement
-from paretune.specification.program import PROJECT, Program
 
 _CODE = "/opt/ml/input/data/code"
 _SMP = {  # parameter to its name in SMP v2
@@ -174,10 +172,10 @@ def _run_id(job_name: str) -> str:
 
 def without_account(spec: JobSpec) -> JobSpec:
     """The specification as the training sees it: nothing of account, network and money."""
-    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "ownership"), ""))
+    return spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
 
 
-def script_faults(spec: Program) -> list[str]:
+def script_faults(spec: JobSpec) -> list[str]:
     """The reasons why the folder of a user's own script cannot travel; empty if it can."""
     faults: list[str] = []
     if spec.entry_script is not None and not spec.runs_project:
@@ -227,7 +225,9 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
     """
     spec = document.spec
     most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
-    return spec.volume_gib or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib, LARGEST_VOLUME_GIB)
+    return spec.sagemaker.volume_size_in_gb or min(
+        volume_for_gib(bytes_on_disk(spec, inputs)), most_gib, LARGEST_VOLUME_GIB
+    )
 
 
 class SageMakerLauncher(Launcher):
@@ -237,7 +237,7 @@ class SageMakerLauncher(Launcher):
 
     def __init__(
         self,
-        cluster: Placement,
+        cluster: JobSpec,
         clock: Clock,
         environment: Mapping[str, str],
         *,
@@ -277,7 +277,7 @@ class SageMakerLauncher(Launcher):
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
         """Check that model, data and checkpoints fit on the instances' own disks, or on the largest volume."""
-        if spec.volume_gib is None:
+        if spec.sagemaker.volume_size_in_gb is None:
             needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
             types = spec.instance_types()
             refuse([fault for name in types for fault in disk_faults(spec.instance(name), needed_gib)])
@@ -285,7 +285,7 @@ class SageMakerLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name."""
         self.account.create_default_bucket()
-        staging = self._staging(document.spec.kms_key)
+        staging = self._staging(document.spec.sagemaker.kms_key_id)
         request = self._request(document, inputs, staging)
         self._check_interruption()
         self.last_request = request
@@ -313,7 +313,7 @@ class SageMakerLauncher(Launcher):
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
-        staging = self._staging(document.spec.kms_key)
+        staging = self._staging(document.spec.sagemaker.kms_key_id)
         staging.dry = True
         return self._request(document, inputs, staging)
 

@@ -60,9 +60,9 @@ def launcher_statements(spec: JobSpec, account: Account) -> Iterator[Statement]:
     objects = f"{bucket}/{PREFIX}/check"
     yield Statement("s3", ["GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload"], objects)
     yield Statement("logs", ["DescribeLogStreams", "GetLogEvents"], _log_stream(account))
-    if spec.kms_key:
-        yield Statement("kms", ["Decrypt", "GenerateDataKey"], _key(spec.kms_key, account))
-    if spec.subnets:
+    if spec.sagemaker.kms_key_id:
+        yield Statement("kms", ["Decrypt", "GenerateDataKey"], _key(spec.sagemaker.kms_key_id, account))
+    if spec.sagemaker.subnets:
         yield Statement("ec2", ["DescribeSubnets", "DescribeRouteTables", "DescribeVpcEndpoints"])
 
 
@@ -77,10 +77,10 @@ def role_statements(spec: JobSpec, account: Account) -> Iterator[Statement]:
     yield Statement("ecr", ["GetAuthorizationToken"])
     reading = ["BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer"]
     yield Statement("ecr", reading, _repository(spec, account))
-    if spec.kms_key:
+    if spec.sagemaker.kms_key_id:
         actions = ["CreateGrant", "Decrypt", "Encrypt", "GenerateDataKey"]
-        yield Statement("kms", actions, _key(spec.kms_key, account))
-    if spec.subnets:
+        yield Statement("kms", actions, _key(spec.sagemaker.kms_key_id, account))
+    if spec.sagemaker.subnets:
         yield Statement("ec2", _NETWORK)
 
 

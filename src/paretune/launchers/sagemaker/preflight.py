@@ -12,11 +12,8 @@ from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, message
 from paretune.launchers.sagemaker.permissions import Statement, allow_command, role_findings, simulate
-from paretune.specification.account import AccountSettings
 from paretune.specification.catalog import unknown_type
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import split_list
-from paretune.specification.placement import Placement
 
 TYPE, ROLE, BUCKET, NETWORK, QUOTAS = "type", "role", "bucket", "network", "quotas"
 _DISPENSABLE = {"cloudwatch"}  # services without which a job still trains
@@ -43,13 +40,10 @@ def account_faults(cluster: JobSpec, account: Account, *, installed: Sequence[st
     )
 
 
-def type_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
-    """Types in `instance_facts` that CreateTrainingJob does not take, according to the installed botocore."""
-    described = [name for name in cluster.instance_types() if name in cluster.instance_facts]
-    if not described:
-        return
+def type_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
+    """Types that CreateTrainingJob does not take, according to the installed botocore."""
     possible = account.client("sagemaker").meta.service_model.shape_for("TrainingInstanceType").enum
-    for name in described:
+    for name in cluster.instance_types():
         if name not in possible:
             yield failed(TYPE, f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones")
 
@@ -119,13 +113,13 @@ def _missing_bucket(account: Account) -> Finding:
     )
 
 
-def network_findings(cluster: AccountSettings, account: Account, installed: Sequence[str]) -> Iterator[Finding]:
+def network_findings(cluster: JobSpec, account: Account, installed: Sequence[str]) -> Iterator[Finding]:
     """Whether the subnets reach S3, and a package index if the image lacks packages.
 
     A job has no public address there, so an internet gateway alone leads nowhere. Source: SageMaker Developer Guide,
     "Give SageMaker AI training jobs access to resources in your Amazon VPC".
     """
-    subnets = split_list(cluster.subnets)
+    subnets = cluster.sagemaker.subnets
     if not subnets:
         return
     try:
@@ -148,7 +142,7 @@ def network_findings(cluster: AccountSettings, account: Account, installed: Sequ
             f"subnets {', '.join(cut_off)} do not reach S3, where a job reads and writes: add a "
             "gateway endpoint for S3 to their route tables, or a route to a NAT gateway",
         )
-    lacks_packages = bool(closed and installed) and cluster.package_index is None
+    lacks_packages = bool(closed and installed) and cluster.sagemaker.package_index is None
     if reach_s3 and not lacks_packages:
         yield passed(NETWORK, f"nothing is known against the subnets {', '.join(subnets)}")
     if lacks_packages:
@@ -156,7 +150,7 @@ def network_findings(cluster: AccountSettings, account: Account, installed: Sequ
             NETWORK,
             f"subnets {', '.join(closed)} have no route to the internet, and the job has to install "
             f"{', '.join(installed)}: give them a route to a NAT gateway, or package_index that they reach (such as "
-            "CodeArtifact through its VPC endpoints), or image_uri of an image that holds these packages",
+            "CodeArtifact through its VPC endpoints), or training_image of an image that holds these packages",
         )
 
 
@@ -190,7 +184,7 @@ def _has_s3_endpoint(account: Account, vpcs: Collection[str]) -> bool:
     return bool(endpoints["VpcEndpoints"])
 
 
-def quota_findings(cluster: Placement, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
+def quota_findings(cluster: JobSpec, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
     """Whether each quota that the job uses is sufficient, and one finding with the quotas of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
     clusters = cluster.clusters()

@@ -23,10 +23,8 @@ from paretune.core.errors import refuse
 from paretune.launchers.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.specification.account import AccountSettings
 from paretune.specification.container import JobDocument
-from paretune.specification.parameters import split_list
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 
 LONGEST_ENVIRONMENT_VALUE = 512  # Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5).
 _START = Path(__file__).with_name("start_job.sh")
@@ -111,7 +109,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         boto_session=account.session, sagemaker_client=account.client("sagemaker"), default_bucket=staging.bucket
     )
     network = configs.Networking(
-        subnets=list(split_list(cluster.subnets)), security_group_ids=list(split_list(cluster.security_group_ids))
+        subnets=list(cluster.sagemaker.subnets), security_group_ids=list(cluster.sagemaker.security_group_ids)
     )
     source_code = configs.SourceCode(
         source_dir=str(archive),
@@ -126,12 +124,12 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         sagemaker_session=session,
         source_code=source_code,
         compute=_compute(order, configs),
-        networking=network if split_list(cluster.subnets) else None,
+        networking=network if cluster.sagemaker.subnets else None,
         # Its driver is not used, because it keeps SIGTERM from the training; only its part of the request is.
         distributed=Torchrun(process_count_per_node=cluster.processes, smp=SMP(**order.smp)) if order.smp else None,
         stopping_condition=configs.StoppingCondition(
             max_runtime_in_seconds=max_runtime_s,
-            **({"max_wait_time_in_seconds": _longest_wait_s(cluster, max_runtime_s)} if cluster.spot else {}),
+            **({"max_wait_time_in_seconds": _longest_wait_s(max_runtime_s)} if cluster.spot else {}),
         ),
         environment=dict(order.environment),
         input_data_config=[configs.InputData(channel_name=key, data_source=uri) for key, uri in order.channels.items()],
@@ -139,7 +137,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         output_data_config=configs.OutputDataConfig(
             s3_output_path=staging.uri(f"{PREFIX}/jobs"),
             compression_type="GZIP" if order.compresses_output else "NONE",
-            **({"kms_key_id": cluster.kms_key} if cluster.kms_key else {}),
+            **({"kms_key_id": cluster.sagemaker.kms_key_id} if cluster.sagemaker.kms_key_id else {}),
         ),
         tags=[configs.Tag(key=key, value=value) for key, value in order.tags.items()],
     )
@@ -147,7 +145,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
 
 def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     cluster, keep_alive_s = order.document.spec, int(order.document.spec.keep_alive_minutes * 60)
-    has_disks = cluster.instance().has_local_storage
+    has_disks, key = cluster.instance().has_local_storage, cluster.sagemaker.kms_key_id
     return configs.Compute(
         instance_type=cluster.instance_type,
         instance_count=cluster.instance_count,
@@ -155,30 +153,28 @@ def _compute(order: TrainingJobRequest, configs: Any) -> Any:
         enable_managed_spot_training=cluster.spot,
         **({"keep_alive_period_in_seconds": keep_alive_s} if cluster.keep_alive_minutes else {}),
         # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
-        **({"volume_kms_key_id": cluster.kms_key} if cluster.kms_key and not has_disks else {}),
+        **({"volume_kms_key_id": key} if key and not has_disks else {}),
     )
 
 
-def _longest_wait_s(cluster: Placement, max_runtime_s: int) -> int:
+def _longest_wait_s(max_runtime_s: int) -> int:
     """MaxWaitTimeInSeconds: the time for waiting and running together."""
-    minutes = cluster.max_wait_minutes
-    wait_s = minutes * 60 if minutes else min(_LONGEST_WAIT_S, max_runtime_s + _SPOT_WAIT_MINUTES * 60)
-    return max(max_runtime_s, int(wait_s))
+    return max(max_runtime_s, int(min(_LONGEST_WAIT_S, max_runtime_s + _SPOT_WAIT_MINUTES * 60)))
 
 
-def network_environment(cluster: Placement) -> dict[str, str]:
+def network_environment(cluster: JobSpec) -> dict[str, str]:
     """Variables for NCCL on instances with EFA: the settings of the SDK's own torchrun driver, also for newer types."""
     if cluster.instance().family not in _RDMA_FAMILIES:
         return {}
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 
 
-def index_environment(cluster: AccountSettings) -> dict[str, str]:
+def index_environment(cluster: JobSpec) -> dict[str, str]:
     """The package index as pip's own variable, or as that of the SDK's driver, which signs in to CodeArtifact."""
-    if cluster.package_index is None:
+    if cluster.sagemaker.package_index is None:
         return {}
-    name = "CA_REPOSITORY_ARN" if cluster.package_index.startswith("arn:") else "PIP_INDEX_URL"
-    return {name: cluster.package_index}
+    name = "CA_REPOSITORY_ARN" if cluster.sagemaker.package_index.startswith("arn:") else "PIP_INDEX_URL"
+    return {name: cluster.sagemaker.package_index}
 
 
 def _clean(path: str) -> Path:

@@ -31,8 +31,9 @@ from paretune.specification.container import (
     JobReport,
     write_json_once,
 )
-from paretune.specification.job import JobSpec, launch_faults
+from paretune.specification.job import JobSpec
 from paretune.specification.job_phases import read_phases
+from paretune.specification.rules import launch_faults
 
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
@@ -185,8 +186,7 @@ class SimulatedJob(Job):
         sentence = f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes"
         limits = [(self._timeline.reaches(longest), sentence)]
         if spec.spot:
-            minutes = spec.max_wait_minutes or longest / 60 + 60
-            limits.append((minutes * 60, _WAITED_TOO_LONG))
+            limits.append((longest + 3600, _WAITED_TOO_LONG))
         return min(limits)
 
 

@@ -19,9 +19,9 @@ from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TRAINING, UPLOADING, Phase, Timeline
 from paretune.specification import metrics
-from paretune.specification.cluster import Simulation
 from paretune.specification.container import CHECKPOINT_EVERY_S, Event, FailureKind, JobDocument, JobReport
 from paretune.specification.job import JobSpec
+from paretune.specification.simulation import Simulation
 
 CAPACITY_SECONDS = 60.0  # virtual seconds until a job fails for lack of capacity; not billed
 INTERRUPTION_SECONDS = 300.0  # mean virtual seconds without spot capacity after an interruption; not billed
@@ -42,7 +42,7 @@ class TimelineFactory:
 
     def __call__(self, document: JobDocument) -> Timeline:
         """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
-        settings = Simulation.read(document.spec.simulation)
+        settings = document.spec.simulation
         draws = _Draws(settings, document)
         delay = draws.exponential(settings.startup_delay_seconds, "delay")
         if document.spec.spot:
@@ -66,17 +66,17 @@ class TimelineFactory:
 
     def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
         spec, replayed = document.spec, None
-        if spec.recorded_runs is not None:
-            table = self.read_table(Path(spec.recorded_runs))
+        if settings.runs is not None:
+            table = self.read_table(Path(settings.runs))
             replayed = table.answer(spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds)
             if table.has_seconds or replayed.status != COMPLETED:
                 return replayed
         estimate = self.predict(document)
         if estimate is None:
-            remedy = "set recorded_runs to a table of runs, or set max_train_samples"
+            remedy = "set simulation.runs to a table of recorded runs, or set max_train_samples"
             remarks = speed_remarks(spec.instance()) if spec.has_instances else []
             raise BadInput(
-                [f"{sentence}; set recorded_runs to a table of runs" for sentence in remarks]
+                [f"{sentence}; set simulation.runs to a table of recorded runs" for sentence in remarks]
                 or [f"the seconds of this job cannot be estimated: {remedy}"]
             )
         basis = f"the estimate ({estimate.basis})"

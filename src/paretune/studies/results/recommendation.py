@@ -12,7 +12,6 @@ from paretune.jobs.verdicts import below_baseline
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
-from paretune.specification.cluster import ONLY_SIMULATED
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.definition.quality import KNOWN
 from paretune.studies.results.front import StudyFront
@@ -22,7 +21,7 @@ from paretune.studies.results.trials import Trial, job_of
 
 _MOST_REASONS = 6
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
-_SIMULATED_ONLY = {"launcher", *ONLY_SIMULATED}
+_SIMULATED_ONLY = {"launcher", "simulation"}
 
 
 @dataclass(frozen=True, kw_only=True)

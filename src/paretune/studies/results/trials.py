@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from paretune.core.errors import BadInput
@@ -139,6 +139,6 @@ def counted(trials: Sequence[Trial]) -> str:
 
 
 def job_of(parameters: Mapping[str, str]) -> JobSpec:
-    """The job of these parameters, without dry_run, again and names that no job has. BadInput if they make none."""
-    names = {item.name for item in fields(JobSpec)} - {"dry_run", "again"}
-    return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
+    """The job of these parameters, without dry_run, force and names that no job has. BadInput if they make none."""
+    names = JobSpec.model_fields.keys() - {"dry_run", "force"}
+    return JobSpec.read({name: text for name, text in parameters.items() if name in names})

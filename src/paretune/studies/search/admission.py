@@ -12,7 +12,6 @@ from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
 from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialNote
-from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.trial_history import TrialHistory
@@ -55,7 +54,7 @@ class Admission:
         worst_usd = self.worst_case.reserved_usd(spec)
         reservation = self._ledger.reserve(
             trial,
-            spec.as_text(),
+            spec.changed(),
             note,
             worst_usd=worst_usd,
             budget_usd=self._file.budget_usd,
@@ -148,8 +147,8 @@ class Admission:
 
         return tightest_for
 
-    def _attribution(self, spec: AccountSettings) -> Attribution:
-        return Attribution.of(spec.user, spec.tags, self._workplace.environment, self._file.name)
+    def _attribution(self, spec: JobSpec) -> Attribution:
+        return Attribution.of(spec.tags, self._workplace.environment, self._file.name)
 
     def _shared_name(self, trial: int) -> str:
         return f"{self._mark}/{trial}"

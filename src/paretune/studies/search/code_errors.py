@@ -48,7 +48,7 @@ class CodeErrors:
                 numbers = " and ".join(str(number) for number, _ in trials[:2])
                 self.reason = (
                     f"trials {numbers} failed with the same error of the code, and no trial has completed, so no more "
-                    f"are started: {end.reason}{_remedy(end.reason, JobSpec.from_text(entry.parameters))}"
+                    f"are started: {end.reason}{_remedy(end.reason, JobSpec.read(entry.parameters))}"
                 )
 
     def _shared(self, points: list[Mapping[str, Value]]) -> bool:

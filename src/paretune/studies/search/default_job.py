@@ -88,7 +88,7 @@ def _run(spec: JobSpec, trials: Iterable[Trial]) -> Trial | None:
     completed = (trial for trial in trials if trial.status is TrialStatus.COMPLETED)
     # Reading a specification takes a while, so only likely trials are read.
     likely = (trial for trial in completed if trial.parameters.get("learning_rate", "") in rates)
-    return next((trial for trial in likely if _computed(JobSpec.from_text(trial.parameters)) == computed), None)
+    return next((trial for trial in likely if _computed(JobSpec.read(trial.parameters)) == computed), None)
 
 
 def _computed(spec: JobSpec) -> object:

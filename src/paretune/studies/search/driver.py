@@ -100,7 +100,7 @@ class Driver:
         running = self.ledger.running()
         for entry in running:
             self._say(f"trial {entry.trial}: taken over")
-            self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, entry.note, adopt=True)
+            self._begin(entry.trial, JobSpec.read(entry.given), entry.run_id, entry.note, adopt=True)
         self._pools.find()
         reserved = {*self.trials, *(entry.trial for entry in running)}
         for number in self.study.running():  # asked for and never reserved: nothing was begun

@@ -15,7 +15,6 @@ from paretune.models.register import register
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
-from paretune.specification.program import OWN_TRAINING
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult
@@ -202,7 +201,7 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
     if spec is None:
         return {}
     alike = {name: spell(getattr(spec, name)) for name in ("model", "dataset", "max_train_samples")}
-    training = {name: spell(getattr(spec, name, None)) for name in OWN_TRAINING}
+    training = {name: spell(getattr(spec, name, None)) for name in ("entry_script", "project")}
     if alike.keys() & file.search.keys() or any("'" in text for text in alike.values()):
         return {}
     condition = f"tags.`{schema.STATE}` = 'Completed' and tags.`{schema.ORIGIN}` = 'measured'"

@@ -123,7 +123,7 @@ class TrialHistory:
         self.booking_order = entry.booking_order or self.booking_order
         self.notes[entry.trial] = note
         if end.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
-            self._add_footprint(JobSpec.from_text(entry.parameters), end)
+            self._add_footprint(JobSpec.read(entry.parameters), end)
         if end.status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = end.metrics
         self._add_outcome(entry, end)
@@ -160,4 +160,4 @@ class TrialHistory:
 
 def hash_without_seed(spec: JobSpec) -> str:
     """A hash that is equal for jobs that differ only in their seed."""
-    return replace(spec, seed=0).spec_hash()
+    return spec.spec_hash(but=["seed"])

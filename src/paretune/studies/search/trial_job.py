@@ -69,7 +69,6 @@ class TrialJob:
             self._is_adopted = adopt and self._can_adopt(tags)
             if self._is_adopted:
                 self._job = self._retrying_job(job_name(self.record.run.run_id, 1))
-                self._job.capacity.resume(tags)
                 self.record.adopt()
             else:
                 if adopt:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
@@ -51,7 +50,7 @@ class WorstCase:
         launcher = self._workplace.launcher
         if entry.booked_usd is None or entry.worst_usd is None or entry.end is None or not launcher.is_billed:
             return ""
-        over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.from_text(entry.parameters)
+        over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.read(entry.parameters)
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
         if entry.end.status is TrialStatus.COMPLETED:
             launcher.has_seen_upload = True
@@ -78,7 +77,7 @@ class WorstCase:
         The job is unchanged if its study has no budget, or without such a job or an estimate.
         """
         minutes = self._minutes_of(spec) if self._has_budget else math.inf
-        return replace(spec, max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
+        return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def usd(self, spec: JobSpec) -> float | None:
         """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd."""

@@ -20,7 +20,8 @@ from sklearn.model_selection import train_test_split
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder
 from paretune.specification import metrics
-from paretune.specification.inputs import BUNDLED, ROW_FILES, Data
+from paretune.specification.inputs import BUNDLED, ROW_FILES
+from paretune.specification.job import JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.tokenised import Rows
 from paretune.training.tasks.targets import (
@@ -42,7 +43,7 @@ _OPTIONS = {".csv": _CSV, ".tsv": _CSV | {"sep": "\t"}}
 _READERS = {suffix: (reader, _OPTIONS.get(suffix, {})) for suffix, reader in ROW_FILES.items()}
 
 
-def read_rows(spec: Data) -> tuple[dict[str, Rows], tuple[str, ...]]:
+def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Split (train, validation, and test if there is one) to rows, and the class names in the order of their ids.
 
     Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
@@ -65,14 +66,14 @@ def read_rows(spec: Data) -> tuple[dict[str, Rows], tuple[str, ...]]:
     return rows, names
 
 
-def _texts(spec: Data, table: datasets.Dataset, index: np.ndarray) -> list[str]:
+def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[str]:
     cells = table.data.column(spec.text_column).take(index).to_pylist()
     if spec.task != metrics.WORDS:
         return list(cells)
     return [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]
 
 
-def _read_tables(spec: Data) -> dict[str, datasets.Dataset]:
+def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     with collecting(faults):
@@ -97,7 +98,7 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
     return {"train": datasets.Dataset.from_pandas(frame, preserve_index=False)}
 
 
-def _read_named(spec: Data) -> dict[str, datasets.Dataset]:
+def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     path = at_home(spec.dataset)
     if path.suffix.lower() in _READERS or is_file(path):
         return {"train": _read_file(path, "dataset")}
@@ -124,7 +125,7 @@ def _read_named(spec: Data) -> dict[str, datasets.Dataset]:
 def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
     """Options of `load_dataset` for a local folder: those of a CSV file if the folder holds CSV.
 
-    Data sets of the hub get no options: offline, `datasets` finds only data fetched with equal options.
+    JobSpec sets of the hub get no options: offline, `datasets` finds only data fetched with equal options.
     """
     builder = datasets.load_dataset_builder(path, configuration)
     return _READERS[".csv"][1] if isinstance(builder.config, CsvConfig) else {}
@@ -178,7 +179,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     return hub.explain(parameter, name, error)
 
 
-def _column_faults(spec: Data, tables: Mapping[str, datasets.Dataset]) -> list[str]:
+def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
     faults = []
     for split, table in tables.items():
         labels = label_columns(spec, table.column_names)
@@ -198,7 +199,7 @@ def _column_faults(spec: Data, tables: Mapping[str, datasets.Dataset]) -> list[s
                 continue
             if parameter == "label_column" and labels_may_be_empty:
                 continue
-            # Data of the hub are not the user's to mend, and blank lines are part of a text to continue.
+            # JobSpec of the hub are not the user's to mend, and blank lines are part of a text to continue.
             looks_for_blanks = parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
             if rows := _empty_rows(values, looks_for_blanks=looks_for_blanks):
                 kind = "missing or blank" if looks_for_blanks else "missing"
@@ -224,7 +225,7 @@ def _empty_rows(values: pa.ChunkedArray, *, looks_for_blanks: bool) -> list[int]
 
 
 def _pick(
-    spec: Data, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
+    spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
     """Split to the split of the data set that its rows come from, and their numbers."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
@@ -252,7 +253,7 @@ def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(parts[0]), np.sort(parts[1])
 
 
-def _eval_limit(spec: Data) -> int | None:
+def _eval_limit(spec: JobSpec) -> int | None:
     if spec.max_eval_samples is not None:
         return spec.max_eval_samples
     if spec.max_train_samples is None:

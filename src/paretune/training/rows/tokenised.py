@@ -24,7 +24,6 @@ import torch
 
 from paretune.core.errors import BadInput
 from paretune.specification.container import JobFolder, PreparedDataset
-from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import (
     CLASSIFICATION,
@@ -187,7 +186,7 @@ def prepare(
     return PreparedDataset.read(folder)
 
 
-def _label_facts(spec: Data, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
+def _label_facts(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
     """Baselines of the task."""
     train, validation = rows["train"], rows.get("validation")
     if train.labels is None or validation is None or validation.labels is None:
@@ -222,7 +221,7 @@ def _remove_abandoned_drafts(cache: Path) -> None:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def _key(spec: Data, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
+def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
     header = [_FORMAT, spec.task, spec.max_seq_length, labels, _tokenizer_text(tokenizer)]
     digest = hashlib.sha256(json.dumps(header).encode())
     for split, part in sorted(rows.items()):
@@ -248,7 +247,7 @@ def _tokenizer_text(tokenizer: Any) -> str:
 
 
 def _write_splits(
-    spec: Data, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, tell: Callable[[str], None]
+    spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, tell: Callable[[str], None]
 ) -> dict[str, float]:
     facts: dict[str, float] = {}
     for split, part in rows.items():

@@ -19,7 +19,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import BadInput, refuse
 from paretune.specification import metrics
-from paretune.specification.inputs import Data
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import split_list
 
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
@@ -27,7 +27,7 @@ Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
 _EXAMPLES = 5  # rows or labels that a fault names
 
 
-def label_columns(spec: Data, columns: Sequence[str]) -> tuple[str, ...]:
+def label_columns(spec: JobSpec, columns: Sequence[str]) -> tuple[str, ...]:
     """The columns with labels: one, or those that a multi-label `label_column` lists; none for causal-lm."""
     if spec.task == metrics.CAUSAL_LM:
         return ()
@@ -36,12 +36,12 @@ def label_columns(spec: Data, columns: Sequence[str]) -> tuple[str, ...]:
     return (spec.label_column,)
 
 
-def may_be_empty(spec: Data, columns: Sequence[str]) -> bool:
+def may_be_empty(spec: JobSpec, columns: Sequence[str]) -> bool:
     """Whether an empty cell of the label column is allowed, because it means that the row has no labels."""
     return spec.task == metrics.MULTI_LABEL and len(label_columns(spec, columns)) == 1
 
 
-def label_type_faults(spec: Data, features: Mapping[str, Any]) -> list[str]:
+def label_type_faults(spec: JobSpec, features: Mapping[str, Any]) -> list[str]:
     """The fault that the label column holds lists or objects, which the task cannot use; empty if it holds values."""
     kind = features.get(spec.label_column)
     if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
@@ -59,7 +59,7 @@ def label_type_faults(spec: Data, features: Mapping[str, Any]) -> list[str]:
     return [f"{rule}: {remedy}"]
 
 
-def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
+def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
     """The labels of all splits, none for causal-lm; removes a hidden test split (all -1). Raises BadInput."""
     if spec.task == metrics.CAUSAL_LM:
         return {}, ()
@@ -73,7 +73,7 @@ def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
     return _label_sets(spec, tables)
 
 
-def missing_faults(spec: Data, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
+def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
     """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
     if labels is None or spec.task == metrics.WORDS:
         return []
@@ -103,7 +103,7 @@ def _cells(table: datasets.Dataset, column: str) -> list[Any]:
     return values
 
 
-def _class_ids(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
+def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
     feature = tables["train"].features[spec.label_column]
     cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
     if isinstance(feature, datasets.ClassLabel):
@@ -139,7 +139,7 @@ def words_of(cell: Any) -> list[str]:
     return [str(item) for item in cell] if isinstance(cell, list) else str(cell).split()
 
 
-def _word_labels(spec: Data, tables: Mapping[str, datasets.Dataset]) -> Targets:
+def _word_labels(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targets:
     """Labels of words: for each row an array of classes, as long as the row has words."""
     inner = getattr(tables["train"].features[spec.label_column], "feature", None)
     declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else ()
@@ -200,7 +200,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
     return labels
 
 
-def _label_sets(spec: Data, tables: Mapping[str, datasets.Dataset]) -> Targets:
+def _label_sets(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targets:
     """Labels from one column with a list, or text that means one, per row."""
     cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
     has_bars = any(isinstance(cell, str) and "|" in cell for column in cells.values() for cell in column)
@@ -223,7 +223,7 @@ def _label_sets(spec: Data, tables: Mapping[str, datasets.Dataset]) -> Targets:
     return {split: _as_flags(rows, names) for split, rows in sets.items()}, names
 
 
-def _label_set_faults(spec: Data, names: Sequence[str], sets: Mapping[str, Sequence[tuple[str, ...]]]) -> list[str]:
+def _label_set_faults(spec: JobSpec, names: Sequence[str], sets: Mapping[str, Sequence[tuple[str, ...]]]) -> list[str]:
     column, rows = f"label_column {spec.label_column!r}", len(sets["train"])
     if not names:
         return [f"{column} holds no label in any training row: there is nothing to learn"]

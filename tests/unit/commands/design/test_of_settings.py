@@ -8,6 +8,7 @@ from pathlib import Path
 import boto3
 import pytest
 from mlflow import MlflowClient
+from paretune.specification.placement import Placement
 from transformers import GPTNeoXConfig
 
 from paretune.cli.main import main
@@ -17,7 +18,6 @@ from paretune.core.result import Row, read_rows
 from paretune.estimating.architecture import well_known
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset
-from paretune.specification.placement import Placement
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock

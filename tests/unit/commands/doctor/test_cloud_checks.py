@@ -12,7 +12,6 @@ from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, Verdict
 from paretune.launchers.sagemaker.account import Account
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT as ACCOUNT_ID
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
@@ -23,7 +22,7 @@ __all__ = ["nothing_of_this_machine"]
 TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 USAGE = "ml.m5.large for training job usage"
 ACCOUNT = {"role": ROLE, "bucket": BUCKET}
-CLUSTER = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
+CLUSTER = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
 
 
 def findings(environment: dict[str, str] | None = None, **typed: str) -> list[Finding]:
@@ -188,7 +187,7 @@ def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
     aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
     assert trust_finding(Account(CLUSTER, {})).verdict is Verdict.NOT_CHECKED
 
-    elsewhere = Placement(role=ROLE.replace(ACCOUNT_ID, "999999999999"), bucket=BUCKET)
+    elsewhere = JobSpec(role=ROLE.replace(ACCOUNT_ID, "999999999999"), bucket=BUCKET)
     assert trust_finding(Account(elsewhere, {})).verdict is Verdict.NOT_CHECKED
 
 

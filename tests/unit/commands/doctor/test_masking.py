@@ -4,14 +4,14 @@ import pytest
 
 from paretune.commands.doctor.report import Mask
 from paretune.launchers.sagemaker.account import Account
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 
 __all__ = ["nothing_of_this_machine"]
 
 
-CLUSTER = Placement(
+CLUSTER = JobSpec(
     role="Trainer",
     bucket="acme-models",
     subnets="subnet-0abc1234def",

@@ -15,7 +15,6 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 
 
@@ -56,7 +55,7 @@ def aws(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Aws:
 
 @pytest.fixture
 def account(aws: Aws) -> Account:
-    return Account(Placement(role=ROLE, bucket=BUCKET), {})
+    return Account(JobSpec(role=ROLE, bucket=BUCKET), {})
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
-    return SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET), clock, {}, package=package)
+    return SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET), clock, {}, package=package)
 
 
 @pytest.fixture

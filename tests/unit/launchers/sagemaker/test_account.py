@@ -8,7 +8,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws, Sts
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
@@ -31,7 +31,7 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
-    account = Account(Placement(role="Typed", bucket="typed"), ENVIRONMENT)
+    account = Account(JobSpec(role="Typed", bucket="typed"), ENVIRONMENT)
 
     assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
     assert account.bucket == "typed"
@@ -40,14 +40,14 @@ def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> No
 def test_the_sdk_s_configuration_file_wins_over_the_environment(
     aws: Aws, configuration: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    account = Account(Placement(), ENVIRONMENT)
+    account = Account(JobSpec(), ENVIRONMENT)
 
     assert (account.role_arn, account.bucket) == (CONFIGURED, "configured")
     assert capsys.readouterr() == ("", "")
 
 
 def test_the_environment_is_the_last_resort(aws: Aws) -> None:
-    account = Account(Placement(), ENVIRONMENT)
+    account = Account(JobSpec(), ENVIRONMENT)
 
     assert (account.role_arn, account.bucket) == (
         f"arn:aws:iam::{ACCOUNT}:role/service-role/Environment",
@@ -56,12 +56,12 @@ def test_the_environment_is_the_last_resort(aws: Aws) -> None:
 
 
 def test_without_any_bucket_it_is_the_one_that_the_sdk_would_make(aws: Aws) -> None:
-    assert Account(Placement(), {}).bucket == f"sagemaker-us-east-1-{ACCOUNT}"
+    assert Account(JobSpec(), {}).bucket == f"sagemaker-us-east-1-{ACCOUNT}"
 
 
 @pytest.mark.parametrize("bucket", ["models", "s3://models", "s3://models/"])
 def test_a_bucket_may_be_given_as_name_or_address(aws: Aws, bucket: str) -> None:
-    assert Account(Placement(bucket=bucket), {}).bucket == "models"
+    assert Account(JobSpec(bucket=bucket), {}).bucket == "models"
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_a_bucket_may_be_given_as_name_or_address(aws: Aws, bucket: str) -> None
     ],
 )
 def test_a_role_may_be_given_as_name_or_arn(aws: Aws, role: str, arn: str) -> None:
-    assert Account(Placement(role=role), {}).role_arn == arn
+    assert Account(JobSpec(role=role), {}).role_arn == arn
 
 
 def test_iam_is_asked_for_a_role_by_name_once_and_its_path_is_guessed_only_if_it_may_not_be_asked(aws: Aws) -> None:
     aws.refuse("GetRole", "AccessDenied", times=9)
-    account = Account(Placement(role="Trainer"), {})
+    account = Account(JobSpec(role="Trainer"), {})
 
     assert [account.role_arn, account.role_arn] == [f"arn:aws:iam::{ACCOUNT}:role/Trainer"] * 2
     assert aws.count("GetRole") == 1
@@ -88,13 +88,13 @@ def test_iam_is_asked_for_a_role_by_name_once_and_its_path_is_guessed_only_if_it
 def test_a_role_by_name_lies_in_the_partition_of_the_region(aws: Aws, region: str, partition: str) -> None:
     aws.refuse("GetRole", "AccessDenied", times=9)
 
-    assert Account(Placement(role="Trainer", region=region), {}).role_arn.startswith(f"arn:{partition}:iam::")
+    assert Account(JobSpec(role="Trainer", region=region), {}).role_arn.startswith(f"arn:{partition}:iam::")
 
 
 def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
 
-    assert Account(Placement(), {}).role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/AmazonSageMaker-Role"
+    assert Account(JobSpec(), {}).role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/AmazonSageMaker-Role"
 
 
 def test_somebody_else_s_assumed_role_is_not_taken_for_an_execution_role(
@@ -103,22 +103,22 @@ def test_somebody_else_s_assumed_role_is_not_taken_for_an_execution_role(
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/Admin/ada")
 
     with pytest.raises(BadInput, match="role must be set"):
-        _ = Account(Placement(), {}).role_arn
+        _ = Account(JobSpec(), {}).role_arn
 
 
 def test_the_region_is_typed_or_that_of_the_aws_configuration(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Account(Placement(region="eu-west-1"), {}).region == "eu-west-1"
-    assert Account(Placement(), {}).region == "us-east-1"
+    assert Account(JobSpec(region="eu-west-1"), {}).region == "eu-west-1"
+    assert Account(JobSpec(), {}).region == "us-east-1"
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     with pytest.raises(LaunchRefused, match="no AWS region is set: set region"):
-        Account(Placement(), {})
+        Account(JobSpec(), {})
 
 
 def test_a_profile_that_does_not_exist_is_a_refused_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
 
     with pytest.raises(LaunchRefused, match="nobody"):
-        Account(Placement(), {})
+        Account(JobSpec(), {})
 
 
 @pytest.mark.parametrize(
@@ -130,18 +130,18 @@ def test_a_configuration_file_that_cannot_be_read_is_a_fault_with_the_reason(
     configuration.write_text(text)
 
     with pytest.raises(BadInput, match="the SageMaker SDK's configuration file cannot be read"):
-        _ = Account(Placement(), {}).bucket
+        _ = Account(JobSpec(), {}).bucket
 
 
 def test_a_configuration_file_that_is_named_and_not_there_is_a_fault(aws: Aws, configuration: Path) -> None:
     configuration.unlink()
 
     with pytest.raises(BadInput, match="configuration file cannot be read"):
-        _ = Account(Placement(), {}).bucket
+        _ = Account(JobSpec(), {}).bucket
 
 
 def test_an_account_asks_aws_nothing_before_it_is_needed(aws: Aws) -> None:
-    account = Account(Placement(role=CONFIGURED, bucket="models"), {})
+    account = Account(JobSpec(role=CONFIGURED, bucket="models"), {})
 
     assert (account.role_arn, account.bucket, account.partition) == (CONFIGURED, "models", "aws")
     assert aws.calls == []
@@ -152,13 +152,13 @@ def test_credentials_that_are_missing_are_said_plainly(monkeypatch: pytest.Monke
         monkeypatch.delenv(name)
 
     with pytest.raises(LaunchRefused, match="no usable AWS credentials"):
-        _ = Account(Placement(), {}).identity
+        _ = Account(JobSpec(), {}).identity
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    account = Account(Placement(region="us-east-1", bucket="models"), {})
+    account = Account(JobSpec(region="us-east-1", bucket="models"), {})
     vars(account)["identity"] = {"Account": ACCOUNT, "Arn": ""}
     sent: list[AWSPreparedRequest] = []
 
@@ -181,4 +181,4 @@ def test_a_bucket_that_may_be_a_stranger_s_is_refused_with_the_account_it_must_b
     aws.refuse("HeadBucket", "403", "Forbidden")
 
     with pytest.raises(LaunchRefused, match=rf"use the bucket .*, which must belong to account {ACCOUNT}: Forbidden"):
-        Account(Placement(), {}).create_default_bucket()
+        Account(JobSpec(), {}).create_default_bucket()

@@ -15,7 +15,7 @@ from paretune.launchers.sagemaker import results
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 
 NAME = "paretune-run1-1"
@@ -535,7 +535,7 @@ def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
 def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aws: Aws, kept: SageMakerJob) -> None:
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 4}
     kept.warm_pool.release()
-    from_elsewhere = SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET), aws.clock, {}).attach(NAME)
+    from_elsewhere = SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET), aws.clock, {}).attach(NAME)
 
     assert from_elsewhere is not None
     pool = from_elsewhere.warm_pool and from_elsewhere.warm_pool.status()

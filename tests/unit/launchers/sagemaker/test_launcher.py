@@ -15,7 +15,7 @@ from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState, checkpoint_folder
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
-from paretune.specification.placement import Placement
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
 
 Make = Callable[..., JobDocument]
@@ -45,7 +45,7 @@ def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
 
 def another(clock: Clock, package: Path, **changes: Any) -> SageMakerLauncher:
     """A launcher in another process."""
-    return SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET), clock, {}, package=package, **changes)
+    return SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET), clock, {}, package=package, **changes)
 
 
 @pytest.fixture
@@ -480,7 +480,7 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
     aws.region = "eu-west-1"
-    launcher = SageMakerLauncher(Placement(role=ROLE, region="eu-west-1"), clock, {}, package=package)
+    launcher = SageMakerLauncher(JobSpec(role=ROLE, region="eu-west-1"), clock, {}, package=package)
     launcher.submit(order(bucket=None, region="eu-west-1"), JobInputs())
     launcher.submit(order(run="run2", bucket=None, region="eu-west-1"), JobInputs())
 
@@ -495,7 +495,7 @@ def test_a_default_bucket_that_cannot_be_made_is_a_refused_launch(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
     aws.refuse("CreateBucket", "BucketAlreadyExists", "The requested bucket name is not available")
-    launcher = SageMakerLauncher(Placement(role=ROLE), clock, {}, package=package)
+    launcher = SageMakerLauncher(JobSpec(role=ROLE), clock, {}, package=package)
 
     with pytest.raises(LaunchRefused, match="set bucket: The requested bucket name is not available"):
         launcher.submit(order(bucket=None), JobInputs())
@@ -505,7 +505,7 @@ def test_the_price_is_that_of_the_job_s_region_or_unknown(
     aws: Aws, order: Make, clock: FakeClock, package: Path, launcher: SageMakerLauncher
 ) -> None:
     price = launcher.price(order().spec)
-    elsewhere = SageMakerLauncher(Placement(role=ROLE, region="mars-1"), clock, {}, package=package)
+    elsewhere = SageMakerLauncher(JobSpec(role=ROLE, region="mars-1"), clock, {}, package=package)
 
     assert price is not None
     assert price.region == "us-east-1"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
 from paretune.training.rows.sources import read_rows
 from paretune.training.tasks.targets import read_targets, strata
@@ -159,10 +158,10 @@ def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
 
 def test_rows_with_equally_many_words_are_rows_of_words() -> None:
     rows = {"text": [["a", "b"], ["c", "d"]], "label": [["O", "B-X"], ["B-X", "O"]]}
-    labels, names = read_targets(Data(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
+    labels, names = read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
 
     assert names == ("B-X", "O")
     assert labels["train"].tolist() == [[1, 0], [0, 1]]
     rows["label"][1] = ["O"]
     with pytest.raises(BadInput, match="1 of 2 train rows do not: row 2 has 2 words and 1 labels"):
-        read_targets(Data(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
+        read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})

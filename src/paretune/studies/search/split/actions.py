@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paretune.estimating.workload import PROBE_STEPS
-from paretune.specification.fine_tuning import default_learning_rate
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parameters import Value, affecting
 from paretune.studies.results.quality_model import Key
 from paretune.studies.search.split.knowledge import Knowledge

@@ -11,7 +11,7 @@ import numpy as np
 
 from paretune.estimating.memory_limits import Footprint
 from paretune.launchers.base import Launcher
-from paretune.pricing.prices import Price, local_price
+from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
@@ -126,8 +126,11 @@ class CandidateSpace:
     def usd_per_second_of(self, spec: JobSpec) -> float:
         """Dollars of a second on a job's cluster; an instance without a price counts as a dollar an hour."""
         if spec.instance_type not in self._prices:
-            self._prices[spec.instance_type] = self._launcher.price(spec) or local_price(1.0)
+            self._prices[spec.instance_type] = self._launcher.price(spec) or _UNPRICED
         return self._prices[spec.instance_type].cost_usd(1.0, spec.instance_count)
+
+
+_UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 
 
 def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:

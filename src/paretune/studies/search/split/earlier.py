@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from paretune.core.errors import BadInput
 from paretune.estimating.memory_limits import Footprint
 from paretune.specification import metrics
-from paretune.specification.inputs import Model
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.quality import LAST, Quality
@@ -131,7 +130,7 @@ def _names_before(driver: Driver, before_ms: int) -> dict[str, str]:
     return {run.run_id: run.tags.get(schema.STUDY) or f"run {run.run_id[:8]}" for run in runs}
 
 
-def _runs_before(driver: Driver, spec: Model, before_ms: int) -> list[RecordedRun]:
+def _runs_before(driver: Driver, spec: JobSpec, before_ms: int) -> list[RecordedRun]:
     """Runs of other studies' jobs with this model that had ended before this study was begun, the newest first."""
     tracking, origin = driver.workplace.tracking, driver.workplace.launcher.origin
     model = spell(spec.model)
@@ -174,7 +173,7 @@ def _result_of(job: RecordedJob, name: str, default: JobSpec, quality: Quality, 
     if is_whole:
         rows = rows_of(spec, None) if spec.max_train_samples else None
         seconds, overhead = _seconds(job, rows)
-    alike = replace(spec, **own_data)
+    alike = spec.replace(**own_data)
     return EarlierStudy(
         name=name,
         is_same_data=is_same,

@@ -11,7 +11,6 @@ from paretune.estimating.memory_limits import Footprint
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.quality_model import F1_PRIOR, Key, QualityModel, Surface, unknown_prior
 from paretune.studies.results.trials import Trial
@@ -174,7 +173,7 @@ class Learner:
         for number, measured in self._driver.history.measured.items():
             trial = self._driver.trials[number]
             if number not in self._jobs:
-                spec = JobSpec.from_text(trial.parameters)
+                spec = JobSpec.read(trial.parameters)
                 self._jobs[number] = spec, spec.plan()
             (spec, plan), billed_s = self._jobs[number], measured[metrics.BILLABLE_SECONDS]
             row_s, overhead_s = billed_s, 0.0  # the whole job counts as one row
@@ -214,7 +213,7 @@ class Learner:
         """Rows of a job; of the user's own training, whose rows are unknown, the whole job counts as one."""
         return 1.0 if self.space.is_own else rows_of(spec, data_rows)
 
-    def _overhead_s(self, spec: Placement, overheads: Mapping[int, float]) -> float:
+    def _overhead_s(self, spec: JobSpec, overheads: Mapping[int, float]) -> float:
         """Billed seconds around a training: of the jobs with the nearest number of instances."""
         if self.space.is_own:
             return 0.0

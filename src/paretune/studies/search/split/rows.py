@@ -47,7 +47,7 @@ class DataRows:
     def _trained_on(self) -> float | None:
         counts = []
         for number, measured in self._driver.history.measured.items():
-            spec = JobSpec.from_text(self._driver.trials[number].parameters)
+            spec = JobSpec.read(self._driver.trials[number].parameters)
             if spec.probe_steps is None and spec.max_train_samples is None and measured.keys() >= _NEEDED:
                 rows = measured[metrics.THROUGHPUT_SAMPLES] * measured[metrics.TRAIN_SECONDS]
                 counts.append(rows / spec.num_train_epochs)

@@ -147,7 +147,7 @@ class Split:
         for number, trial in self.driver.trials.items():
             if metric not in trial.values or number in self.learner.collapsed:
                 continue
-            spec = JobSpec.from_text(trial.parameters)
+            spec = JobSpec.read(trial.parameters)
             key = self._space.quality_key(spec, spec.plan())
             runs.append((key, spec.instance_type))
             predicted = self.driver.history.notes[number].predicted.get(metric)
