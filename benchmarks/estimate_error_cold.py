@@ -35,6 +35,7 @@ from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
+from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 
 TABLES = [
@@ -121,28 +122,33 @@ def configuration(row: Mapping[str, str]) -> tuple[Mapping[str, object], str]:
 
 def job(row: Mapping[str, str], task: str) -> JobSpec:
     """The job that a row describes."""
-    options: dict[str, object] = {"lora_rank": int(row["lora_rank"])} if row.get("lora_rank") else {}
-    if row.get("facts"):
-        options["instance_facts"] = json.loads(row["facts"])
-    return JobSpec(
-        model=row["model"],
-        dataset="published",
-        task=task,
-        max_train_samples=ROWS,
-        max_eval_samples=1,
-        max_seq_length=int(row["sequence_length"]),
-        per_device_train_batch_size=int(row["per_device_batch"]),
-        gradient_accumulation_steps=int(row["accumulation"]),
-        num_train_epochs=1,
-        instance_type=row["instance_type"],
-        instance_count=int(row["instance_count"]),
-        strategy=row["strategy"],
-        precision=row["precision"],
-        fine_tuning=row.get("fine_tuning") or "full",
-        activation_checkpointing=row.get("checkpointing") == "yes",
-        compiler=row.get("compiler") or "none",
-        **options,  # type: ignore[arg-type]
-    )
+    for name, facts in json.loads(row.get("facts") or "{}").items():
+        catalog.instances()[name] = catalog.Instance(
+            instance_type=name,
+            accelerator=f"NVIDIA {facts['gpu']}",
+            accelerator_count=facts["gpus"],
+            accelerator_memory_gib=facts["gpu_memory_gib"],
+            network_gbps=facts["network_gbps"],
+            vcpus=facts["vcpus"],
+            memory_gib=facts["memory_gib"],
+        )
+    arguments = {"gradient_checkpointing": True} if row.get("checkpointing") == "yes" else {}
+    arguments |= {"torch_compile": True} if row.get("compiler") == "inductor" else {}
+    values = {
+        "model": row["model"],
+        "dataset": "published",
+        "task": task,
+        "max_train_samples": ROWS,
+        "max_eval_samples": 1,
+        "max_seq_length": row["sequence_length"],
+        "per_device_train_batch_size": row["per_device_batch"],
+        "gradient_accumulation_steps": row["accumulation"],
+        "fine_tuning": row.get("fine_tuning") or "full",
+        "lora.r": row.get("lora_rank"),
+        "training_arguments": arguments,
+    }
+    same = ("instance_type", "instance_count", "strategy", "precision")
+    return JobSpec.read(values | {name: row[name] for name in same})
 
 
 def read(paths: Sequence[Path]) -> list[Rate]:

@@ -49,8 +49,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         per_device_train_batch_size=options.batch,
         seed=options.seed,
         max_seq_length=options.max_seq_length,
-        training_arguments=extra,
-        compiler="inductor" if options.variant == "compiled" else "none",
+        training_arguments=extra | ({"torch_compile": True} if options.variant == "compiled" else {}),
     )
     with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
         folder = JobFolder(Path(root))

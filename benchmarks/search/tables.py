@@ -18,8 +18,8 @@ from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, Recorded
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.pricing.prices import VARIABLE, Price, PriceList, usual_price
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import annotations, parse, spell
+from paretune.specification.job import JobSpec, value_of
+from paretune.specification.parameters import spell
 from paretune.studies.definition.space import NOT_SEARCHED
 
 Point = Mapping[str, Any]
@@ -292,7 +292,7 @@ class Table:
 
 def _value(row: RecordedRow, name: str) -> Any:
     if name in row.others:
-        value = parse(name, row.others[name], annotations(JobSpec)[name]) if row.others[name] else ""
+        value = value_of(name, row.others[name]) if row.others[name] else ""
         return row.others[name] if isinstance(value, dict | bool) else value
     return getattr(row, name)
 

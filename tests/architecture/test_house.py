@@ -117,7 +117,7 @@ def test_every_command_in_a_page_is_one_that_paretune_takes(page: str) -> None:
         keys = {"name"} if entry_point == "study" else set()  # of its file
         assert set(parameters) <= parameters_of(entry_point) | keys, shlex.join(words)
         if entry_point == "main":
-            JobSpec.from_text(parameters)  # raises on a wrong type and a value out of range
+            JobSpec.read(parameters)  # raises on a wrong type and a value out of range
         elif entry_point in {"prices", "report"}:
             command_named(entry_point).read(parameters, [])
 

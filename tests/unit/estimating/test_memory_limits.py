@@ -10,7 +10,7 @@ SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
 
 def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Footprint:
     texts = {"instance_type": instance_type, "per_device_train_batch_size": str(batch)}
-    spec = JobSpec.from_text(texts | {name: str(value) for name, value in terms.items()})
+    spec = JobSpec.read(texts | {name: str(value) for name, value in terms.items()})
     return Footprint.of(spec, spec.plan())
 
 

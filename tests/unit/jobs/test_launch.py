@@ -33,7 +33,7 @@ def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
     launcher = SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {})
     for dry_run in ("true", "false"):
         with pytest.raises(BadInput, match="tensor_parallel_degree above 1 with strategy=smp needs a training script"):
-            launcher.check_offline(JobSpec.from_text({**job, "dry_run": dry_run}))
+            launcher.check_offline(JobSpec.read({**job, "dry_run": dry_run}))
 
 
 def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> No
     words = [word for name, text in job.items() for word in (f"--{name}", text)]
 
     SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {}).check_offline(
-        JobSpec.from_text(job)
+        JobSpec.read(job)
     )
     assert main(["main", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0
 

@@ -137,7 +137,7 @@ def test_only_a_job_that_may_quantise_pays_for_importing_what_does(
     changes: dict[str, object], is_skipped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
-    spec = JobSpec.from_text({name: spell(value) for name, value in changes.items()})
+    spec = JobSpec.read({name: spell(value) for name, value in changes.items()})
     job_process._skip_quantisation(JobDocument(job_name="job", spec=spec, plan=spec.plan()))
 
     assert (sys.modules.get("bitsandbytes", "to be imported") is None) == is_skipped

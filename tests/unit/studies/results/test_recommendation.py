@@ -131,7 +131,7 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
 
     told = parameters_of(command)
     assert shlex.split(command)[:2] == ["paretune", "main"]
-    assert JobSpec.from_text(told).dataset == "my rows; rm $HOME.csv"
+    assert JobSpec.read(told).dataset == "my rows; rm $HOME.csv"
     assert set(told) == {"learning_rate", "dataset", "training_arguments"}
 
 

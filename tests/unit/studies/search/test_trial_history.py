@@ -40,7 +40,7 @@ def ledger(tmp_path: Path) -> Iterator[StudyLedger]:
 def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: float | None = None) -> None:
     """A trial at a learning rate of its own with what jobs measure; every ninth has failed."""
     rate, cost = draw.uniform(1e-5, 1e-4), draw.uniform(1.0, 9.0)
-    spec = JobSpec.from_text({"learning_rate": str(rate), "instance_type": "ml.g5.xlarge"})
+    spec = JobSpec.read({"learning_rate": str(rate), "instance_type": "ml.g5.xlarge"})
     note = TrialNote(point={"learning_rate": rate})
     terms = {"worst_usd": 10.0, "budget_usd": None, "identity": spec.spec_hash()}
     ledger.reserve(trial, spec.as_text(), note, **terms)  # type: ignore[arg-type]  # each has its type

@@ -222,7 +222,7 @@ def test_the_second_training_is_the_one_that_a_study_without_earlier_ones_begins
 ) -> None:
     def trained(driver: Driver) -> list[tuple[int, object]]:
         split.search(driver)
-        specs = [JobSpec.from_text(driver.trials[number].parameters) for number in sorted(driver.trials)]
+        specs = [JobSpec.read(driver.trials[number].parameters) for number in sorted(driver.trials)]
         return [(spec.plan().global_batch_size, spec.learning_rate) for spec in specs if spec.probe_steps is None]
 
     cold = trained(begun(workplace, name="cold", borrow="false", n_trials="4"))
