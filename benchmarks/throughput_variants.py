@@ -61,7 +61,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         result = subprocess.run([sys.executable, *program, root], check=False, capture_output=True, text=True)
         if result.returncode:
             raise SystemExit(result.stderr)
-        report = JobReport.read(folder.report)
+        report = JobReport.model_validate_json(folder.report.read_text())
     results = {"samples_per_second": report.metrics[THROUGHPUT_SAMPLES]}
     if MFU in report.metrics:
         results["mfu"] = report.metrics[MFU]

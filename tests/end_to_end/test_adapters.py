@@ -94,7 +94,7 @@ def test_the_product_trains_and_the_folder_answers_as_the_trained_model_did(
     left = {path.name for path in job.model.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= left
     assert not [name for name in left if name.startswith("adapter")]
-    report = JobReport.read(job.report)
+    report = JobReport.model_validate_json(job.report.read_text())
     loaded = AutoModelForSequenceClassification.from_pretrained(job.model).eval()
     rows = open_split(job, "validation", pad_id=0)
     assert rows is not None

@@ -70,4 +70,4 @@ def test_a_training_in_the_image_has_the_curves_of_a_training_here(
     run(there, python=python)
 
     assert curves(there[0]) == pytest.approx(curves(here[0]), rel=1e-4)
-    assert JobReport.read(there[0].report).facts["transformers"] == "5.3.0"
+    assert JobReport.model_validate_json(there[0].report.read_text()).facts["transformers"] == "5.3.0"

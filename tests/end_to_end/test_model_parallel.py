@@ -194,8 +194,8 @@ def test_a_divided_model_trains_as_in_one_process(
     assert {key: item.shape for key, item in weights.items()} == {key: item.shape for key, item in reference.items()}
     for key, item in weights.items():
         assert item == pytest.approx(reference[key], abs=1e-4), key
-    assert JobReport.read(job.report).metrics["eval_loss"] == pytest.approx(
-        JobReport.read(alone.report).metrics["eval_loss"], abs=2e-3
+    assert JobReport.model_validate_json(job.report.read_text()).metrics["eval_loss"] == pytest.approx(
+        JobReport.model_validate_json(alone.report.read_text()).metrics["eval_loss"], abs=2e-3
     )
 
 
@@ -225,5 +225,5 @@ def test_the_saved_folder_is_a_plain_model_and_the_largest_process_is_recorded(
     scores = loaded(torch.arange(8)[None]).logits
     reference = AutoModelForCausalLM.from_pretrained(finished[name, "alone"].model)
     assert torch.allclose(scores, reference(torch.arange(8)[None]).logits, atol=1e-3)
-    measured = JobReport.read(job.report).metrics
+    measured = JobReport.model_validate_json(job.report.read_text()).metrics
     assert measured["memory_gib_per_process"] >= measured["peak_memory_gib"] > 0

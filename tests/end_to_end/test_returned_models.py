@@ -85,7 +85,7 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
 
 def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
     """The address of the model in MLflow."""
-    report = JobReport.read(folder.report)
+    report = JobReport.model_validate_json(folder.report.read_text())
     run = Run(client, client.create_run("0").info.run_id, SystemClock())
     job = FinishedJob(
         name="tiny", run_id=run.run_id, job_name="job", spec=spec, report=report, location=str(folder.model)
@@ -108,7 +108,7 @@ def returned(
         for name in FINE_TUNINGS:
             spec = JobSpec(**common, model=str(tiny_model), fine_tuning=name, num_train_epochs=5.0, learning_rate=5e-3)
             folder = train(spec, workspace / name, tiny_model)
-            reports[name] = JobReport.read(folder.report)
+            reports[name] = JobReport.model_validate_json(folder.report.read_text())
             models[name] = (str(folder.model), record(client, spec, folder))
         writer = JobSpec(**common, model=str(tiny_causal_model), fine_tuning="lora", task="causal-lm")
         request = {

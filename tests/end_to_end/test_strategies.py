@@ -79,7 +79,10 @@ def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
 
 def check_it_is_the_same_training(job_folder: JobFolder, expected: JobFolder) -> None:
     assert curves(job_folder) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
-    report, requested = JobReport.read(job_folder.report), JobReport.read(expected.report)
+    report, requested = (
+        JobReport.model_validate_json(job_folder.report.read_text()),
+        JobReport.model_validate_json(expected.report.read_text()),
+    )
     for name in ("eval_loss", "f1", "trainable_parameters", "total_parameters"):
         if name in requested.metrics:
             assert report.metrics[name] == pytest.approx(requested.metrics[name], rel=2e-3), name
@@ -98,7 +101,7 @@ def alone(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Job
     """The finished job of one process."""
     job = make_job(tmp_path_factory.mktemp("alone") / "job", one_process)
     run([job])
-    report = JobReport.read(job.report)
+    report = JobReport.model_validate_json(job.report.read_text())
     assert report.metrics["f1"] > 0
     return job
 
@@ -153,7 +156,7 @@ def test_sharding_goes_with_adapters_frozen_encoders_and_language_models(
     run([sharded], environment={"GLOO_SOCKET_IFNAME": "lo"})
 
     check_it_is_the_same_training(sharded, alone)
-    parameters = JobReport.read(alone.report).metrics
+    parameters = JobReport.model_validate_json(alone.report.read_text()).metrics
     assert 0 < parameters["trainable_parameters"] < parameters["total_parameters"] / 3
 
 

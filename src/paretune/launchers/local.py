@@ -40,7 +40,6 @@ from paretune.specification.container import (
     JobInputs,
     JobReport,
     ProjectPayload,
-    read_report,
     write_json,
     write_json_once,
 )
@@ -183,7 +182,7 @@ class LocalJob(Job):
         return min(self._clock.now(), max([self._started, *written]))
 
     def _report(self) -> JobReport | None:
-        return read_report(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
+        return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         before, now = self._oom_kills, out_of_memory_kills()

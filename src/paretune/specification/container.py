@@ -18,11 +18,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import parse_json
@@ -227,116 +229,75 @@ class JobDocument:
         return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Event:
+def _finite(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+Metrics = Annotated[dict[str, float], AfterValidator(_finite)]  # metric name to value; values not finite are left out
+Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a database
+
+
+class _Document(BaseModel):
+    """A JSON document of a job, which may come from a stranger's program: types are exact, other keys are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def read_json(cls, text: str | bytes) -> Self | None:
+        """The document, or None if the text is incomplete, too large, or another program's."""
+        try:
+            text = text.decode() if isinstance(text, bytes) else text
+            if _SURROGATE.search(text):  # a lone one cannot be stored in any file or database
+                json.dumps(parse_json(text), ensure_ascii=False).encode()
+            return cls.model_validate_json(text, strict=True)
+        except (ValueError, RecursionError):
+            return None
+
+
+class Event(_Document):
     """A measurement or message of a running job."""
 
-    time: float  # seconds since the epoch
-    step: int  # optimiser steps done, of `total_steps` in all, if known
-    metrics: Mapping[str, float] = field(default_factory=dict)  # metric name to finite value
+    time: Annotated[float, Field(ge=0, lt=_LATEST)]  # seconds since the epoch
+    step: Count  # optimiser steps done, of `total_steps` in all, if known
+    metrics: Metrics = {}
     message: str = ""  # one sentence for people; empty for plain measurements
-    total_steps: int | None = None
+    total_steps: Count | None = None
 
     def line(self) -> str:
         """The event as one line of JSON, without a line end."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value not in ({}, "", None)})
-
-    @classmethod
-    def from_line(cls, line: str) -> "Event":
-        """The event on one line of JSON, unchecked; `read_event` checks it."""
-        return cls(**parse_json(line))
+        return self.model_dump_json(exclude_defaults=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobReport:
+class JobReport(_Document):
     """The results of a job."""
 
-    metrics: Mapping[str, float]  # metric name to value (see `metrics.py` for names and units)
-    facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    metrics: Metrics  # see `metrics.py` for names and units
+    facts: dict[str, str | bool | int | float] = {}
     """What the metrics depend on: device, precision, effective batch, versions, library of the model."""
     labels: tuple[str, ...] = ()  # C class names; empty if there are none
-    confusion_matrix: tuple[tuple[int, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
-    label_counts: tuple[tuple[int, ...], ...] = ()
+    confusion_matrix: tuple[tuple[Count, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
+    label_counts: tuple[tuple[Count, Count, Count, Count], ...] = ()
     """For multi-label, C rows of four counts: true and predicted, predicted only, true only, neither."""
+
+    @model_validator(mode="after")
+    def _has_square_matrix(self) -> Self:
+        classes = len(self.labels)
+        if self.confusion_matrix and {len(self.confusion_matrix), *map(len, self.confusion_matrix)} != {classes}:
+            raise ValueError("the confusion matrix must have a row and a column for each class")
+        return self
 
     def write(self, path: Path) -> None:
         """Write the report as JSON; a reader never sees half of it."""
-        write_json(path, asdict(self))
+        write_json(path, self.model_dump())
 
     def to_json(self) -> str:
         """The report as JSON."""
-        return json.dumps(asdict(self), indent=2)
-
-    @classmethod
-    def read(cls, path: Path) -> "JobReport":
-        """The report in `path`, unchecked."""
-        return cls.from_json(path.read_text())
-
-    @classmethod
-    def from_json(cls, text: str) -> "JobReport":
-        """The report from JSON, unchecked; `read_report` checks it."""
-        raw = parse_json(text)
-        tables = ("confusion_matrix", "label_counts")
-        lists = {name: tuple(map(tuple, raw.get(name, ()))) for name in tables}
-        return cls(**raw | lists | {"labels": tuple(raw["labels"])})
+        return self.model_dump_json(indent=2)
 
 
 def read_event(line: str) -> Event | None:
     """The event on a line, or None if the line is incomplete or was written by another program."""
-    if not line.startswith('{"time"'):
-        return None
-    try:
-        _check_characters(line)
-        event = Event.from_line(line)
-        metrics = _finite(event.metrics)
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        return None
-    is_valid = isinstance(event.time, int | float) and isinstance(event.message, str) and _are_counts([event.step])
-    is_valid = is_valid and (event.total_steps is None or _are_counts([event.total_steps]))
-    return replace(event, metrics=metrics) if is_valid and 0 <= event.time < _LATEST else None
-
-
-def read_report(content: bytes) -> JobReport | None:
-    """The report in `content` without metrics that are not finite, or None if it is incomplete or no report."""
-    try:
-        text = content.decode()
-        _check_characters(text)
-        report = JobReport.from_json(text)
-        metrics = _finite(report.metrics)
-        return replace(report, metrics=metrics) if _is_valid(report) else None
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return None
-
-
-def _is_valid(report: JobReport) -> bool:
-    """Whether names are texts, counts are counts and all tables have their shapes.
-
-    Raises:
-        TypeError, AttributeError, OverflowError: a value has another type.
-    """
-    rows, labels = report.confusion_matrix, report.label_counts
-    classes = len(report.labels)
-    has_texts = all(isinstance(name, str) for name in report.labels)
-    has_facts = all(isinstance(value, str | int | float) for value in report.facts.values())
-    are_tables = len(rows) in (0, classes) and all(len(row) == classes for row in rows)
-    are_tables &= len(labels) in (0, classes) and all(len(row) == 4 for row in labels)
-    return has_texts and has_facts and are_tables and all(map(_are_counts, (*rows, *labels)))
-
-
-def _are_counts(values: Iterable[Any]) -> bool:
-    """Whether all values are whole numbers from 0 that fit into a database."""
-    return all(isinstance(value, int) and 0 <= value < 2**63 for value in values)
-
-
-def _check_characters(document: str) -> None:
-    """Raise ValueError if a JSON document contains a lone surrogate, which no file and no database can store."""
-    if _SURROGATE.search(document):
-        json.dumps(parse_json(document), ensure_ascii=False).encode()
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics with finite values. Raises TypeError if one is not a number."""
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return Event.read_json(line) if line.startswith('{"time"') else None
 
 
 class EventReader:

@@ -45,6 +45,7 @@ TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser c
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
 EVALUATION_SAMPLES = "evaluation_samples_per_second"
 """Validation rows per second over all devices in the last evaluation, including reading tokenised rows."""
+DROPPED_ROWS = "dropped_rows"  # rows without a text or label that missing_rows=drop has left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds predicted before the job began; `_low` and `_high` bound an 80 % interval."""

@@ -20,7 +20,6 @@ from paretune.specification.container import (
     JobReport,
     PreparedDataset,
     read_event,
-    read_report,
     write_json,
 )
 from paretune.specification.job import JobSpec
@@ -61,7 +60,7 @@ def test_an_event_survives_being_a_line(event: Event) -> None:
 
     assert line.splitlines() == [line]
     assert line.isascii()  # whatever the encoding of the job's output
-    assert Event.from_line(line) == event
+    assert Event.model_validate_json(line) == event
 
 
 def test_a_line_holds_what_is_known_and_nothing_else() -> None:
@@ -79,7 +78,7 @@ def test_a_report_survives_being_a_file(report: JobReport) -> None:
         path = Path(folder) / "output" / "report.json"
         report.write(path)
 
-        assert JobReport.read(path) == report
+        assert JobReport.model_validate_json(path.read_text()) == report
         assert json.loads(report.to_json()) == json.loads(path.read_text())
 
 
@@ -271,7 +270,7 @@ def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Pat
     ],
 )
 def test_what_is_no_report_is_none(content: bytes) -> None:
-    assert read_report(content) is None
+    assert JobReport.read_json(content) is None
 
 
 DEEP = "[" * 100_000
@@ -324,10 +323,10 @@ def test_a_report_of_other_values_than_ours_is_none(field: str) -> None:
     others = "".join(
         f', "{name}": {empty}' for name, empty in (("metrics", "{}"), ("labels", "[]")) if f'"{name}"' not in field
     )
-    assert read_report(f"{{{field}{others}}}".encode()) is None
+    assert JobReport.read_json(f"{{{field}{others}}}".encode()) is None
 
 
 def test_a_metric_of_a_report_that_is_not_finite_is_absent() -> None:
     content = b'{"metrics": {"f1": NaN, "loss": 0.5}, "facts": {}, "labels": [], "confusion_matrix": []}'
 
-    assert read_report(content) == JobReport(metrics={"loss": 0.5})
+    assert JobReport.read_json(content) == JobReport(metrics={"loss": 0.5})

@@ -166,7 +166,7 @@ def test_progress_begins_in_the_middle_after_a_checkpoint() -> None:
 
 
 def read(path: Path) -> list[Event]:
-    return [Event.from_line(line) for line in path.read_text().splitlines()]
+    return [Event.model_validate_json(line) for line in path.read_text().splitlines()]
 
 
 def test_an_event_is_a_line_in_the_file_and_on_standard_output(

@@ -25,7 +25,7 @@ from tests.unit.training.conftest import SPEC
 
 def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
     assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
-    content = JobReport.read(folder.report)
+    content = JobReport.model_validate_json(folder.report.read_text())
     assert content is not None
     return content
 

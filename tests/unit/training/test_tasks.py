@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from paretune.specification.container import JobDocument, JobFolder, JobReport, read_report
+from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.training.loop import train
 from paretune.training.rows import tokenised
@@ -62,7 +62,7 @@ def job_folder(model: Path, workspace: Path) -> JobFolder:
 
 def trained(spec: JobSpec, folder: JobFolder) -> JobReport:
     assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
-    report = read_report(folder.report.read_bytes())
+    report = JobReport.read_json(folder.report.read_bytes())
     assert report is not None
     return report
 

@@ -13,7 +13,7 @@ from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.s3_download import fault_of_name
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.specification.container import PROFILE, Event, JobReport, read_event, read_report
+from paretune.specification.container import PROFILE, Event, JobReport, read_event
 from paretune.storage.archives import Entry, entries, translated_damage
 
 _LARGEST_RESULTS = 512 * 2**20  # bytes read of one archive; reports and a profile take a hundredth of it
@@ -118,11 +118,11 @@ class Results:
         files = self.archive.files()
         if files is None:
             return JobState.RUNNING
-        return JobState.COMPLETED if read_report(files.get("report.json", b"")) else JobState.FAILED
+        return JobState.COMPLETED if JobReport.read_json(files.get("report.json", b"")) else JobState.FAILED
 
     def report(self) -> JobReport | None:
         """The report of a completed job; None if it leaves none."""
-        return read_report((self.archive.files() or {})["report.json"])
+        return JobReport.read_json((self.archive.files() or {})["report.json"])
 
     def events(self) -> list[Event]:
         """The events in the archive of an ended job."""
@@ -165,7 +165,7 @@ class ReportingProjectResults(ProjectResults):
 
     def report(self) -> JobReport | None:
         """The metrics that the command left; a report without any if it left none."""
-        return read_report((self.archive.files() or {}).get("report.json", b"")) or JobReport(metrics={})
+        return JobReport.read_json((self.archive.files() or {}).get("report.json", b"")) or JobReport(metrics={})
 
     def model_uri(self, *, is_compressed: bool) -> str:
         """S3 URI of what the command wrote to SM_MODEL_DIR."""

@@ -12,7 +12,6 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,7 @@ class SimulatedJob(Job):
         until = min(self._elapsed, stop if end < self._timeline.seconds else end)
         events = self._timeline.events
         due = itertools.takewhile(lambda entry: entry[0] <= until, events[self._events_read :])
-        new = [replace(event, time=self._created + moment) for moment, event in due]
+        new = [event.model_copy(update={"time": self._created + moment}) for moment, event in due]
         self._events_read += len(new)
         if self._events_read <= len(events) and self.state() is JobState.STOPPED:
             step = max((event.step for moment, event in events if moment <= stop), default=0)

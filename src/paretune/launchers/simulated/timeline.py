@@ -121,9 +121,9 @@ class Timeline:
         failure, report = raw["failure"], raw["report"]
         return cls(
             phases=tuple(Phase(**phase) for phase in raw["phases"]),
-            events=tuple((moment, Event.from_line(line)) for moment, line in raw["events"]),
+            events=tuple((moment, Event.model_validate_json(line)) for moment, line in raw["events"]),
             failure=None if failure is None else (FailureKind(failure[0]), failure[1]),
-            report=None if report is None else JobReport.from_json(report),
+            report=None if report is None else JobReport.model_validate_json(report),
             log=tuple(raw["log"]),
             facts=raw["facts"],
             billable_share=raw["billable_share"],

@@ -3,8 +3,6 @@
 The `datasets` library reads; splits, samples and checks are made here.
 """
 
-import codecs
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,21 @@ from sklearn.model_selection import train_test_split
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder
 from paretune.specification import metrics
+from paretune.specification.data_files import (
+    column_faults,
+    encoding_fault,
+    looks_for_blanks,
+    may_be_empty,
+    missing_fault,
+    separator,
+    used_columns,
+)
 from paretune.specification.inputs import BUNDLED, ROW_FILES
 from paretune.specification.job import JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.tokenised import Rows
 from paretune.training.tasks.targets import (
-    label_columns,
     label_type_faults,
-    may_be_empty,
     missing_faults,
     read_targets,
     strata,
@@ -54,11 +59,17 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """
     tables = _read_tables(spec)
     refuse(_column_faults(spec, tables))
+    dropped = 0
+    if spec.missing_rows == "drop":
+        before = sum(map(len, tables.values()))
+        tables = {split: _without_missing(spec, table) for split, table in tables.items()}
+        dropped = before - sum(map(len, tables.values()))
     ids, names = read_targets(spec, tables)
     rows = {
         split: Rows(
             texts=_texts(spec, tables[origin], index),
             labels=ids[origin][index] if ids else None,
+            dropped=dropped if split == "train" else 0,
         )
         for split, (origin, index) in _pick(spec, tables, ids).items()
     }
@@ -125,7 +136,7 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
 def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
     """Options of `load_dataset` for a local folder: those of a CSV file if the folder holds CSV.
 
-    JobSpec sets of the hub get no options: offline, `datasets` finds only data fetched with equal options.
+    Data sets of the hub get no options: offline, `datasets` finds only data fetched with equal options.
     """
     builder = datasets.load_dataset_builder(path, configuration)
     return _READERS[".csv"][1] if isinstance(builder.config, CsvConfig) else {}
@@ -150,10 +161,8 @@ def _reader_of(path: Path) -> tuple[str, dict[str, Any]]:
     reader, options = _READERS[path.suffix.lower()]
     if path.suffix.lower() == ".csv":
         with path.open("rb") as file:
-            first = file.readline(LARGEST_SETTINGS)
-        others = [sep for sep in (";", "\t") if sep.encode() in first]
-        if others and b"," not in first:
-            options = options | {"sep": max(others, key=lambda sep: first.count(sep.encode()))}
+            mark = separator(path, file.readline(LARGEST_SETTINGS))
+        options = options if mark == "," else options | {"sep": mark}
     return reader, options
 
 
@@ -161,11 +170,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     links = list(hub.chain(error))
     for link in links:
         if isinstance(link, UnicodeDecodeError):
-            encoding = "UTF-16" if link.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "LATIN1"
-            fault = f"is not UTF-8 text (byte {link.start} cannot be decoded) but probably {encoding}"
-            return (
-                f"{parameter} {name} {fault}: `iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > utf8.csv` converts it"
-            )
+            return encoding_fault(parameter, name, link.object, link.start)
     text = str(error) + str(links[-1])
     if "corresponds to no data" in text or isinstance(links[-1], pd.errors.EmptyDataError):
         return f"{parameter} {name} has no rows"
@@ -182,13 +187,9 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
     faults = []
     for split, table in tables.items():
-        labels = label_columns(spec, table.column_names)
-        labels_may_be_empty = may_be_empty(spec, table.column_names)
-        for parameter, column in [("text_column", spec.text_column), *(("label_column", name) for name in labels)]:
+        faults += column_faults(spec, split, table.column_names)
+        for parameter, column in used_columns(spec, table.column_names):
             if column not in table.column_names:
-                absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
-                names = ", ".join(table.column_names)
-                faults.append(f"{absent}: they have {names}; set {parameter} to one of them")
                 continue
             values = table.data.column(column)
             try:
@@ -197,15 +198,10 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
                 location = f"column {column!r} of its {split} rows"
                 faults.append(f"dataset {spec.dataset} is not UTF-8 text ({location}): convert it, e.g. with iconv")
                 continue
-            if parameter == "label_column" and labels_may_be_empty:
-                continue
-            # JobSpec of the hub are not the user's to mend, and blank lines are part of a text to continue.
-            looks_for_blanks = parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
-            if rows := _empty_rows(values, looks_for_blanks=looks_for_blanks):
-                kind = "missing or blank" if looks_for_blanks else "missing"
-                first = f"first: rows {', '.join(map(str, rows[:5]))}"
-                missing = f"{column!r} is {kind} in {len(rows)} of {len(table)} {split} rows"
-                faults.append(f"{missing} ({first}): fill or drop them")
+            rows = [] if spec.missing_rows == "drop" else _missing_rows(spec, table, parameter, column)
+            if rows:
+                kind = "missing or blank" if looks_for_blanks(spec, parameter) else "missing"
+                faults.append(missing_fault(column, rows, len(table), split, kind))
         faults += label_type_faults(spec, table.features)
         kind = table.features.get(spec.text_column)
         inner = getattr(kind, "feature", kind) if spec.task == metrics.WORDS else kind
@@ -215,10 +211,24 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
     return faults
 
 
-def _empty_rows(values: pa.ChunkedArray, *, looks_for_blanks: bool) -> list[int]:
-    """Numbers of the rows, counted from 1, without a value, and also of those whose text is blank."""
+def _without_missing(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
+    """The rows that have a text and a label."""
+    missing = {
+        row
+        for parameter, column in used_columns(spec, table.column_names)
+        for row in _missing_rows(spec, table, parameter, column)
+    }
+    return table.select([row - 1 for row in range(1, len(table) + 1) if row not in missing]) if missing else table
+
+
+def _missing_rows(spec: JobSpec, table: datasets.Dataset, parameter: str, column: str) -> list[int]:
+    """Numbers of the rows, counted from 1, without a value in a column, and also of those whose text is blank."""
+    if parameter == "label_column" and may_be_empty(spec, table.column_names):
+        return []
+    values = table.data.column(column)
     empty = values.is_null()
-    if looks_for_blanks and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    finds_blanks = looks_for_blanks(spec, parameter) and exists(spec.dataset)  # those of the hub are not the user's
+    if finds_blanks and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(values), ""))
     numbers: list[int] = (np.flatnonzero(empty.to_numpy()) + 1).tolist()
     return numbers

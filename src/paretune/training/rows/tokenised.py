@@ -27,6 +27,7 @@ from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import (
     CLASSIFICATION,
+    DROPPED_ROWS,
     MULTI_LABEL,
     TRUNCATED_SHARE,
     WORDS,
@@ -51,6 +52,7 @@ class Rows:
 
     texts: Sequence[str]
     labels: np.ndarray | None = None
+    dropped: int = 0  # rows of all splits without a text or label, left out; told with the training rows
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -173,6 +175,7 @@ def prepare(
         facts = _write_splits(spec, rows, tokenizer, draft, tell)
         tell("computing baselines to compare with")
         facts |= _label_facts(spec, rows, labels)
+        facts |= {DROPPED_ROWS: dropped} if (dropped := rows["train"].dropped) else {}
         validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=validation_rows).write()
         try:
@@ -222,7 +225,8 @@ def _remove_abandoned_drafts(cache: Path) -> None:
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
-    header = [_FORMAT, spec.task, spec.max_seq_length, labels, _tokenizer_text(tokenizer)]
+    dropped = [rows["train"].dropped] if rows["train"].dropped else []
+    header = [_FORMAT, spec.task, spec.max_seq_length, labels, _tokenizer_text(tokenizer), *dropped]
     digest = hashlib.sha256(json.dumps(header).encode())
     for split, part in sorted(rows.items()):
         digest.update(f"\0{split}\0{len(part)}".encode())

@@ -19,26 +19,12 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import BadInput, refuse
 from paretune.specification import metrics
+from paretune.specification.data_files import label_columns
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import split_list
 
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
 """Split to labels, and the names of the C classes or labels."""
 _EXAMPLES = 5  # rows or labels that a fault names
-
-
-def label_columns(spec: JobSpec, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns with labels: one, or those that a multi-label `label_column` lists; none for causal-lm."""
-    if spec.task == metrics.CAUSAL_LM:
-        return ()
-    if spec.task == metrics.MULTI_LABEL and "," in spec.label_column and spec.label_column not in columns:
-        return split_list(spec.label_column)
-    return (spec.label_column,)
-
-
-def may_be_empty(spec: JobSpec, columns: Sequence[str]) -> bool:
-    """Whether an empty cell of the label column is allowed, because it means that the row has no labels."""
-    return spec.task == metrics.MULTI_LABEL and len(label_columns(spec, columns)) == 1
 
 
 def label_type_faults(spec: JobSpec, features: Mapping[str, Any]) -> list[str]:
