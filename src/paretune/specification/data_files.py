@@ -25,7 +25,7 @@ _TEXT = (".csv", ".tsv", ".jsonl")
 
 def data_faults(spec: JobSpec) -> list[str]:
     """The faults of local CSV, TSV and JSONL files of a job; empty if there is none, or none can be told cheaply."""
-    faults = []
+    faults = list[str]()
     for split, parameter in _FILES.items():
         path = at_home(getattr(spec, parameter) or "")
         is_text = path.suffix.lower() in _TEXT and is_file(path) and 0 < path.stat().st_size <= LARGEST

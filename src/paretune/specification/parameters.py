@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
@@ -57,7 +58,8 @@ class Fault(NamedTuple):
     text: str
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True)
+class Rule:
     """A rule between parameters: which one to change, when it is broken, and the sentence.
 
     `{name}` in the sentence stands for the value of a parameter.

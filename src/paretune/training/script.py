@@ -85,7 +85,7 @@ def report_of(metrics: Mapping[str, float], sources: str, document: JobDocument)
         "attempt": document.attempt,
         "metrics_from": sources,
     }
-    return JobReport(metrics=metrics, facts=facts)
+    return JobReport(metrics=dict(metrics), facts=facts)
 
 
 class PrintedMetrics:

@@ -39,6 +39,7 @@ from paretune.specification.job import PROJECT, JobSpec
 from paretune.specification.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
+_OURS = "pydantic>=2.10"  # what our own code needs in a job; AWS's images hold it through the SageMaker SDK
 _SMP = {  # parameter to its name in SMP v2
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
@@ -68,10 +69,9 @@ class Packager:
         image = images.choose(spec, self.account.region)
         channels, inner_spec, code = self._inputs(document, inputs, staging)
         code |= archive.package_files(self.package)
-        if image.requirements:
-            content = code.get(archive.REQUIREMENTS, "")
-            text = content if isinstance(content, str) else content.read_text()
-            code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
+        content = code.get(archive.REQUIREMENTS, "")
+        text = content if isinstance(content, str) else content.read_text()
+        code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements, _OURS]).strip() + "\n"
         inner = replace(
             document,
             spec=without_account(inner_spec),
