@@ -86,10 +86,18 @@ SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("DistilBERT", {"fine_tuning": "head"}),
     ("MiniLM", {**LARGE, "fine_tuning": "qlora"}),
     ("GPT-2", {"task": "causal-lm", **BY_TWO, "pipeline_parallel_degree": 2}),
-    ("BERT", {**LARGE, "activation_checkpointing": True}),
+    ("BERT", {**LARGE, "training_arguments.gradient_checkpointing": True}),
     ("BERT", {**BY_TWO, "cpu_offload": True}),
     ("Llama", {**BY_TWO, "tensor_parallel_degree": 2}),
-    ("Llama", {**BY_TWO, "task": "causal-lm", "pipeline_parallel_degree": 2, "activation_checkpointing": True}),
+    (
+        "Llama",
+        {
+            **BY_TWO,
+            "task": "causal-lm",
+            "pipeline_parallel_degree": 2,
+            "training_arguments.gradient_checkpointing": True,
+        },
+    ),
 )
 _USUAL = {"max_train_samples": 300, "max_eval_samples": 16, "seed": 1}
 _WORDS = ("the", "a", "film", "story", "was", "with", "very", "great", "warm", "dull", "stale", "moving")

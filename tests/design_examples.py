@@ -30,7 +30,7 @@ def write_design(folder: Path, **changes: Any) -> str:
         "name": "an example",
         "job": {
             "launcher": "simulated",
-            "recorded_runs": str(runs),
+            "simulation.runs": str(runs),
             "num_train_epochs": 2,
             "simulation": {"f1_noise": 0.002, "seconds_noise": 0.01},
         },

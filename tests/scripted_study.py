@@ -94,7 +94,7 @@ class Desk:
             "budget_usd": 100.0,
         }
         terms = standard | terms
-        file = StudyFile(**{**terms, "job": {"allow_timeout": True} | terms["job"]})  # the launcher keeps its own time
+        file = StudyFile(**{**terms, "job": {"force": True} | terms["job"]})  # the launcher keeps its own time
         self.run_id = self.run_id or self.tracking.create("study").run_id
         study, ledger = OptunaStudy(file, self.storage), StudyLedger(self.storage, file.name)
         self.opened += [study, ledger]

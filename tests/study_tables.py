@@ -37,7 +37,7 @@ def write_study(folder: Path, **changes: Any) -> Path:
         "name": "survival",
         "job": {
             "launcher": "simulated",
-            "recorded_runs": str(folder / "runs.csv"),
+            "simulation.runs": str(folder / "runs.csv"),
             "num_train_epochs": 2,
             "max_runtime_minutes": 60,
             "simulation": {"failure_rate": 0.1, "capacity_error_rate": 0.1, "f1_noise": 0.002},

@@ -154,7 +154,7 @@ class Table:
         self.job: dict[str, Any] = {
             **fixed,
             "launcher": "simulated",
-            "recorded_runs": str(self.path),
+            "simulation.runs": str(self.path),
             "max_runtime_minutes": math.ceil(_LIMIT * longest_s / 60),
         }
         self._prices = PriceList.read(PRICES)

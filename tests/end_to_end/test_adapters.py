@@ -36,7 +36,7 @@ def quantised(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Job
         global_batch_size=16,
         precision="fp32",
         fine_tuning="qlora",
-        lora_rank=4,
+        lora={"r": 4},
         training_arguments={"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 3},
     )
 

@@ -115,7 +115,9 @@ def test_with_something_wrong_no_job_is_paid_for_and_all_of_it_is_said(
     cloud.emulator.set_quota("ml.m5.large", 0)
     cloud.emulator.deny("iam:PassRole")
 
-    done = cloud.run("doctor", paid="true", json="true", bucket="nobody-has-made-this", role="Nobody", **own_job)
+    done = cloud.run(
+        "doctor", paid="true", json="true", sagemaker={"s3_bucket": "nobody-has-made-this"}, role="Nobody", **own_job
+    )
 
     assert done.code == 2
     document = document_of(done.text)
@@ -132,7 +134,7 @@ def test_with_something_wrong_no_job_is_paid_for_and_all_of_it_is_said(
 def test_a_stranger_s_bucket_is_refused(cloud: Cloud) -> None:
     cloud.emulator.inject("HeadBucket", "AccessDenied", "Forbidden", times=1, status=403)
 
-    done = cloud.run("doctor", bucket="somebody-else-s", instance_type="ml.m5.large")
+    done = cloud.run("doctor", sagemaker={"s3_bucket": "somebody-else-s"}, instance_type="ml.m5.large")
 
     assert done.code == 2, done.text
     assert "use the bucket somebody-else-s, which must belong to account" in done.text

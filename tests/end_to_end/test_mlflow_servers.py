@@ -253,7 +253,12 @@ def _write_study(folder: Path) -> None:
     ):
         rows.append(f"ml.g5.xlarge,1,{size},{rate},2,{seconds},{f1},Completed")
     (folder / "runs.csv").write_text("\n".join(rows) + "\n")
-    job = {"launcher": "simulated", "recorded_runs": "runs.csv", "instance_type": "ml.g5.xlarge", "num_train_epochs": 2}
+    job = {
+        "launcher": "simulated",
+        "simulation.runs": "runs.csv",
+        "instance_type": "ml.g5.xlarge",
+        "num_train_epochs": 2,
+    }
     study = {
         "name": "four-points",
         "job": job,

@@ -44,7 +44,7 @@ def studied(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "name": "seen",
         "job": {
             "launcher": "simulated",
-            "recorded_runs": "runs.csv",
+            "simulation.runs": "runs.csv",
             "instance_type": "ml.g5.xlarge",
             "num_train_epochs": 2,
         },

@@ -92,13 +92,13 @@ def run(processes: int, jobs: Sequence[str | JobFolder]) -> None:
 
 OWN_ROWS: Mapping[str, Any] = {"per_device_train_batch_size": 4}
 """Each of two processes has two micro-batches a step, which it adds up."""
-SAVERS: Mapping[str, Any] = {"activation_checkpointing": True, "activation_offloading": True}
+SAVERS: Mapping[str, Any] = {"training_arguments.gradient_checkpointing": True, "activation_offloading": True}
 ON_ONE: Mapping[str, Mapping[str, Any]] = {
     "activations": SAVERS,
     "offloaded": {"strategy": "fsdp", "cpu_offload": True},
 }
 ON_TWO: Mapping[str, Mapping[str, Any]] = {
-    "replicated": OWN_ROWS | {"strategy": "ddp", "activation_checkpointing": True},
+    "replicated": OWN_ROWS | {"strategy": "ddp", "training_arguments.gradient_checkpointing": True},
     "sharded": OWN_ROWS | SAVERS | {"cpu_offload": True},
     "tensor": SAVERS | {"tensor_parallel_degree": 2},
     "pipeline": {"pipeline_parallel_degree": 2, "micro_batches": 4, "per_device_train_batch_size": 8},

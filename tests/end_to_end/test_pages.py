@@ -104,7 +104,20 @@ def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: p
     ]
     assert main(["main", *trained, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
     for compiler in ("none", "inductor"):  # for the report that compares them
-        assert main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--compiler", compiler]) == 0
+        assert (
+            main(
+                [
+                    "main",
+                    "--launcher",
+                    "simulated",
+                    "--instance_type",
+                    "ml.g5.xlarge",
+                    "--training_arguments.torch_compile",
+                    compiler,
+                ]
+            )
+            == 0
+        )
     for entry_point, parameters in commands():
         if is_run_elsewhere(entry_point, parameters):
             continue

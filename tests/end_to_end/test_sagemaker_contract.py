@@ -124,7 +124,7 @@ def _order(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
     """A job under a name of its own, in an image that lacks nothing, so that nothing is installed."""
     spec = JobSpec(model=kind, instance_type=INSTANCE_TYPE, max_runtime_minutes=10)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
-    spec = spec.replace(image_uri=images.choose(spec, region).uri, **changes)
+    spec = spec.replace(sagemaker={"training_image": images.choose(spec, region).uri}, **changes)
     return JobDocument(job_name=f"paretune-{uuid.uuid4().hex}-1", spec=spec, plan=spec.plan()), JobInputs()
 
 

@@ -239,7 +239,7 @@ def test_what_an_account_has_against_a_job_is_said_at_once(cloud: Cloud, tiny_jo
     cloud.emulator.set_quota("ml.m5.large", 1)
     cloud.emulator.deny("iam:PassRole")
 
-    done = cloud.run(**tiny_job, instance_count=2, bucket="nobody-has-made-this-one")
+    done = cloud.run(**tiny_job, instance_count=2, sagemaker={"s3_bucket": "nobody-has-made-this-one"})
 
     assert done.code == 2
     for part in ("3 faults", "may not pass the role", "nobody-has-made-this-one", "request-service-quota-increase"):

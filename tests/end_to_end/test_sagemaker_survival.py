@@ -138,7 +138,7 @@ def test_a_spot_job_that_waited_too_long_goes_on_elsewhere_from_its_checkpoint(
 ) -> None:
     arguments = {"eval_strategy": "no", "logging_steps": 10, "save_strategy": "steps", "save_steps": 10}
     limits: dict[str, object] = {"max_runtime_minutes": 0.75, "max_wait_minutes": 0.75}
-    limits |= {"fallback_instance_types": "ml.m5.xlarge", "allow_timeout": "true"}
+    limits |= {"fallback_instance_types": "ml.m5.xlarge", "force": "true"}
     job = tiny_job | {"num_train_epochs": 5000, "training_arguments": arguments, "spot": "true"} | limits
     with cloud.start(**job) as running:
         assert running.wait(WITHIN_S) == 3, running.text

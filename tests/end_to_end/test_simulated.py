@@ -51,7 +51,7 @@ def simulate(store: MlflowClient) -> Simulate:
     def run(expected: int = 0, **changes: object) -> Run:
         words = {
             "launcher": "simulated",
-            "recorded_runs": "runs.csv",
+            "simulation.runs": "runs.csv",
             "instance_type": SMALL,
             "num_train_epochs": 2,
             "learning_rate": 4e-5,
@@ -176,7 +176,7 @@ def test_a_probe_records_start_up_and_step_time_and_no_f1(simulate: Simulate) ->
 
 
 def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--launcher", "simulated", "--recorded_runs", "runs.csv", "--instance_type", SMALL]
+    words = ["--launcher", "simulated", "--simulation.runs", "runs.csv", "--instance_type", SMALL]
     assert main(["main", *words, "--num_train_epochs", "2", "--learning_rate", "8e-5", "--dry_run", "--json"]) == 0
 
     printed = capsys.readouterr().out
@@ -191,12 +191,12 @@ def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.C
         ({"learning_rate": 1e-3}, "learning_rate must be within what recorded_runs runs.csv holds"),
         ({"instance_type": "ml.g6.xlarge"}, "instance_type must be one that recorded_runs runs.csv holds"),
         ({"num_train_epochs": 3}, "num_train_epochs on ml.g5.xlarge must be one that"),
-        ({"recorded_runs": "nowhere.csv"}, "nowhere.csv does not exist"),
+        ({"simulation.runs": "nowhere.csv"}, "nowhere.csv does not exist"),
         ({"simulation": '{"failurerate": 1}'}, "did you mean failure_rate"),
         ({"simulation": '{"failure_rate": 2}'}, "failure_rate must be at least 0 and at most 1"),
         ({"launcher": "auto"}, "recorded_runs is for launcher=simulated"),
-        ({"recorded_runs": "negative.csv"}, "line 2: billable_seconds must be a number greater than 0, got '-900'"),
-        ({"recorded_runs": "missing.csv"}, "column f1 is missing"),
+        ({"simulation.runs": "negative.csv"}, "line 2: billable_seconds must be a number greater than 0, got '-900'"),
+        ({"simulation.runs": "missing.csv"}, "column f1 is missing"),
     ],
 )
 def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
@@ -205,7 +205,7 @@ def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds"
     Path("negative.csv").write_text(f"{header},f1\n{SMALL},1,16,5e-5,-900,0.8\n")
     Path("missing.csv").write_text(f"{header}\n{SMALL},1,16,5e-5,900\n")
-    words = {"launcher": "simulated", "recorded_runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
+    words = {"launcher": "simulated", "simulation.runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
     report = [part for name, value in (words | changes).items() for part in (f"--{name}", str(value))]
 
     assert main(["main", *report]) == 2
@@ -231,7 +231,7 @@ def test_sync_finishes_a_simulated_job_whose_launcher_died(store: MlflowClient, 
 def _spec(**changes: Any) -> JobSpec:
     return JobSpec(
         launcher="simulated",
-        recorded_runs="runs.csv",
+        simulation={"runs": "runs.csv"},
         **{"instance_type": SMALL, "num_train_epochs": 2.0, "learning_rate": 8e-5, **changes},
     )
 
@@ -292,7 +292,7 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
     store = MlflowClient()
     (local,) = store.search_runs(["0"])
     _write_table(local, Path("runs.csv"))
-    assert main(["main", *typed, "--launcher", "simulated", "--recorded_runs", "runs.csv"]) == 0
+    assert main(["main", *typed, "--launcher", "simulated", "--simulation.runs", "runs.csv"]) == 0
     simulated = next(run for run in store.search_runs(["0"]) if run.info.run_id != local.info.run_id)
 
     custom = {"launcher", "recorded_runs", "simulation"}

@@ -177,12 +177,14 @@ def _design(source: random.Random) -> HostileInput:
 
 def _rehearsed(source: random.Random) -> HostileInput:
     files = {"runs.csv": broken(_RECORDED, source)}
-    words = ("main", "--dry_run", "true", "--launcher", "simulated", "--recorded_runs", "runs.csv")
+    words = ("main", "--dry_run", "true", "--launcher", "simulated", "--simulation.runs", "runs.csv")
     return HostileInput(words=(*words, "--instance_type", "ml.g5.xlarge"), files=files)
 
 
 def _import(source: random.Random) -> HostileInput:
-    return HostileInput(words=("import", "--recorded_runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)})
+    return HostileInput(
+        words=("import", "--simulation.runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)}
+    )
 
 
 def _bill(source: random.Random) -> HostileInput:

@@ -227,6 +227,7 @@ class JobSpec(Parameters):
         "your own script, its arguments",
         affects=TRAINING,
         example={"weight_decay": 0.01},
+        also="warmup_ratio warmup_steps weight_decay optim compiler activation_checkpointing torch_compile",
     )
 
     entry_script: str | None = parameter(

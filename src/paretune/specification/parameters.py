@@ -204,8 +204,7 @@ class Parameters(BaseModel):
         if error["type"] == "rule":
             return Fault(path, error["msg"])
         if error["type"] == "extra_forbidden":
-            names = cls.schema_at(path[:-1]).get("properties", {})
-            return Fault(path, unknown(name, str(path[-1]), names, cls.listed_by))
+            return Fault(path, unknown(cls, ".".join(map(str, path)).removeprefix(cls.hidden)))
         schema = cls.schema_at(path)
         got = repr(value)[:80] if isinstance(value, str) else (spell(value) or "nothing")[:80]
         words = bounds_in_words(schema) if error["type"] in _OUT_OF_BOUNDS else in_words(schema)
@@ -375,18 +374,25 @@ def split_list(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def unknown(name: str, last: str, properties: Mapping[str, Any], command: str = "train") -> str:
-    """A sentence for a name that is not among the properties of a schema, with a suggestion.
-
-    `last` is the part of `name` after its last dot.
-    """
-    before = name.removesuffix(last)
-    meant = [before + other for other, schema in properties.items() if last.lower() in schema.get("also", ())]
+def unknown(cls: type[Parameters], name: str) -> str:
+    """A sentence for a name that no parameter has, with the likeliest ones: similar names, or other tools' names."""
+    outer, _, last = name.rpartition(".")
+    inside = {
+        f"{prefix}.{inner}" if prefix else inner: schema
+        for prefix in ([outer] if outer else ["", *cls.model_fields])
+        for inner, schema in cls.schema_at(prefix.split(".") if prefix else ()).get("properties", {}).items()
+    }
+    meant = [
+        other
+        for other, schema in inside.items()
+        if last.lower() in schema.get("also", ()) or (not outer and other.endswith(f".{last}"))
+    ]
     if meant:
         return f"unknown parameter {name}: did you mean {' or '.join(meant)}?"
-    near = did_you_mean(name, [before + other for other in properties], or_longer=True)
-    few = f"there are {', '.join(properties)}" if 0 < len(properties) < 16 else ""
-    return f"unknown parameter {name}: {near or few or f'`paretune {command} --help all` lists all parameters'}"
+    names = [other for other in inside if outer or "." not in other]
+    near = did_you_mean(name, names, or_longer=True)
+    few = f"there are {', '.join(names)}" if 0 < len(names) < 16 else ""
+    return f"unknown parameter {name}: {near or few or f'`paretune {cls.listed_by} --help all` lists all parameters'}"
 
 
 _KINDS = {

@@ -24,7 +24,7 @@ def place(workplace: Path) -> Path:
 
 
 def job(*words: str) -> int:
-    simulated = ("--launcher", "simulated", "--recorded_runs", "table.csv", "--instance_type", "ml.g5.xlarge")
+    simulated = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge")
     return main(["main", *simulated, *words])
 
 
@@ -106,7 +106,7 @@ def test_what_is_to_be_said_of_a_price_is_said_once_before_the_job(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "table.csv").write_text(TABLE.replace("ml.g5.xlarge", "ml.p3.2xlarge"))
-    words = ("--launcher", "simulated", "--recorded_runs", "table.csv", "--instance_type", "ml.p3.2xlarge")
+    words = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.p3.2xlarge")
 
     assert main(["main", *words, "--per_device_train_batch_size", "16"]) == 0
 

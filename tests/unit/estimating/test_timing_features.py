@@ -79,7 +79,7 @@ LLAMA = of_config(
 def of_llama(**changes: Any) -> JobFeatures:
     assert LLAMA is not None
     job = {"task": "causal-lm", "instance_type": "ml.p4de.24xlarge", "precision": "bf16", "dataset": "a/b"}
-    spec = JobSpec(**{**job, "max_train_samples": 900, "activation_checkpointing": True, **changes})
+    spec = JobSpec(**{**job, "max_train_samples": 900, "training_arguments.gradient_checkpointing": True, **changes})
     found = describe(spec, spec.plan(), LLAMA)
     assert found is not None
     return found
@@ -106,7 +106,7 @@ def test_adapters_move_activations_and_launch_kernels_of_their_own() -> None:
 
 
 def test_a_compiled_model_moves_half_and_launches_half() -> None:
-    plain, compiled = of_llama().time, of_llama(compiler="inductor").time
+    plain, compiled = of_llama().time, of_llama(training_arguments={"torch_compile": True}).time
 
     assert compiled.layers == plain.layers / 2
     logits = 128 * 20 * 128256
@@ -165,7 +165,7 @@ def test_stages_wait_and_launch_each_of_their_layers_for_every_micro_batch(
 
 def test_weights_and_inputs_of_layers_go_to_the_machine_s_memory_and_come_back() -> None:
     weights = described(**P4D, cpu_offload=True, hybrid_shard_degree=2).time
-    inputs = described(**P4D, activation_checkpointing=True, activation_offloading=True).time
+    inputs = described(**P4D, training_arguments={"gradient_checkpointing": True}, activation_offloading=True).time
 
     assert weights.offloaded == pytest.approx(4 * (2 + 1) * 1500 / 2)
     assert weights.update_bytes_per_s == pytest.approx(96 * 6e9 / 8)  # of 96 virtual processors, for each of 8 GPUs
@@ -277,7 +277,7 @@ def test_of_short_texts_the_longest_batches_count() -> None:
 def test_length_fine_tuning_and_compiler_make_another_model_and_the_batch_does_not() -> None:
     models = {
         described(**changes).time.model
-        for changes in ({}, {"max_seq_length": 64}, {"fine_tuning": "lora"}, {"compiler": "inductor"})
+        for changes in ({}, {"max_seq_length": 64}, {"fine_tuning": "lora"}, {"training_arguments.torch_compile": True})
     }
 
     assert len(models) == 4
@@ -340,7 +340,7 @@ def test_what_is_traced_depends_on_the_model_and_the_device_and_not_on_batch_or_
     assert (one.config, one.half, one.on_processor, one.tokens) == (CONFIG, "bf16", False, 75)  # 2.5 x the mean
     assert setting(instance_type="ml.p3.2xlarge").half == "fp16"
     assert setting().on_processor
-    assert setting(activation_checkpointing=True).recomputes
+    assert setting(training_arguments={"gradient_checkpointing": True}).recomputes
     assert setting(instance_type="ml.g5.xlarge", fine_tuning="lora").frozen_in_half
     assert not setting(instance_type="ml.g5.xlarge", fine_tuning="lora", strategy="deepspeed").frozen_in_half
 
@@ -389,7 +389,7 @@ def test_a_traced_step_is_divided_as_the_job_divides_it(tmp_path: Path) -> None:
             Division(rows=100, weight_sharers=4, state_sharers=4, gathers=True, pipeline=2, micro_batches=4),
         ),
         (
-            {"activation_checkpointing": True, "activation_offloading": True},
+            {"training_arguments.gradient_checkpointing": True, "activation_offloading": True},
             Division(rows=100, has_buckets=True, offloads_inputs=True),
         ),
     ]

@@ -18,8 +18,12 @@ def spec(**changes: object) -> JobSpec:
 
 def test_full_fine_tuning_leaves_all_weights_in_fp32_and_adapters_their_share() -> None:
     full = uploading.output_bytes(spec(model="distilbert-base-uncased"), OFFLINE)
-    lora = uploading.output_bytes(spec(model="distilbert-base-uncased", fine_tuning="lora", merge=False), OFFLINE)
-    merged = uploading.output_bytes(spec(model="distilbert-base-uncased", fine_tuning="lora", merge=True), OFFLINE)
+    lora = uploading.output_bytes(
+        spec(model="distilbert-base-uncased", fine_tuning="lora", lora={"merge": False}), OFFLINE
+    )
+    merged = uploading.output_bytes(
+        spec(model="distilbert-base-uncased", fine_tuning="lora", lora={"merge": True}), OFFLINE
+    )
 
     assert full == pytest.approx(0.267e9, rel=0.02)
     assert lora < full / 20
@@ -28,8 +32,8 @@ def test_full_fine_tuning_leaves_all_weights_in_fp32_and_adapters_their_share() 
 
 
 def test_adapters_are_counted_from_the_layers_that_have_them() -> None:
-    settings = {"model": "gpt2", "task": "causal-lm", "fine_tuning": "lora", "merge": False}
-    by_rank = [uploading.output_bytes(spec(**settings, lora_rank=rank), OFFLINE) for rank in (4, 8)]
+    settings = {"model": "gpt2", "task": "causal-lm", "fine_tuning": "lora", "lora.merge": False}
+    by_rank = [uploading.output_bytes(spec(**settings, lora={"r": rank}), OFFLINE) for rank in (4, 8)]
 
     # GPT-2 has twelve layers of 768: pairs beside 3 x 768, 768, 4 x 768 and 768 outputs, fp32.
     widths = 12 * ((768 + 3 * 768) + (768 + 768) + (768 + 4 * 768) + (4 * 768 + 768))

@@ -50,11 +50,11 @@ def test_adapters_need_no_gradients_of_the_weights() -> None:
     assert found.flops_per_row == pytest.approx(20 * (4 * 1000 + 4800 + 6 * 8 * 360))
     assert found.trained_parameters == 8 * 360 + 100  # and the head
     assert work_of(fine_tuning="qlora") == found
-    assert work_of(fine_tuning="lora", lora_rank=32).trained_parameters == 32 * 360 + 100
+    assert work_of(fine_tuning="lora", lora={"r": 32}).trained_parameters == 32 * 360 + 100
 
 
 def test_a_causal_model_attends_to_half_of_the_tokens_and_makes_no_logits_again() -> None:
-    found = work_of(task="causal-lm", activation_checkpointing=True)
+    found = work_of(task="causal-lm", training_arguments={"gradient_checkpointing": True})
 
     # 20 tokens x (6 x 1000 + 6 x 2 layers x 10 x 20, and again 2 x (1000 - 50 x 10) + 2 x 2 x 10 x 20)
     assert found.flops_per_row == pytest.approx(20 * (6000 + 2400 + 1000 + 800))

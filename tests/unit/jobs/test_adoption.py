@@ -191,15 +191,18 @@ def test_a_job_in_another_region_is_left_alone(user: User, monkeypatch: pytest.M
     assert user.type().run_id != run_id
 
 
-HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
+HERE = {"account": "111111111111", "region": "us-east-1", "sagemaker.s3_bucket": "ours"}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"account": "222222222222"}, "in the AWS account 222222222222, and these credentials are of 111111111111"),
-        ({"region": "eu-west-1", "bucket": "b"}, "in the region eu-west-1, and this command asks us-east-1"),
-        ({"bucket": "theirs"}, "the bucket theirs, and this command reads ours: set bucket=theirs"),
+        (
+            {"region": "eu-west-1", "sagemaker.s3_bucket": "b"},
+            "in the region eu-west-1, and this command asks us-east-1",
+        ),
+        ({"sagemaker.s3_bucket": "theirs"}, "the bucket theirs, and this command reads ours: set bucket=theirs"),
         ({}, ""),
     ],
 )

@@ -38,7 +38,7 @@ def foreseen(
     What `ForeseenJob` has wins over parameters of a job.
     """
     custom = {name: arguments.pop(name) for name in ("rows", "disk_bytes", "has_worked", "price") if name in arguments}
-    spec = JobSpec(**{"learning_rate_scaling": "sqrt", "warmup_ratio": 0.06, **arguments})
+    spec = JobSpec(**{"learning_rate_scaling": "sqrt", "training_arguments.warmup_ratio": 0.06, **arguments})
 
     def estimate_of(job_spec: JobSpec, plan: BatchPlan) -> Estimate:
         needed = gib * plan.per_device_train_batch_size / spec.plan().per_device_train_batch_size
@@ -111,10 +111,17 @@ def test_adapters_with_a_rate_of_full_fine_tuning_are_told_theirs(
 @pytest.mark.parametrize(
     ("changes", "warns"),
     [
-        ({"per_device_train_batch_size": 64, "warmup_ratio": 0.0}, True),  # sqrt(4) = 2
-        ({"per_device_train_batch_size": 32, "warmup_ratio": 0.0}, False),
-        ({"per_device_train_batch_size": 64, "warmup_ratio": 0.1}, False),
-        ({"per_device_train_batch_size": 64, "warmup_ratio": 0.0, "training_arguments": {"warmup_steps": 20}}, False),
+        ({"per_device_train_batch_size": 64, "training_arguments.warmup_ratio": 0.0}, True),  # sqrt(4) = 2
+        ({"per_device_train_batch_size": 32, "training_arguments.warmup_ratio": 0.0}, False),
+        ({"per_device_train_batch_size": 64, "training_arguments.warmup_ratio": 0.1}, False),
+        (
+            {
+                "per_device_train_batch_size": 64,
+                "training_arguments.warmup_ratio": 0.0,
+                "training_arguments": {"warmup_steps": 20},
+            },
+            False,
+        ),
     ],
 )
 def test_a_scaled_rate_asks_for_a_warm_up(changes: dict[str, Any], warns: bool) -> None:
@@ -139,9 +146,9 @@ def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
     ("changes", "refused"),
     [
         ({}, True),
-        ({"allow_timeout": True}, False),
+        ({"force": True}, False),
         ({"probe_steps": 40}, False),
-        ({"recorded_runs": "runs.csv", **CLUSTER}, False),
+        ({"simulation.runs": "runs.csv", **CLUSTER}, False),
     ],
 )
 def test_a_job_that_its_limit_will_end_is_refused_unless_it_is_typed(changes: dict[str, Any], refused: bool) -> None:
@@ -253,7 +260,7 @@ def test_on_one_device_no_degree_and_no_memory_saver_is_left() -> None:
         "pipeline_parallel_degree": 4,
         "micro_batches": 2,
         "hybrid_shard_degree": 2,
-        "activation_checkpointing": True,
+        "training_arguments.gradient_checkpointing": True,
         "activation_offloading": True,
         "cpu_offload": True,
     }
@@ -293,7 +300,12 @@ def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
     ],
 )
 def test_a_volume_below_what_lies_on_it_is_named(volume: int | None, message: str | None) -> None:
-    job = foreseen(launcher="simulated", instance_type="ml.p3.2xlarge", volume_gib=volume, disk_bytes=4.2 * 2**30)
+    job = foreseen(
+        launcher="simulated",
+        instance_type="ml.p3.2xlarge",
+        sagemaker={"volume_size_in_gb": volume},
+        disk_bytes=4.2 * 2**30,
+    )
 
     warnings = warnings_of([job])
 
@@ -302,7 +314,7 @@ def test_a_volume_below_what_lies_on_it_is_named(volume: int | None, message: st
 
 
 def test_a_volume_of_an_instance_with_disks_of_its_own_changes_nothing() -> None:
-    (text,) = warnings_of([foreseen(**CLUSTER, volume_gib=1, disk_bytes=2**30)])
+    (text,) = warnings_of([foreseen(**CLUSTER, sagemaker={"volume_size_in_gb": 1}, disk_bytes=2**30)])
 
     assert "volume_gib 1 changes nothing: ml.g5.xlarge has disks of its own" in text
 

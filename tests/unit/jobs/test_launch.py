@@ -30,7 +30,9 @@ def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
     ):
         assert main(command) == 2
         assert "tensor_parallel_degree above 1 with strategy=smp needs a training script" in capsys.readouterr().err
-    launcher = SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {})
+    launcher = SageMakerLauncher(
+        JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, region="us-east-1"), FakeClock(), {}
+    )
     for dry_run in ("true", "false"):
         with pytest.raises(BadInput, match="tensor_parallel_degree above 1 with strategy=smp needs a training script"):
             launcher.check_offline(JobSpec.read({**job, "dry_run": dry_run}))
@@ -41,9 +43,9 @@ def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> No
     job = {**SMP, "tensor_parallel_degree": "2", "entry_script": str(workplace / "train.py")}
     words = [word for name, text in job.items() for word in (f"--{name}", text)]
 
-    SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {}).check_offline(
-        JobSpec.read(job)
-    )
+    SageMakerLauncher(
+        JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, region="us-east-1"), FakeClock(), {}
+    ).check_offline(JobSpec.read(job))
     assert main(["main", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0
 
 
@@ -65,7 +67,7 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     run = MlflowClient().get_run(opened)
     assert run.info.status == "FAILED"
     assert "max_runtime_minutes" in run.data.tags[schema.FAILURE_REASON]
-    assert main([*words, "--allow_timeout", "true"]) == 3  # on purpose: it is ended by its limit
+    assert main([*words, "--force", "true"]) == 3  # on purpose: it is ended by its limit
 
 
 @pytest.mark.usefixtures("no_store")

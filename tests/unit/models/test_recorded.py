@@ -180,7 +180,7 @@ def test_adapters_alone_are_recorded_as_files_that_no_flavour_loads(
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text("{}")
 
-    assert record_model(run, replace(job, spec=JobSpec(fine_tuning="lora", merge=False))) != ""
+    assert record_model(run, replace(job, spec=JobSpec(fine_tuning="lora", lora={"merge": False}))) != ""
 
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None

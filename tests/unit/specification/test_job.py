@@ -345,12 +345,12 @@ CHANGES: dict[str, Any] = {
     "learning_rate_scaling": "sqrt",
     "reference_batch_size": 32,
     "num_train_epochs": 2.0,
-    "warmup_ratio": 0.1,
+    "training_arguments.warmup_ratio": 0.1,
     "seed": 1,
     "precision": "fp32",
     "fine_tuning": "head",
-    "activation_checkpointing": True,
-    "compiler": "inductor",
+    "training_arguments.gradient_checkpointing": True,
+    "training_arguments.torch_compile": True,
     "training_arguments": {"weight_decay": 0.1},
     "entry_script": "train.py",
     "instance_count": 2,
@@ -363,22 +363,22 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "instance_type": "ml.p4d.24xlarge",
     "processes_per_instance": 4,
     "instance_facts": {"ml.p4de.24xlarge": {"vcpus": 90}},
-    "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
+    "sagemaker.training_image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
 }
 CHANGES_OF_SHARDING: dict[str, Any] = {"pipeline_parallel_degree": 4, "micro_batches": 4, "cpu_offload": True}
 CHANGES_OF_ADAPTERS: dict[str, Any] = {
-    "lora_rank": 16,
-    "lora_alpha": 32.0,
-    "lora_dropout": 0.1,
-    "lora_target_modules": "query,value",
+    "lora.r": 16,
+    "lora.lora_alpha": 32.0,
+    "lora.lora_dropout": 0.1,
+    "lora.target_modules": "query,value",
 }
 SAME_RESULT = {
     "dry_run": True,
-    "again": True,
-    "allow_timeout": True,
+    "force": True,
+    "force": True,
     "register": "sentiment-en",
     "profile_steps": 10,
-    "merge": False,
+    "lora.merge": False,
     "log_model": False,
     "max_silence_minutes": 5.0,
     "max_runtime_minutes": 5.0,
@@ -394,17 +394,17 @@ SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
     "capacity_wait_minutes": 5.0,
     "region": "eu-west-1",
     "role": "training",
-    "bucket": "mine",
-    "volume_gib": 100,
-    "package_index": "https://packages.example.com/simple",
+    "sagemaker.s3_bucket": "mine",
+    "sagemaker.volume_size_in_gb": 100,
+    "sagemaker.package_index": "https://packages.example.com/simple",
     "keep_alive_minutes": 10.0,
-    "kms_key": "alias/mine",
+    "sagemaker.kms_key_id": "alias/mine",
     "on_interrupt": "detach",
 }
 TOGETHER = {  # neither can be changed alone
     "max_wait_minutes": {"spot": True, "max_wait_minutes": 90.0},
-    "subnets": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
-    "security_group_ids": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
+    "sagemaker.subnets": {"sagemaker.subnets": "subnet-1", "sagemaker.security_group_ids": "sg-1"},
+    "sagemaker.security_group_ids": {"sagemaker.subnets": "subnet-1", "sagemaker.security_group_ids": "sg-1"},
 }
 CHANGES_OF_A_PROJECT: dict[str, Any] = {
     "project": "https://example.com/other.git",
@@ -626,7 +626,7 @@ def test_a_device_map_is_one_instance_s_and_goes_with_adapters() -> None:
     [
         ({"strategy": "fsdp"}, "4-bit weights cannot be sharded"),
         ({"strategy": "deepspeed"}, "4-bit weights cannot be sharded"),
-        ({"compiler": "inductor"}, "no training has run with both"),
+        ({"training_arguments.torch_compile": True}, "no training has run with both"),
     ],
 )
 def test_four_bit_weights_are_refused_with_the_reason(changes: dict[str, str], reason: str) -> None:

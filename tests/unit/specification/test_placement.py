@@ -26,7 +26,7 @@ def faults(**changes: object) -> list[str]:
         {"instance_count": 4},
         {"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 60.0},
         {"instance_type": "ml.g5.xlarge", "keep_alive_minutes": 360.0},
-        {"instance_type": "ml.g5.xlarge", "subnets": "subnet-1", "security_group_ids": "sg-1"},
+        {"instance_type": "ml.g5.xlarge", "sagemaker.subnets": "subnet-1", "sagemaker.security_group_ids": "sg-1"},
         {"instance_type": "ml.g5.xlarge", "launcher": "sagemaker", "tags": {"team": "search"}},
         {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4},
     ],
@@ -54,8 +54,14 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
             {"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 30.0},
             "max_wait_minutes must be at least max_runtime_minutes (60), got 30",
         ),
-        ({"instance_type": "ml.g5.xlarge", "subnets": "subnet-1"}, "subnets and security_group_ids go together"),
-        ({"instance_type": "ml.g5.xlarge", "security_group_ids": "sg-1", "subnets": ","}, "go together"),
+        (
+            {"instance_type": "ml.g5.xlarge", "sagemaker.subnets": "subnet-1"},
+            "subnets and security_group_ids go together",
+        ),
+        (
+            {"instance_type": "ml.g5.xlarge", "sagemaker.security_group_ids": "sg-1", "sagemaker.subnets": ","},
+            "go together",
+        ),
         ({"instance_type": "ml.g5.xlarge", "spot": True, "keep_alive_minutes": 5.0}, "exclude each other"),
         ({"instance_type": "ml.g5.xlarge", "tags": {"a": 1}}, "tags must map names to texts"),
         ({"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g6.xlarge,ml.nope.1"}, "'ml.nope.1'"),
@@ -81,7 +87,7 @@ def test_all_faults_come_at_once() -> None:
         spot=True,
         keep_alive_minutes=5.0,
         max_wait_minutes=1.0,
-        subnets="subnet-1",
+        sagemaker={"subnets": "subnet-1"},
         tensor_parallel_degree=2,
         tags={"a": 1},
     )
@@ -221,9 +227,11 @@ def test_types_to_fall_back_on_are_checked_as_well() -> None:
 
 def test_a_volume_larger_than_an_instance_s_own_disks_is_refused_with_their_size() -> None:
     with pytest.raises(BadInput, match=r"at most 232 for ml.g5.xlarge, .* got 300: leave it out"):
-        JobSpec(instance_type="ml.m5.large", fallback_instance_types="ml.g5.xlarge", volume_gib=300)
+        JobSpec(
+            instance_type="ml.m5.large", fallback_instance_types="ml.g5.xlarge", sagemaker={"volume_size_in_gb": 300}
+        )
 
-    assert JobSpec(instance_type="ml.m5.large", volume_gib=300).volume_gib == 300
+    assert JobSpec(instance_type="ml.m5.large", sagemaker={"volume_size_in_gb": 300}).volume_gib == 300
 
 
 FACTS = {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 3200, "vcpus": 192, "memory_gib": 2048}
@@ -261,7 +269,7 @@ def test_a_description_with_faults_is_refused_once() -> None:
     ],
 )
 def test_an_index_of_packages_is_an_address_or_a_repository_and_holds_no_secret(index: str, part: str) -> None:
-    (fault,) = faults(instance_type="ml.m5.large", package_index=index)
+    (fault,) = faults(instance_type="ml.m5.large", sagemaker={"package_index": index})
 
     assert part in fault
     assert "secret@" not in fault

@@ -42,7 +42,7 @@ def test_a_value_that_is_no_number_in_range_is_refused(value: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"recorded_runs": "x.csv"}, "recorded_runs is for launcher=simulated"),
+        ({"simulation.runs": "x.csv"}, "recorded_runs is for launcher=simulated"),
         ({"simulation": {"seed": 1}}, "simulation is for launcher=simulated"),
         ({"launcher": "simulated", "simulation": {"sed": 1}}, "did you mean seed"),
     ],

@@ -28,7 +28,7 @@ def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() 
     spec = JobSpec(instance_type=GPU, tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
     tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
 
-    assert job(tags).request.spec() == spec.replace(region="eu-west-1", bucket="found")
+    assert job(tags).request.spec() == spec.replace(region="eu-west-1", sagemaker={"s3_bucket": "found"})
 
 
 def test_a_local_job_has_no_region() -> None:

@@ -158,7 +158,12 @@ def test_layers_that_the_folder_lacks_are_trained_and_saved_whole(tiny_model: Pa
 
 @pytest.mark.parametrize("kind", ["lora", "qlora"])
 def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model: Path, kind: str) -> None:
-    request = {"lora_rank": 4, "lora_alpha": 12.0, "lora_dropout": 0.25, "lora_target_modules": "query, self.value"}
+    request = {
+        "lora.r": 4,
+        "lora.lora_alpha": 12.0,
+        "lora.lora_dropout": 0.25,
+        "lora.target_modules": "query, self.value",
+    }
     model = build(tiny_model, kind, **request)
 
     assert adapted(model) == {"query", "value"}
@@ -206,11 +211,13 @@ def test_full_fine_tuning_keeps_fp32_weights_in_bf16(tiny_model: Path) -> None:
 def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: Path, kind: str) -> None:
     request = {"fine_tuning": kind, "model": "tiny", "max_seq_length": 64}
 
-    (fault,) = model_faults(JobSpec(**request, lora_target_modules="query,q_proj,classifier,embeddings"), tiny_model)
+    (fault,) = model_faults(
+        JobSpec(**request, lora={"target_modules": "query,q_proj,classifier,embeddings"}), tiny_model
+    )
 
     reference = "lora_target_modules must name linear layers of tiny: dense, key, query, value"
     assert fault == f"{reference}; got q_proj, classifier, embeddings"
-    assert model_faults(JobSpec(**request, lora_target_modules="output.dense"), tiny_model) == []
+    assert model_faults(JobSpec(**request, lora={"target_modules": "output.dense"}), tiny_model) == []
     assert model_faults(JobSpec(**request), tiny_model) == []
 
 

@@ -58,7 +58,7 @@ def test_a_falcon_in_four_bits_trains_alike_on_one_device_and_through_the_hooks_
         dataset=str(rows),
         fine_tuning="qlora",
         learning_rate=0.01,
-        activation_checkpointing=True,
+        training_arguments={"gradient_checkpointing": True},
     )
     prepared_for(spec, folder, tmp_path / "falcon")
     built: list[Any] = []

@@ -76,7 +76,7 @@ def test_each_fault_says_what_is_possible(config: Any, changes: dict[str, Any], 
         (GPTNeoXConfig(), {"tensor_parallel_degree": 4}),
         (LLAMA, {"pipeline_parallel_degree": 6}),
         (BertConfig(), {"pipeline_parallel_degree": 2, "task": "classification"}),
-        (GPT2Config(), {"fine_tuning": "lora", "activation_checkpointing": True}),
+        (GPT2Config(), {"fine_tuning": "lora", "training_arguments.gradient_checkpointing": True}),
     ],
 )
 def test_what_fits_is_not_refused(config: Any, changes: dict[str, Any]) -> None:

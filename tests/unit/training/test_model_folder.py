@@ -137,7 +137,7 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
     architecture: str, targets: str, base_of: Callable[..., Path], make: Make
 ) -> None:
     named = "c_proj" if (architecture, targets) == ("gpt2", "query") else targets
-    trained = make(base_of(architecture), fine_tuning="qlora", lora_target_modules=named)
+    trained = make(base_of(architecture), fine_tuning="qlora", lora={"target_modules": named})
 
     trained.folder.write_adapters(trained.model)
 
@@ -203,7 +203,7 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
     model: str, base_of: Callable[..., Path], make: Make
 ) -> None:
     base = base_of()
-    trained = make(base, merge=False)
+    trained = make(base, lora={"merge": False})
     if model != "folder":
         object.__setattr__(trained.folder, "spec", trained.folder.spec.replace(model=model))
 
@@ -220,7 +220,7 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
 
 
 def test_adapters_alone_are_loaded_with_their_classes(base_of: Callable[..., Path], make: Make) -> None:
-    trained = make(base_of(), merge=False)
+    trained = make(base_of(), lora={"merge": False})
     trained.folder.write_adapters(trained.model)
 
     config = transformers.AutoConfig.from_pretrained(trained.folder.path)

@@ -154,7 +154,10 @@ def test_texts_without_a_single_token_are_refused(
 @pytest.mark.parametrize(
     ("spec", "fault"),
     [
-        (JobSpec(strategy="fsdp", compiler="inductor"), "compiler inductor goes with strategy ddp, got fsdp"),
+        (
+            JobSpec(strategy="fsdp", training_arguments={"torch_compile": True}),
+            "compiler inductor goes with strategy ddp, got fsdp",
+        ),
         (
             JobSpec(training_arguments={"fsdp": True}),
             "training_arguments must not set fsdp: use the parameter strategy",
@@ -170,7 +173,7 @@ def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None
 
 def test_what_a_strategy_can_do_is_not_refused() -> None:
     for spec in (
-        JobSpec(compiler="inductor"),
+        JobSpec(training_arguments={"torch_compile": True}),
         JobSpec(strategy="fsdp", fine_tuning="lora"),
         JobSpec(strategy="deepspeed", training_arguments={"deepspeed": {}}, instance_type="ml.p4d.24xlarge"),
     ):

@@ -131,7 +131,7 @@ def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_p
         max_train_samples=100,
         max_eval_samples=50,
         precision="bf16",
-        compiler="inductor",
+        training_arguments={"torch_compile": True},
     )
 
     custom = {name: word for name, word in result.items() if name not in arguments()}

@@ -140,9 +140,9 @@ def test_smp_computes_the_layers_of_the_library_again_where_that_is_asked_for(
     stand_in(monkeypatch, "torch.sagemaker", transform=lambda whole: whole)
     monkeypatch.setattr("torch.distributed.fsdp.FullyShardedDataParallel", lambda whole, **_: whole)
 
-    spread = strategy_of(JobSpec(strategy="smp", activation_checkpointing=recomputes, precision="fp32", **GPU)).spread(
-        model
-    )
+    spread = strategy_of(
+        JobSpec(strategy="smp", training_arguments={"gradient_checkpointing": recomputes}, precision="fp32", **GPU)
+    ).spread(model)
 
     layers = [type(layer).__name__ for layer in spread.bert.encoder.layer]
     assert layers == ["CheckpointWrapper" if recomputes else "BertLayer"] * 3

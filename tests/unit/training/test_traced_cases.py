@@ -73,7 +73,7 @@ def test_mpt_7b_fits_eight_cards_of_40_gb_with_activation_checkpointing(folder: 
     # scripts/train/finetune_example and its table of throughputs).
     cards: dict[str, Any] = {"task": "causal-lm", "max_seq_length": 2048, "precision": "bf16", "strategy": "fsdp"}
     cards |= {"instance_type": "ml.p4d.24xlarge", "per_device_train_batch_size": 2, "training_arguments": EVALUATE_ONE}
-    again = estimated(folder, MPT_7B, **cards, activation_checkpointing=True)
+    again = estimated(folder, MPT_7B, **cards, training_arguments={"gradient_checkpointing": True})
     retained = estimated(folder, MPT_7B, **cards)
 
     assert again.fits == "yes"

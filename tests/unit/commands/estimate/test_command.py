@@ -271,7 +271,11 @@ def test_a_simulated_cluster_is_probed_on_the_virtual_clock_and_then_known(
         "ml.g5.xlarge,1,16,5e-05,1120,0.9\n"
     )
     code, out, _ = run(
-        launcher="simulated", instance_type="ml.g5.xlarge", recorded_runs="runs.csv", probe="true", max_cost_usd="5"
+        launcher="simulated",
+        instance_type="ml.g5.xlarge",
+        simulation={"runs": "runs.csv"},
+        probe="true",
+        max_cost_usd="5",
     )
 
     assert code == 0

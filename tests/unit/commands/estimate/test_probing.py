@@ -57,7 +57,13 @@ def test_what_was_measured_or_does_not_fit_is_not_probed() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"max_seq_length": 64}, {"fine_tuning": "head"}, {"precision": "fp32"}, {"compiler": "inductor"}]
+    "changes",
+    [
+        {"max_seq_length": 64},
+        {"fine_tuning": "head"},
+        {"precision": "fp32"},
+        {"training_arguments.torch_compile": True},
+    ],
 )
 def test_what_a_measurement_would_say_nothing_about_is_probed_too(changes: dict[str, Any]) -> None:
     assert len(probes([estimate(), estimate(**changes)])) == 2

@@ -81,7 +81,7 @@ def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
         "instance_type": "ml.p4d.24xlarge",
         "instance_count": 120,
         "strategy": "fsdp",
-        "activation_checkpointing": True,
+        "training_arguments.gradient_checkpointing": True,
     }
     rows = {"task": "causal-lm", "dataset": "a/b", "max_seq_length": 2048, "max_train_samples": 1_200_000}
     item = estimate(model="gpt3-175b", tensor_parallel_degree=8, global_batch_size=1200, **cluster, **rows)

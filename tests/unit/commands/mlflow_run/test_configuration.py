@@ -39,10 +39,10 @@ def test_json_values_become_a_cluster() -> None:
             "instance_count": 2,
             "spot": True,
             "max_runtime_minutes": 30,
-            "subnets": ["subnet-1", "subnet-2"],
-            "security_group_ids": "sg-1",
+            "sagemaker.subnets": ["subnet-1", "subnet-2"],
+            "sagemaker.security_group_ids": "sg-1",
             "tags": {"team": "search"},
-            "kms_key": None,
+            "sagemaker.kms_key_id": None,
             "wait": False,
         },
         {},
@@ -98,7 +98,7 @@ def test_a_type_that_does_not_exist_is_answered_with_its_neighbours() -> None:
 
 
 def test_what_contradicts_itself_is_refused() -> None:
-    assert faults(instance_type="ml.m5.xlarge", subnets="subnet-1") == [
+    assert faults(instance_type="ml.m5.xlarge", sagemaker={"subnets": "subnet-1"}) == [
         "subnets and security_group_ids go together: give both, or neither"
     ]
 
@@ -107,7 +107,7 @@ def test_the_profile_fills_what_is_left_open(nowhere: Path) -> None:
     (nowhere / "paretune.toml").write_text(
         'region = "eu-west-1"\nspot = true\nvolume_gib = 77\non_interrupt = "detach"\n'
     )
-    configuration = read_configuration({"instance_type": "ml.m5.xlarge", "volume_gib": 50}, {})
+    configuration = read_configuration({"instance_type": "ml.m5.xlarge", "sagemaker.volume_size_in_gb": 50}, {})
 
     assert (configuration.spec.region, configuration.spec.spot, configuration.spec.volume_gib) == (
         "eu-west-1",

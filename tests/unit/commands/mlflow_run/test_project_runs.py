@@ -56,7 +56,7 @@ class User:
 
     def start(self, **configuration: Any) -> SageMakerSubmittedRun:
         """What `mlflow run PROJECT --backend sagemaker` does."""
-        chosen = {"instance_type": "ml.m5.large", "role": ROLE, "bucket": BUCKET} | configuration
+        chosen = {"instance_type": "ml.m5.large", "role": ROLE, "sagemaker.s3_bucket": BUCKET} | configuration
         project = str(self.folder / "project")
         uri = mlflow.get_tracking_uri()
         run = SageMakerBackend().run(project, "main", {"word": "two words"}, None, chosen, uri, "0")
@@ -413,7 +413,12 @@ def test_the_run_holds_the_command_that_repeats_it(user: User) -> None:
     assert words[:3] == ["mlflow", "run", str(user.folder / "project")]
     assert words[words.index("--backend") + 1] == "sagemaker"
     chosen = json.loads(words[words.index("--backend-config") + 1])
-    assert chosen == {"instance_type": "ml.m5.large", "role": ROLE, "bucket": BUCKET, "tags": {"team": "a b"}}
+    assert chosen == {
+        "instance_type": "ml.m5.large",
+        "role": ROLE,
+        "sagemaker.s3_bucket": BUCKET,
+        "tags": {"team": "a b"},
+    }
     assert words[words.index("-P") + 1] == "word=two words"
 
 

@@ -55,7 +55,7 @@ def aws(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Aws:
 
 @pytest.fixture
 def account(aws: Aws) -> Account:
-    return Account(JobSpec(role=ROLE, bucket=BUCKET), {})
+    return Account(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), {})
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
-    return SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET), clock, {}, package=package)
+    return SageMakerLauncher(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), clock, {}, package=package)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def order() -> Callable[..., JobDocument]:
     """Makes the document of a job."""
 
     def make(run: str = "run1", attempt: int = 1, whose: Attribution | None = None, **changes: Any) -> JobDocument:
-        spec = JobSpec(**{"instance_type": "ml.m5.large", "role": ROLE, "bucket": BUCKET, **changes})
+        spec = JobSpec(**{"instance_type": "ml.m5.large", "role": ROLE, "sagemaker.s3_bucket": BUCKET, **changes})
         name, whose = f"paretune-{run}-{attempt}", whose or Attribution()
         return JobDocument(job_name=name, spec=spec, plan=spec.plan(), attempt=attempt, attribution=whose)
 

@@ -31,7 +31,7 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
-    account = Account(JobSpec(role="Typed", bucket="typed"), ENVIRONMENT)
+    account = Account(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}), ENVIRONMENT)
 
     assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
     assert account.bucket == "typed"
@@ -61,7 +61,7 @@ def test_without_any_bucket_it_is_the_one_that_the_sdk_would_make(aws: Aws) -> N
 
 @pytest.mark.parametrize("bucket", ["models", "s3://models", "s3://models/"])
 def test_a_bucket_may_be_given_as_name_or_address(aws: Aws, bucket: str) -> None:
-    assert Account(JobSpec(bucket=bucket), {}).bucket == "models"
+    assert Account(JobSpec(sagemaker={"s3_bucket": bucket}), {}).bucket == "models"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_configuration_file_that_is_named_and_not_there_is_a_fault(aws: Aws, c
 
 
 def test_an_account_asks_aws_nothing_before_it_is_needed(aws: Aws) -> None:
-    account = Account(JobSpec(role=CONFIGURED, bucket="models"), {})
+    account = Account(JobSpec(role=CONFIGURED, sagemaker={"s3_bucket": "models"}), {})
 
     assert (account.role_arn, account.bucket, account.partition) == (CONFIGURED, "models", "aws")
     assert aws.calls == []
@@ -158,7 +158,7 @@ def test_credentials_that_are_missing_are_said_plainly(monkeypatch: pytest.Monke
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    account = Account(JobSpec(region="us-east-1", bucket="models"), {})
+    account = Account(JobSpec(region="us-east-1", sagemaker={"s3_bucket": "models"}), {})
     vars(account)["identity"] = {"Account": ACCOUNT, "Arn": ""}
     sent: list[AWSPreparedRequest] = []
 

@@ -76,7 +76,7 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
 
 @pytest.mark.parametrize("image_uri", [None, REGISTRY.format("us-east-1") + "own:1"])
 def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | None) -> None:
-    chosen = images.choose(spec(GPU, image_uri=image_uri, fine_tuning="qlora"), "us-east-1")
+    chosen = images.choose(spec(GPU, sagemaker={"training_image": image_uri}, fine_tuning="qlora"), "us-east-1")
     script = images.choose(spec(GPU, fine_tuning="qlora", entry_script="train.py"), "us-east-1")
 
     (line,) = chosen.requirements
@@ -85,7 +85,7 @@ def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | No
 
 
 def test_an_image_of_the_user_s_own_is_taken_as_it_is() -> None:
-    chosen = images.choose(spec(GPU, image_uri="own:1"), "us-east-1")
+    chosen = images.choose(spec(GPU, sagemaker={"training_image": "own:1"}), "us-east-1")
 
     assert (chosen.uri, chosen.requirements) == ("own:1", ())
 
@@ -95,7 +95,7 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
 
     assert "on ml.g5.12xlarge in mars-1" in fault
     assert "give image_uri, or another region" in fault
-    assert images.faults(spec(GPU, image_uri="own:1"), "mars-1") == []
+    assert images.faults(spec(GPU, sagemaker={"training_image": "own:1"}), "mars-1") == []
 
 
 @pytest.mark.parametrize(
@@ -105,27 +105,49 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
         ({"instance_type": GPU, "strategy": "smp"}, "strategy smp needs an instance of p4d"),
         ({"instance_type": CPU, "strategy": "deepspeed"}, "needs GPUs, and ml.m5.large has none"),
         ({"instance_type": GPU, "processes_per_instance": 5}, "got 5"),
-        ({"instance_type": CPU, "image_uri": "x/pytorch-training:2.9.0-gpu-py312"}, "built for GPUs"),
-        ({"instance_type": GPU, "image_uri": "x/pytorch-training:2.9.0-cpu-py312"}, "built for CPUs"),
-        ({"instance_type": GPU, "image_uri": REGISTRY.format("eu-west-1") + "own:1"}, "lies in eu-west-1"),
+        ({"instance_type": CPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"}, "built for GPUs"),
+        ({"instance_type": GPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-cpu-py312"}, "built for CPUs"),
         (
-            {"instance_type": GPU, "image_uri": "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"},
+            {"instance_type": GPU, "sagemaker.training_image": REGISTRY.format("eu-west-1") + "own:1"},
+            "lies in eu-west-1",
+        ),
+        (
+            {
+                "instance_type": GPU,
+                "sagemaker.training_image": "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310",
+            },
             "holds transformers 4.36, paretune's training needs 5.3",
         ),
         (
-            {"instance_type": V100, "image_uri": "x/huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312"},
+            {
+                "instance_type": V100,
+                "sagemaker.training_image": "x/huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312",
+            },
             "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312 holds PyTorch 2.9 for CUDA 13.0, which "
             "runs on GPUs of compute capability 7.5 to 12.1, and ml.p3.2xlarge has NVIDIA V100 of 7.0",
         ),
-        ({"instance_type": V100, "image_uri": "x/pytorch-training:2.7.1-gpu-py312-cu128-ubuntu22.04"}, "CUDA 12.8"),
-        ({"instance_type": V100, "image_uri": "pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime"}, "PyTorch 2.11"),
-        ({"instance_type": "ml.p6-b200.48xlarge", "image_uri": "x/pytorch-training:2.6.0-gpu-py312"}, "5.0 to 9.0"),
         (
-            {"instance_type": GPU, "fallback_instance_types": V100, "image_uri": "x/pytorch-training:2.9.0-gpu-py312"},
+            {"instance_type": V100, "sagemaker.training_image": "x/pytorch-training:2.7.1-gpu-py312-cu128-ubuntu22.04"},
+            "CUDA 12.8",
+        ),
+        (
+            {"instance_type": V100, "sagemaker.training_image": "pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime"},
+            "PyTorch 2.11",
+        ),
+        (
+            {"instance_type": "ml.p6-b200.48xlarge", "sagemaker.training_image": "x/pytorch-training:2.6.0-gpu-py312"},
+            "5.0 to 9.0",
+        ),
+        (
+            {
+                "instance_type": GPU,
+                "fallback_instance_types": V100,
+                "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312",
+            },
             "ml.p3.2xlarge has NVIDIA V100",
         ),
         (
-            {"instance_type": P4D, "strategy": "smp", "image_uri": "x/pytorch-training:2.9.0-gpu-py312"},
+            {"instance_type": P4D, "strategy": "smp", "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"},
             "needs the library in the image, and pytorch-training:2.9.0-gpu-py312 lacks it",
         ),
     ],
@@ -142,7 +164,7 @@ def test_all_that_stands_against_a_job_is_said_at_once() -> None:
         "ml.g5.xlarge",
         strategy="smddp",
         fallback_instance_types="ml.g5.2xlarge",
-        image_uri=REGISTRY.format("eu-west-1") + "pytorch-training:2.9.0-cpu-py312",
+        sagemaker={"training_image": REGISTRY.format("eu-west-1") + "pytorch-training:2.9.0-cpu-py312"},
     )
 
     assert len(images.faults(job, "us-east-1")) == 5
@@ -151,7 +173,7 @@ def test_all_that_stands_against_a_job_is_said_at_once() -> None:
 def test_an_old_image_is_fine_for_a_script_of_the_user_s_own() -> None:
     uri = "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"
 
-    assert images.faults(spec(GPU, image_uri=uri, entry_script="train.py"), "us-east-1") == []
+    assert images.faults(spec(GPU, sagemaker={"training_image": uri}, entry_script="train.py"), "us-east-1") == []
 
 
 @pytest.mark.parametrize(
@@ -166,7 +188,7 @@ def test_an_old_image_is_fine_for_a_script_of_the_user_s_own() -> None:
     ],
 )
 def test_an_image_is_refused_for_its_gpu_only_where_its_tag_says_that_it_cannot_run(image_uri: str) -> None:
-    assert images.faults(spec(V100, image_uri=image_uri), "us-east-1") == []
+    assert images.faults(spec(V100, sagemaker={"training_image": image_uri}), "us-east-1") == []
 
 
 def test_a_gpu_that_no_image_of_aws_runs_on_is_refused_with_the_newest_image(monkeypatch: pytest.MonkeyPatch) -> None:

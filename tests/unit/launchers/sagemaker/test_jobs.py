@@ -535,7 +535,7 @@ def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
 def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aws: Aws, kept: SageMakerJob) -> None:
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 4}
     kept.warm_pool.release()
-    from_elsewhere = SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET), aws.clock, {}).attach(NAME)
+    from_elsewhere = SageMakerLauncher(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), aws.clock, {}).attach(NAME)
 
     assert from_elsewhere is not None
     pool = from_elsewhere.warm_pool and from_elsewhere.warm_pool.status()
@@ -593,7 +593,7 @@ def test_a_job_whose_pip_reaches_no_index_says_what_its_subnets_need(
     subnets: str | None,
     is_told: bool,
 ) -> None:
-    network = {"subnets": subnets, "security_group_ids": subnets and "sg-1"}
+    network = {"sagemaker.subnets": subnets, "sagemaker.security_group_ids": subnets and "sg-1"}
     job = launcher.submit(order(**network), JobInputs())
     aws.logs.say(f"{NAME}/algo-1-1", *lines)
     aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: CalledProcessError, exit code: 1")

@@ -45,7 +45,7 @@ def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
 
 def another(clock: Clock, package: Path, **changes: Any) -> SageMakerLauncher:
     """A launcher in another process."""
-    return SageMakerLauncher(JobSpec(role=ROLE, bucket=BUCKET), clock, {}, package=package, **changes)
+    return SageMakerLauncher(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), clock, {}, package=package, **changes)
 
 
 @pytest.fixture
@@ -235,14 +235,19 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (14, 0, {"num_train_epochs": 9.0, "training_arguments": {"save_total_limit": 4}}, 500),  # 4 and a new one
         (14, 0, {"training_arguments": {"save_strategy": "steps"}, "num_train_epochs": 1.0}, 332),
         (14, 0, {"probe_steps": 20}, 80),
-        (14, 0, {"fine_tuning": "lora", "merge": False}, 34),  # 14 + 0.03 x 28 x (2 + 3 x 3) = 23.2; layers unknown
+        (
+            14,
+            0,
+            {"fine_tuning": "lora", "lora.merge": False},
+            34,
+        ),  # 14 + 0.03 x 28 x (2 + 3 x 3) = 23.2; layers unknown
         (14, 0, {"fine_tuning": "lora"}, 62),  # merged as large as it was read: 28 more, as folder and archive
-        (14, 0, {"fine_tuning": "qlora", "lora_rank": 64}, 126),  # 14 + 28 + 8 x 0.03 x 28 x (2 + 3 x 3) = 115.92
+        (14, 0, {"fine_tuning": "qlora", "lora.r": 64}, 126),  # 14 + 28 + 8 x 0.03 x 28 x (2 + 3 x 3) = 115.92
         (14, 0, {"fine_tuning": "head"}, 248),  # 14 + 56 + 3 x 56 = 238
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
         (14, 0, {"instance_type": "ml.g5.xlarge", "num_train_epochs": 1.0}, 164),
         (14, 0, {"instance_type": "ml.g4dn.xlarge", "fine_tuning": "lora"}, 62),
-        (14, 60, {"instance_type": "ml.g4dn.xlarge", "volume_gib": 116}, 116),
+        (14, 60, {"instance_type": "ml.g4dn.xlarge", "sagemaker.volume_size_in_gb": 116}, 116),
     ],
 )
 def test_the_volume_follows_from_model_data_and_what_is_written(
@@ -367,9 +372,7 @@ def test_the_document_tells_the_training_nothing_of_account_network_and_money(
 ) -> None:
     launcher.submit(
         order(
-            kms_key="alias/mine",
-            subnets="subnet-1",
-            security_group_ids="sg-1",
+            sagemaker={"kms_key_id": "alias/mine", "subnets": "subnet-1", "security_group_ids": "sg-1"},
             max_cost_usd=5.0,
             region="us-east-1",
             tags={"team": "search"},
@@ -481,13 +484,13 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
 ) -> None:
     aws.region = "eu-west-1"
     launcher = SageMakerLauncher(JobSpec(role=ROLE, region="eu-west-1"), clock, {}, package=package)
-    launcher.submit(order(bucket=None, region="eu-west-1"), JobInputs())
-    launcher.submit(order(run="run2", bucket=None, region="eu-west-1"), JobInputs())
+    launcher.submit(order(sagemaker={"s3_bucket": None}, region="eu-west-1"), JobInputs())
+    launcher.submit(order(run="run2", sagemaker={"s3_bucket": None}, region="eu-west-1"), JobInputs())
 
     (made,) = aws.of("CreateBucket")
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
     assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
-    location = {"account": ACCOUNT, "region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
+    location = {"account": ACCOUNT, "region": "eu-west-1", "sagemaker.s3_bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
     assert launcher.location_tags() == location
 
 
@@ -498,7 +501,7 @@ def test_a_default_bucket_that_cannot_be_made_is_a_refused_launch(
     launcher = SageMakerLauncher(JobSpec(role=ROLE), clock, {}, package=package)
 
     with pytest.raises(LaunchRefused, match="set bucket: The requested bucket name is not available"):
-        launcher.submit(order(bucket=None), JobInputs())
+        launcher.submit(order(sagemaker={"s3_bucket": None}), JobInputs())
 
 
 def test_the_price_is_that_of_the_job_s_region_or_unknown(

@@ -13,8 +13,10 @@ from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, Sts
 
 PAGE = Path(__file__).parents[4] / "docs" / "sagemaker.md"
-USED = {"role": ROLE, "bucket": BUCKET, "instance_type": "ml.g5.xlarge"}
-EVERYTHING = JobSpec(**USED, kms_key="key-1", subnets="subnet-1", security_group_ids="sg-1")
+USED = {"role": ROLE, "sagemaker.s3_bucket": BUCKET, "instance_type": "ml.g5.xlarge"}
+EVERYTHING = JobSpec(
+    **USED, sagemaker={"kms_key_id": "key-1", "subnets": "subnet-1", "security_group_ids": "sg-1"}, subnets="subnet-1"
+)
 
 
 def documented() -> list[set[str]]:
@@ -87,7 +89,9 @@ def test_a_key_s_own_policy_may_allow_what_iam_does_not(aws: Aws) -> None:
 
 @pytest.mark.parametrize(("region", "partition"), [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")])
 def test_resources_lie_in_the_partition_of_the_region(aws: Aws, region: str, partition: str) -> None:
-    spec = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", region=region, kms_key="k")
+    spec = JobSpec(
+        role=ROLE, sagemaker={"s3_bucket": BUCKET, "kms_key_id": "k"}, instance_type="ml.g5.xlarge", region=region
+    )
     account = Account(spec, {})
 
     for statement in (*launcher_statements(spec, account), *role_statements(spec, account)):

@@ -13,7 +13,7 @@ from paretune.launchers.sagemaker.preflight import account_faults, quota_finding
 from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
 
-CLUSTER = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
+CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
 USAGE = "ml.g5.xlarge for training job usage"
 
 
@@ -89,7 +89,7 @@ def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
 def test_a_missing_role_is_a_fault_beside_the_others(aws: Aws) -> None:
     aws.s3.buckets.clear()
 
-    messages = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    messages = faults(JobSpec(sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge"))
 
     assert len(messages) == 2
     assert messages[0].startswith("role must be set")
@@ -99,7 +99,7 @@ def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeyp
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
     aws.refuse("GetRole", "AccessDenied", "no iam:GetRole", times=9)
 
-    (messages,) = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    (messages,) = faults(JobSpec(sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge"))
 
     assert "read the execution role of this notebook; set role" in messages
 
@@ -130,7 +130,9 @@ def test_each_quota_that_the_job_uses_is_compared(aws: Aws, changes: dict[str, o
         for use in ("training job usage", "spot training job usage", "training warm pool usage")
     ]
     aws.quotas.values = {name: 3 if name == quota else 20 for name in everything}
-    cluster = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4, **changes)  # type: ignore[arg-type]
+    cluster = JobSpec(
+        role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4, **changes
+    )  # type: ignore[arg-type]
 
     (messages,) = faults(cluster)
 
@@ -155,7 +157,7 @@ def test_a_described_type_that_the_service_does_not_take_is_a_fault(aws: Aws) ->
     assert faults(replace(request, instance_type="ml.p6e-gb200.36xlarge")) == []
 
 
-INSIDE = replace(CLUSTER, subnets="subnet-1,subnet-2", security_group_ids="sg-1")
+INSIDE = replace(CLUSTER, sagemaker={"subnets": "subnet-1,subnet-2", "security_group_ids": "sg-1"})
 LOCAL = {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"}
 NAT = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}
 INTERNET = {"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"}
@@ -207,7 +209,7 @@ def test_what_needs_no_index_or_has_one_is_no_fault(aws: Aws) -> None:
     aws.ec2.main = [LOCAL, S3]
 
     assert in_subnets(installed=()) == []
-    assert in_subnets(replace(INSIDE, package_index="https://packages.example.com/simple")) == []
+    assert in_subnets(replace(INSIDE, sagemaker={"package_index": "https://packages.example.com/simple"})) == []
 
 
 def test_an_interface_endpoint_is_a_way_to_s3(aws: Aws) -> None:
@@ -224,7 +226,7 @@ def test_a_network_that_may_not_be_looked_at_is_left_to_the_job(aws: Aws, operat
 
 
 def test_a_subnet_that_is_not_there_is_a_fault(aws: Aws) -> None:
-    (fault,) = in_subnets(replace(INSIDE, subnets="subnet-9"))
+    (fault,) = in_subnets(replace(INSIDE, sagemaker={"subnets": "subnet-9"}))
 
     assert fault == "subnets must be subnets of us-east-1: The subnet ID 'subnet-9' does not exist"
 

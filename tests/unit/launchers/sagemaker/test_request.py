@@ -29,7 +29,7 @@ TENSOR = {"tensor_parallel_degree": 8, "hybrid_shard_degree": 2, "cpu_offload": 
 PIPELINE = {
     "pipeline_parallel_degree": 4,
     "micro_batches": 8,
-    "activation_checkpointing": True,
+    "training_arguments.gradient_checkpointing": True,
     "activation_offloading": True,
 }
 COMMAND = "exec bash start_job.sh python3 -m paretune.training /opt/ml"
@@ -71,8 +71,12 @@ def channels(request: Mapping[str, Any]) -> dict[str, str]:
         {"instance_type": GPU, "instance_count": 2, "strategy": "smddp"},
         {"instance_type": GPU, "strategy": "smp", "tensor_parallel_degree": 2},
         {"instance_type": GPU, "strategy": "deepspeed"},
-        {"spot": True, "tags": {"team": "search"}, "volume_gib": 77},
-        {"subnets": "subnet-1, subnet-2", "security_group_ids": "sg-1", "kms_key": "alias/mine"},
+        {"spot": True, "tags": {"team": "search"}, "sagemaker.volume_size_in_gb": 77},
+        {
+            "sagemaker.subnets": "subnet-1, subnet-2",
+            "sagemaker.security_group_ids": "sg-1",
+            "sagemaker.kms_key_id": "alias/mine",
+        },
         {"keep_alive_minutes": 10.0},
     ],
     ids=["default", "fsdp", "tensor", "pipeline", "smddp", "smp", "deepspeed", "spot", "network", "warm pool"],
@@ -204,10 +208,12 @@ def test_spot_waits_as_long_as_was_said_and_never_longer_than_aws_allows(
 def test_a_warm_pool_network_key_volume_and_tags_stand_where_aws_wants_them(ask: Ask, aws: Aws) -> None:
     request = ask(
         keep_alive_minutes=7.5,
-        subnets=" subnet-1 ,subnet-2,",
-        security_group_ids="sg-1",
-        kms_key="alias/mine",
-        volume_gib=123,
+        sagemaker={
+            "subnets": " subnet-1 ,subnet-2,",
+            "security_group_ids": "sg-1",
+            "kms_key_id": "alias/mine",
+            "volume_size_in_gb": 123,
+        },
         tags={"team": "search"},
     )
 
@@ -230,12 +236,12 @@ def test_a_warm_pool_network_key_volume_and_tags_stand_where_aws_wants_them(ask:
 
 def test_a_key_is_not_named_for_disks_that_the_instance_encrypts_itself(ask: Ask) -> None:
     for name in ("ml.g5.xlarge", "ml.g4dn.xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"):
-        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=100)
+        request = ask(instance_type=name, sagemaker={"kms_key_id": "alias/mine", "volume_size_in_gb": 100})
 
         assert "VolumeKmsKeyId" not in request["ResourceConfig"], name
         assert request["OutputDataConfig"]["KmsKeyId"] == "alias/mine"
     for name in ("ml.m5.large", "ml.p3.2xlarge", "ml.r5.4xlarge"):
-        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=100)
+        request = ask(instance_type=name, sagemaker={"kms_key_id": "alias/mine", "volume_size_in_gb": 100})
 
         assert request["ResourceConfig"]["VolumeKmsKeyId"] == "alias/mine", name
 
@@ -344,13 +350,13 @@ def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: st
 def plain_order(**changes: Any) -> TrainingJobRequest:
     usual: dict[str, Any] = {
         "document": JobDocument.first("paretune-run1-1", JobSpec(instance_type="ml.m5.large")),
-        "image_uri": "image",
+        "sagemaker.training_image": "image",
         "code": {"paretune/__init__.py": ""},
         "command": "python3 -m paretune.training /opt/ml",
         "channels": {"job": f"s3://{BUCKET}/job.json"},
         "environment": {},
         "checkpoints": f"s3://{BUCKET}/checkpoints/",
-        "volume_gib": 30,
+        "sagemaker.volume_size_in_gb": 30,
         "tags": {},
     }
     return TrainingJobRequest(**(usual | changes))
@@ -364,7 +370,7 @@ def plain_order(**changes: Any) -> TrainingJobRequest:
     ],
 )
 def test_an_index_of_packages_is_named_to_pip_or_to_the_driver_of_the_sdk(ask: Ask, index: str, variable: str) -> None:
-    assert ask(package_index=index)["Environment"][variable] == index
+    assert ask(sagemaker={"package_index": index})["Environment"][variable] == index
 
 
 def test_the_driver_of_the_sdk_reads_the_variable_that_names_a_repository() -> None:

@@ -70,7 +70,7 @@ def test_every_request_of_a_shipped_file_is_one_that_sagemaker_takes(
     seen: dict[str, Mapping[str, Any]] = {}
     for number, spec in enumerate(jobs_of(path)):
         launcher.check_offline(spec)
-        spec = spec.replace(role=ROLE, bucket=BUCKET)
+        spec = spec.replace(role=ROLE, sagemaker={"s3_bucket": BUCKET})
         document = JobDocument(job_name=f"paretune-run{number}-1", spec=spec, plan=spec.plan())
         request = dict(launcher.preview(document, full_size(spec, tmp_path)))
         check("CreateTrainingJob", request)

@@ -140,7 +140,7 @@ def test_parameters_of_no_job_give_no_line() -> None:
 
 
 def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> None:
-    parameters = {"learning_rate": "1e-4", "launcher": "simulated", "recorded_runs": "runs.csv"}
+    parameters = {"learning_rate": "1e-4", "launcher": "simulated", "simulation.runs": "runs.csv"}
     trials = [trial_of(0, 1.0, 0.9, parameters=parameters, origin="simulated")]
     front = StudyFront.of(trials, COST_AND_F1, {})
     (pick,) = recommend(front)

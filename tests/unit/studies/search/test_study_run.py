@@ -91,7 +91,7 @@ def test_a_study_whose_trials_have_all_failed_says_how_it_continues(
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
     rows = [f"ml.g5.xlarge,1,16,{rate},60,,Failed" for rate in ("1e-5", "1e-4")]
     (workplace / "failed.csv").write_text("\n".join([header, *rows]))
-    job = {"launcher": "simulated", "recorded_runs": "failed.csv", "instance_type": "ml.g5.xlarge"}
+    job = {"launcher": "simulated", "simulation.runs": "failed.csv", "instance_type": "ml.g5.xlarge"}
     search = {"learning_rate": {"choices": [1e-5, 1e-4]}}
     path = write_study(
         workplace, job=job, search=search, sampler="grid", n_trials=2, objectives={"cost_usd": "minimize"}

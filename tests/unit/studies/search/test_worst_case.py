@@ -149,5 +149,5 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
 
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
-    driver = driver_of(workplace, "study.yaml", {"allow_timeout": "true"})
+    driver = driver_of(workplace, "study.yaml", {"force": "true"})
     assert UntriedPoints(driver).next_point() is not None
