@@ -63,13 +63,13 @@ def one_process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> J
 
 def on_two_processes(spec: JobSpec, **changes: Any) -> JobSpec:
     """The same job in two processes, with two micro-batches per step."""
-    return replace(spec, instance_count=2, per_device_train_batch_size=4, **changes)
+    return spec.replace(instance_count=2, per_device_train_batch_size=4, **changes)
 
 
 def on_two_instances(spec: JobSpec, *, processes: int = 2, **changes: Any) -> JobSpec:
     """The same job on two instances of so many processes, with two micro-batches per step and more for fewer."""
     cluster = {"instance_type": "ml.m5.large", "processes_per_instance": processes}
-    return replace(spec, instance_count=2, per_device_train_batch_size=2, **cluster, **changes)
+    return spec.replace(instance_count=2, per_device_train_batch_size=2, **cluster, **changes)
 
 
 def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:

@@ -27,7 +27,6 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.metrics import CLASSIFICATION
-from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.regions import usual_region
 from paretune.tracking import schema
 
@@ -159,7 +158,7 @@ def unscaled_rate(job: ForeseenJob) -> str:
 def scaled_rate_without_warmup(job: ForeseenJob) -> str:
     """Warn if the rate of a small batch is scaled to twice its value or more, and applied from the first step on."""
     times = job.plan.learning_rate / job.spec.unscaled_learning_rate
-    has_warmup = {"warmup_ratio", "warmup_steps"} & set(job.spec.training_arguments)
+    has_warmup = any(job.spec.training_arguments.get(name) for name in ("warmup_ratio", "warmup_steps"))
     if job.spec.runs_own_training or has_warmup or times < _NOTABLY_SCALED:
         return ""
     return (
@@ -276,7 +275,7 @@ def inefficient(job: ForeseenJob) -> str:
         return ""
     single = None
     with suppress(BadInput):  # no such job
-        single_spec = on_one_device(spec, plan)
+        single_spec = spec.on_one_device()
         single = job.estimate_of(single_spec, single_spec.plan())
     if single is None or single.fits == "no" or not estimate.time.seconds:
         return ""
@@ -297,18 +296,6 @@ def _estimate(job: ForeseenJob) -> Estimate | None:
     with suppress(BadInput):
         return job.estimate
     return None
-
-
-def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
-    """The same training on one device of the same type."""
-    return spec.replace(
-        **dict.fromkeys(OF_STRATEGY),
-        instance_count=1,
-        fallback_instance_types=None,
-        global_batch_size=plan.global_batch_size,
-        per_device_train_batch_size=plan.per_device_train_batch_size,
-        gradient_accumulation_steps=None,
-    )
 
 
 def _with_fewer_devices(spec: JobSpec) -> str:

@@ -134,11 +134,11 @@ class _Reader:
     def _dollars(self, node: Node) -> float:
         text = self._text("usd_per_month", node)
         try:
-            usd = float(text) if text else 0.0
-            if not math.isfinite(usd) or usd < 0:
-                raise ValueError(f"usd_per_month must be a number of at least 0, got {text}: such as 500")
-        except ValueError as error:
-            self._refuse(node, str(error))
+            usd = float(text or 0)
+        except ValueError:
+            usd = math.nan
+        if not math.isfinite(usd) or usd < 0:
+            self._refuse(node, f"usd_per_month must be a number of at least 0, got {text!r}: such as 500")
             return 0.0
         return usd
 

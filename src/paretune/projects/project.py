@@ -201,7 +201,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             # MLflow refuses to continue a run if a script names another experiment than the run's.
             "resumes": not any(scripts_with("set_experiment", files.values())),
             "renamed": dict(SCRIPT_METRICS),
-            "metric_definitions": spec.definitions(),
+            "metric_definitions": list(spec.metric_definitions),
             "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}"),
         },
         beside=beside,

@@ -179,7 +179,7 @@ class Parameters(BaseModel):
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
         """The values by name, with dotted names put into their mapping and texts read as their field wants them."""
         nested: dict[str, Any] = {}
-        for name, value in values.items():
+        for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).replace("-", "_").partition(".")
             if value is None or (isinstance(value, str) and not value.strip()):
                 continue

@@ -243,5 +243,5 @@ def _plan(spec: JobSpec, tags: Mapping[str, str], batch: str, accumulation: str)
 def _number_in(text: str) -> float | None:
     """The number of a text, 1 for true; None if it is none."""
     with suppress(ValueError):
-        return 1.0 if text == "true" else float(text)
+        return 1.0 if text.lower() == "true" else float(text)
     return None

@@ -38,7 +38,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     sys.argv = [str(script), *script_arguments(document.spec, document.plan, str(folder.model))]
     sys.path.insert(0, str(script.parent))
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
-    streams, began, printed = (sys.stdout, sys.stderr), time.time(), PrintedNumbers(document.spec.definitions())
+    streams, began, printed = (sys.stdout, sys.stderr), time.time(), PrintedNumbers(document.spec.metric_definitions)
     if rank == 0:
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
         sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps=logging_steps)

@@ -253,7 +253,7 @@ def test_jobs_that_only_train_differently_share_it(
 ) -> None:
     cache_inputs(spec, tmp_path, inputs)
 
-    assert load_cached_inputs(replace(spec, **changes), tmp_path) == inputs
+    assert load_cached_inputs(spec.replace(**changes), tmp_path) == inputs
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_what_is_checked_or_made_differently_is_made_again(
 ) -> None:
     cache_inputs(spec, tmp_path, inputs)
 
-    assert load_cached_inputs(replace(spec, **changes), tmp_path) is None
+    assert load_cached_inputs(spec.replace(**changes), tmp_path) is None
 
 
 def test_a_file_that_was_written_again_is_read_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_prepared_data_set_that_is_gone_is_made_again(spec: JobSpec, inputs: J
 
 
 def test_what_lies_on_a_hub_is_asked_again_each_time(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
-    hub = replace(spec, dataset="nyu-mll/glue")
+    hub = spec.replace(dataset="nyu-mll/glue")
 
     cache_inputs(hub, tmp_path, inputs)
 
@@ -343,7 +343,7 @@ def test_faults_of_rows_in_s3_name_what_was_typed_and_come_together(
         _prepare(spec, workplace / "home")
     assert "text_column 'text' is not in the train rows of s3://films/rows.csv" in str(caught.value)
 
-    spec = replace(spec, dataset="s3://films/none.csv", test_file="s3://other-films/rows.csv")
+    spec = spec.replace(dataset="s3://films/none.csv", test_file="s3://other-films/rows.csv")
     with pytest.raises(BadInput) as caught:
         _prepare(spec, workplace / "home")
     assert [fault.split()[0] for fault in caught.value.faults] == ["dataset", "test_file"]

@@ -78,7 +78,7 @@ def test_a_falcon_in_four_bits_trains_alike_on_one_device_and_through_the_hooks_
     monkeypatch.setattr(loop, "build_model", build)
     monkeypatch.setattr(model, "_load", load_with_hooks)
     plain = report_of(spec, folder).metrics
-    in_turn = replace(spec, strategy="device_map")
+    in_turn = spec.replace(strategy="device_map")
     reported = report_of(in_turn, replace_folder(folder, tmp_path / "second")).metrics
 
     four_bits = [name for name, part in built[1].named_modules() if type(part).__name__ == "Linear4bit"]

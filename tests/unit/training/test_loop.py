@@ -32,7 +32,7 @@ def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
 
 @pytest.mark.slow
 def test_a_probe_makes_its_steps_although_the_rows_are_fewer_and_keeps_nothing(folder: JobFolder) -> None:
-    report = report_of(replace(SPEC, probe_steps=20), folder)
+    report = report_of(SPEC.replace(probe_steps=20), folder)
 
     assert report.facts["steps"] == 20  # of six an epoch
     assert {"throughput_samples_per_second", "peak_memory_gib", "train_seconds"} <= set(report.metrics)
@@ -83,7 +83,7 @@ def test_the_confusion_matrix_is_that_of_the_validation_rows_also_where_test_row
 def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch, accumulation: int
 ) -> None:
-    spec = replace(SPEC, num_train_epochs=20.0, gradient_accumulation_steps=accumulation)
+    spec = SPEC.replace(num_train_epochs=20.0, gradient_accumulation_steps=accumulation)
     steps = []
     step = Trainer.training_step
 
@@ -116,7 +116,7 @@ def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
     monkeypatch.setattr(device, "choose_precision", lambda request: "bf16" if request == "auto" else choose(request))
     monkeypatch.setattr(device, "is_fp16_by_choice", lambda spec: spec.precision == "auto")
     monkeypatch.setattr(Trainer, "training_step", overflowing)
-    report = report_of(replace(SPEC, precision="auto", num_train_epochs=6.0), folder)
+    report = report_of(SPEC.replace(precision="auto", num_train_epochs=6.0), folder)
 
     assert used.count("bf16") == 20  # two checkpoints were written before the loss was infinite for ten steps
     assert used[20:] == ["fp32"] * 18
@@ -136,7 +136,7 @@ def test_a_loss_that_recovers_in_time_goes_on(folder: JobFolder, monkeypatch: py
         return loss * (math.nan if len(steps) % 10 else 1.0)
 
     monkeypatch.setattr(Trainer, "training_step", shaken)
-    assert report_of(replace(SPEC, num_train_epochs=5.0), folder).facts["steps"] == 30
+    assert report_of(SPEC.replace(num_train_epochs=5.0), folder).facts["steps"] == 30
 
 
 def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_path: Path) -> None:

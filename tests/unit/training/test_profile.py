@@ -48,7 +48,7 @@ def steps_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: JobFolder) -> None:
-    test_loop.report_of(replace(SPEC, profile_steps=3), folder)
+    test_loop.report_of(SPEC.replace(profile_steps=3), folder)
     document = json.loads((folder.profile / "profile.json").read_text())
     with gzip.open(folder.profile / "trace.json.gz", "rt") as file:
         events = json.load(file)["traceEvents"]
@@ -74,7 +74,7 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
 def test_profiled_steps_count_neither_for_throughput_nor_for_the_time_of_the_training(
     folder: JobFolder, counted: list[int]
 ) -> None:
-    report = test_loop.report_of(replace(SPEC, profile_steps=3), folder)
+    report = test_loop.report_of(SPEC.replace(profile_steps=3), folder)
 
     assert counted == [0, 4, 5, 6, 7, 8, 9, 10, 11]
     assert report.metrics["throughput_samples_per_second"] > 0
@@ -82,7 +82,7 @@ def test_profiled_steps_count_neither_for_throughput_nor_for_the_time_of_the_tra
 
 
 def test_a_profile_of_all_steps_after_the_warm_up_leaves_no_throughput(folder: JobFolder, counted: list[int]) -> None:
-    report = test_loop.report_of(replace(SPEC, profile_steps=11), folder)
+    report = test_loop.report_of(SPEC.replace(profile_steps=11), folder)
 
     assert counted == [0]
     assert "throughput_samples_per_second" not in report.metrics
@@ -119,7 +119,7 @@ def test_a_training_without_a_profile_has_nothing_of_it(
 
 
 def test_a_training_that_is_stopped_writes_its_checkpoint_and_no_profile(folder: JobFolder) -> None:
-    spec = replace(SPEC, profile_steps=9)
+    spec = SPEC.replace(profile_steps=9)
     stop = StopSignal()
     first = profiling.ProfileCallback.on_step_end
 
@@ -172,7 +172,7 @@ def test_a_disk_that_is_full_costs_the_profile_and_not_the_training(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", exporting)
-    report = test_loop.report_of(replace(SPEC, profile_steps=3), folder)
+    report = test_loop.report_of(SPEC.replace(profile_steps=3), folder)
     text = [event.message for event in EventReader(folder.events).new()]
 
     assert report.facts["steps"] == 12

@@ -117,7 +117,7 @@ def test_the_rate_warms_up_for_a_share_of_the_steps(folder: JobFolder) -> None:
     assert made.get_warmup_steps(250) == 25
     assert arguments_of(BASE, folder).get_warmup_steps(250) == 0
     with pytest.raises(BadInput, match="warmup_ratio goes without training_arguments with warmup_steps"):
-        replace(BASE, training_arguments={**{"warmup_steps": 3}, "warmup_ratio": 0.1})
+        replace(BASE, training_arguments={"warmup_steps": 3, "warmup_ratio": 0.1})
 
 
 def test_steps_of_the_user_s_own_decide_when_to_log_and_evaluate(folder: JobFolder) -> None:

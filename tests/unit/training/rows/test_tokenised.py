@@ -154,7 +154,7 @@ def test_a_batch_of_empty_texts_is_one_column_of_padding(tmp_path: Path) -> None
 
 
 def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_told(tmp_path: Path) -> None:
-    prepared = prepare_words(tmp_path, replace(SPEC, max_seq_length=4))
+    prepared = prepare_words(tmp_path, SPEC.replace(max_seq_length=4))
 
     assert tokens_of(prepared, "train") == [[2, 3, 4], [5], [2, 3, 4, 5]]
     assert prepared.facts[TRUNCATED_SHARE] == pytest.approx(1 / 3)
@@ -168,7 +168,7 @@ def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_told(tmp_path: 
 def test_a_text_of_exactly_the_limit_does_not_count_as_cut(tmp_path: Path) -> None:
     rows = some_rows(train=Rows(texts=["a b c d", "a b c d e"], labels=np.array([0, 1])))
 
-    prepared = prepare_words(tmp_path, replace(SPEC, max_seq_length=4), rows)
+    prepared = prepare_words(tmp_path, SPEC.replace(max_seq_length=4), rows)
 
     assert prepared.facts[TRUNCATED_SHARE] == 0.5
 
@@ -199,8 +199,8 @@ def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> 
     variants = [
         prepare_words(tmp_path, rows=without_labels),
         prepare_words(tmp_path),
-        prepare_words(tmp_path, replace(SPEC, max_seq_length=9)),
-        prepare_words(tmp_path, replace(SPEC, task="causal-lm"), without_labels),
+        prepare_words(tmp_path, SPEC.replace(max_seq_length=9)),
+        prepare_words(tmp_path, SPEC.replace(task="causal-lm"), without_labels),
         prepare_words(tmp_path, rows=some_rows(train=replace(train, texts=["a b c", "d", "a b c d e a b c d"]))),
         prepare_words(tmp_path, rows=some_rows(train=replace(train, texts=["a b", "cd", "a b c d e a b c d e"]))),
         prepare_words(tmp_path, rows=some_rows(train=replace(train, labels=1 - train.labels))),
@@ -224,7 +224,7 @@ def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_a
     other_training = some_rows(train=replace(some_rows()["train"], texts=["a", "b", "c d"]))
     alike = [
         prepare_words(tmp_path),
-        prepare_words(tmp_path, replace(SPEC, max_seq_length=9)),
+        prepare_words(tmp_path, SPEC.replace(max_seq_length=9)),
         prepare_words(tmp_path, truncation_side="left"),
         prepare_words(tmp_path, rows=other_training),
     ]
@@ -243,12 +243,12 @@ def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_a
 def test_a_change_of_what_does_not_matter_gives_the_same_key(tmp_path: Path) -> None:
     assert (
         prepare_words(tmp_path).key
-        == prepare_words(tmp_path, replace(SPEC, learning_rate=1e-3, seed=1, num_train_epochs=3)).key
+        == prepare_words(tmp_path, SPEC.replace(learning_rate=1e-3, seed=1, num_train_epochs=3)).key
     )
 
 
 def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(tmp_path: Path) -> None:
-    spec = replace(SPEC, task="causal-lm", max_seq_length=4)
+    spec = SPEC.replace(task="causal-lm", max_seq_length=4)
     rows = {
         "train": Rows(texts=["a b c", "d", "", "a b c d e"]),
         "validation": Rows(texts=["a b"]),
