@@ -69,13 +69,13 @@ def empty_home() -> Iterator[Path]:
 
 def study(table: Table, objectives: str, seed: int, **terms: Any) -> StudyFile:
     """A study of a table, with these terms."""
-    return StudyFile(
-        **{"name": "search", **terms},
-        job={**table.job, "simulation": {"seed": seed, "startup_seconds": table.startup_s}},
-        search={name: entry(table, name) for name in table.axes},
-        objectives={name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
-        seed=seed,
-    )
+    content = {
+        "job": {**table.job, "simulation": {"seed": seed, "startup_seconds": table.startup_s}},
+        "search": {name: entry(table, name) for name in table.axes},
+        "objectives": {name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
+        "seed": seed,
+    }
+    return StudyFile.read({"name": "search", **terms, **content})
 
 
 def entry(table: Table, name: str) -> Choices | Range:
@@ -101,7 +101,7 @@ class Searched:
 
 def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked], bool] = lambda job: False) -> Searched:
     """Run a study to its end, in a folder of `empty_home`."""
-    module = _METHODS[str(file.method)]
+    module = _METHODS["split" if file.takes_split else "joint"]
     clock = VirtualClock(home)
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"

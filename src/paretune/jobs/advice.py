@@ -275,7 +275,7 @@ def inefficient(job: ForeseenJob) -> str:
         return ""
     single = None
     with suppress(BadInput):  # no such job
-        single_spec = spec.on_one_device()
+        single_spec = spec.on_one_device(plan)
         single = job.estimate_of(single_spec, single_spec.plan())
     if single is None or single.fits == "no" or not estimate.time.seconds:
         return ""

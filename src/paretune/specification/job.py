@@ -545,11 +545,10 @@ class JobSpec(Parameters):
         fits = total % (batch * moved.data_parallel_devices) == 0
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
-    def on_one_device(self) -> Self:
+    def on_one_device(self, plan: BatchPlan) -> Self:
         """The same training on one device of its instance type, to compare with; no such job can be launched."""
         changes = {name: type(self).model_fields[name].default for name in OF_STRATEGY}
         changes |= {"instance_count": 1, "fallback_instance_types": (), "gradient_accumulation_steps": None}
-        plan = self.plan()
         changes["global_batch_size"] = plan.global_batch_size
         changes["per_device_train_batch_size"] = plan.per_device_train_batch_size
         single = self.model_copy(update=changes)

@@ -299,6 +299,11 @@ def _without(values: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name != path[0]}
 
 
+def faults_error(faults: Iterable[Fault]) -> ValidationError:
+    """The error to raise in a validator, which pydantic merges into that of the whole model."""
+    return ValidationError.from_exception_data("", [_detail(_error(fault)) for fault in faults])
+
+
 def _error(fault: Fault) -> dict[str, Any]:
     return {"type": "rule", "msg": fault.text, "loc": fault.path, "input": None}
 

@@ -105,7 +105,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
     Examples:
         >>> import paretune
-        >>> found = paretune.run_study("studies/pareto.yaml", n_trials=6, method="joint", sampler="random", quiet=True)
+        >>> found = paretune.run_study("studies/pareto.yaml", n_trials=6, sampler="random", quiet=True)
         >>> {"instance_type", "cost_usd", "f1", "pareto_rank"} <= set(found.to_frame().columns)
         True
         >>> found.to_dict()["origin"]
@@ -137,13 +137,13 @@ def run_study_file(
     unless the study has ended.
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
-    uncharged, file = file, replace(file, job=charged(file.job, workplaces.environment))
+    uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
     if workplaces.environment.get(STORAGE_VARIABLE):
-        file, uncharged = replace(file, storage=storage), replace(uncharged, storage=storage)
+        file, uncharged = file.replace(storage=storage), uncharged.replace(storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
         _check_once(file, storage, workplace)

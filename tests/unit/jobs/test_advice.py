@@ -15,7 +15,7 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.advice import ForeseenJob, disk_bytes, limit_refusal, on_one_device, warnings_of
+from paretune.jobs.advice import ForeseenJob, disk_bytes, limit_refusal, warnings_of
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs, PreparedDataset
@@ -266,7 +266,7 @@ def test_on_one_device_no_degree_and_no_memory_saver_is_left() -> None:
     }
     spec = JobSpec(instance_type="ml.p4d.24xlarge", launcher="simulated", global_batch_size=64, **sharded)
 
-    alone = on_one_device(spec, spec.plan())
+    alone = spec.on_one_device(spec.plan())
 
     assert not set(sharded) & set(alone.changed())
     assert alone.data_parallel_devices == 1

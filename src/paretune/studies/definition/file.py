@@ -1,87 +1,203 @@
-"""A study file: a short YAML that reads as a story, as one frozen, checked value.
+"""The file of a study: what its jobs share, what is searched, its objectives and its limits.
 
-name: batch size and learning rate
-job: {instance_type: ml.g5.xlarge}
-search:
-  global_batch_size: {choices: [16, 64, 256]}
-  learning_rate: {low: 1e-5, high: 1e-4, log: true}
-objectives: {cost_usd: minimize, f1: maximize}
-budget_usd: 20
+    name: which cluster
+    job: {num_train_epochs: 2}
+    search:
+      learning_rate: {low: 1e-5, high: 1e-4, log: true}
+      global_batch_size: {choices: [16, 64]}
+    budget_usd: 20
+
+Every fault carries its line in the file, and all are reported at once. An override by name, as in `--n_trials 20`, wins
+over the file. The same content may come as a mapping from Python.
 """
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from functools import partial
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import PrivateAttr, field_validator
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value, annotations, parse, spell, split_list
-from paretune.storage.address import redacted
-from paretune.storage.yaml import STUDY, FileKind, Node, write_yaml
-from paretune.studies.definition.file_model import FileReader, each
-from paretune.studies.definition.objectives import default_objectives, nearest, spelled
-from paretune.studies.definition.quality import KNOWN, LAST
-from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of
+from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.own_script import read_own_script
+from paretune.core.untrusted import at_home
+from paretune.specification import metrics
+from paretune.specification.inputs import PATHS
+from paretune.specification.job import PROJECT, JobSpec, JobValues
+from paretune.specification.parameters import (
+    Fault,
+    Parameters,
+    Plain,
+    Rules,
+    Value,
+    faults_error,
+    parameter,
+    spell,
+    split_list,
+    unknown,
+)
+from paretune.storage.address import address_fault, redacted
+from paretune.storage.shipped import find_file, find_path
+from paretune.storage.yaml import STUDY, Node, read_yaml, write_yaml
+from paretune.studies.definition.objectives import (
+    OF_THE_CLUSTER,
+    bounds_faults,
+    default_objectives,
+    nearest,
+    objective_faults,
+    spelled,
+    take_faults,
+    unmeasured,
+)
+from paretune.studies.definition.quality import BEST, KNOWN, Quality, judged_by
 from paretune.studies.definition.space import (
-    NOT_SEARCHED,
+    INSIDE,
     Choices,
-    FaultPath,
     Range,
     all_points,
+    combination_faults,
     is_inside,
-    kind_of,
     make_spec,
-    parameter_of,
-    parameters,
+    read_entry,
 )
 
-_RANGE_KEYS = ("choices", "low", "high", "log")
-_OBJECTIVE_KEYS = ("direction", "take")
-_QUALITY_KEYS = ("metric", *_OBJECTIVE_KEYS)
-_NOT_JSON = (".nan", ".inf", "+.inf", "-.inf")  # YAML's numbers that JSON does not have
+_LONGEST_NAME = 80  # characters
+_ENTRY_PARAMETERS = "project_parameters"
+TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
+"""Parameters of a job that may stand beside `job`: the user's own training."""
+_CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes", "keep_alive_minutes")
+_MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
+"""Objectives that follow from the cluster of any job, whatever it trains."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class StudyFile(Draft):
-    """A checked study: search, objectives, limits. The fields are those of `Draft`.
-
-    Attributes:
-        command: the line that begins it and goes on with it; empty if it was described in Python.
+class StudyFile(Parameters):
+    """A checked study.
 
     Raises:
         BadInput: a part is out of range or parts contradict each other; with all faults at once.
     """
 
-    command: str = field(default="", compare=False)
+    name: str = parameter("", "a few words under which the study is found again in MLflow")
+    job: JobValues = parameter(JobValues(), "parameters that all jobs share", example={"num_train_epochs": 2})
+    search: dict[str, Any] = parameter(
+        {}, "searched parameter to choices, or to low and high", example={"learning_rate": {"low": 1e-5, "high": 1e-4}}
+    )
+    objectives: dict[str, str] = parameter(
+        {}, "metric to minimize or maximize; by default less cost_usd and more f1", example={"f1": "maximize"}
+    )
+    takes: dict[str, str] = parameter({}, "metric to best, if the best value over the steps of a run counts")
+    constraints: dict[str, dict[str, float]] = parameter({}, "metric to its bounds", example={"f1": {"min": 0.9}})
+    quality: dict[str, str] = parameter(
+        {}, "the metric that models are judged by", example={"metric": "val_ndcg", "direction": "maximize"}
+    )
+    changes_quality: tuple[str, ...] = parameter(
+        (), "searched parameters that change the quality of your own training, among all that are searched"
+    )
+    budget_usd: float | None = parameter(
+        None, "dollars that all jobs of the study may cost together; required where jobs are billed", gt=0
+    )
+    n_trials: int | None = parameter(
+        None,
+        "trials at most, without the repeats of what is recommended; by default as many as the budget or the grid has",
+        ge=1,
+    )
+    n_parallel: int = parameter(1, "jobs at a time", ge=1, le=1000)
+    sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(
+        None,
+        "how points are suggested; split learns seconds and quality apart, then verifies; by default split where it "
+        "can, else tpe",
+    )
+    seed: int = parameter(42, "seed of the sampler; that of the training stands in job", ge=0, le=2**32 - 1)
+    storage: str | None = parameter(
+        None, "sqlite:///FILE or postgresql://...; by default PARETUNE_STORAGE, else a file in PARETUNE_HOME"
+    )
+    once: bool = parameter(
+        False, "collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
+    )
+    later_runs: int = parameter(0, "how often the winner will be trained again", ge=0)
+    borrow: bool = parameter(
+        True, "split: begin with what MLflow holds of earlier studies of the same model; false: from nothing"
+    )
+    value_of_front_usd: float | None = parameter(
+        None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", gt=0
+    )
 
-    def __post_init__(self) -> None:
-        if faults := faults_of(self):
-            raise BadInput([text for _, text in faults])
+    listed_by: ClassVar[str] = "study"
+    hidden: ClassVar[str] = "job."
+    _command: str = PrivateAttr("")
 
     @classmethod
-    def read(cls, path: str | Mapping[str, Any], overrides: Mapping[str, str]) -> "StudyFile":
+    def read(cls, values: str | Mapping[str, Any], overrides: Mapping[str, str] | None = None) -> Self:
         """The study of a file, or of a mapping with the content of one, with overrides that win over it.
 
-        `overrides` maps names to texts; empty texts are ignored. A name is a key of `StudyTerms` or a parameter of a
-        job. For a searched parameter, one value ends its search, and several values with commas between them replace
-        its choices. `seed` is the study's seed; the training's seed stands in `job`.
+        `overrides` maps names to texts; empty texts are ignored. A name is a key of the study or a parameter of a job.
+        For a searched parameter, one value ends its search, and several values with commas between them replace its
+        choices. `seed` is the study's seed; the training's seed stands in `job`.
 
         Raises:
             BadInput: all faults at once, each with its line where it has one.
         """
-        draft = StudyReader(path, overrides).draft()
-        typed = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
-        return cls(
-            **vars(draft), command=command_line("study", {"study": path} | typed) if isinstance(path, str) else ""
-        )
+        return cls(**values) if isinstance(values, Mapping) and not overrides else _load(cls, values, overrides or {})
 
-    def __repr__(self) -> str:
-        return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
+    @property
+    def command(self) -> str:
+        """The line that begins it and goes on with it; empty if it was described in Python."""
+        return self._command
+
+    @classmethod
+    def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
+        values = dict(values)
+        job = values.get("job", {})
+        if isinstance(job, JobSpec):
+            job = job.given()
+        if isinstance(job, Mapping):
+            job = {**job, **{name: values.pop(name) for name in TRAINING_KEYS if name in values}}
+            values["job"] = job
+            if isinstance(values.get("search"), Mapping):
+                values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
+        if isinstance(objectives := values.get("objectives"), Mapping):
+            described = {name: entry for name, entry in objectives.items() if isinstance(entry, Mapping)}
+            taken = {name: entry["take"] for name, entry in described.items() if "take" in entry}
+            values["takes"] = {**values.get("takes", {}), **taken}
+            known = {name for name, entry in described.items() if {"direction"} <= set(entry) <= {"direction", "take"}}
+            values["objectives"] = {**objectives, **{name: described[name]["direction"] for name in known}}
+        quality = values.get("quality")
+        if isinstance(quality, Mapping) and {"metric", "take"} <= set(quality):
+            values["takes"] = {**values.get("takes", {}), quality["metric"]: quality["take"]}
+        if not values.get("objectives") and isinstance(job, Mapping) and isinstance(quality or {}, Mapping):
+            values["objectives"] = default_objectives(job, quality)
+        return super()._typed(values)
+
+    @field_validator("search", mode="before")
+    @classmethod
+    def _read_search(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            example = "search: {learning_rate: {low: 1e-5, high: 1e-4, log: true}}"
+            raise faults_error([Fault((), f"search must be a mapping of names to values, got {value!r}: {example}")])
+        entries, faults = dict[str, Choices | Range](), list[Fault]()
+        for name, raw in value.items():
+            try:
+                entries[name] = read_entry(name, raw)
+            except BadInput as error:
+                faults += [Fault((name,), text) for text in error.faults]
+        if faults:
+            raise faults_error(faults)
+        return entries
+
+    @classmethod
+    def _fault(cls, error: Any) -> Fault:
+        path = tuple(str(key) for key in error["loc"])
+        if error["type"] == "extra_forbidden" and len(path) == 1:
+            return Fault(path, f"unknown key {path[0]}: {_key_hint(path[0])}")
+        if error["type"] == "extra_forbidden" and path[0] == "job" and path[1] not in cls.model_fields:
+            return Fault(path, unknown(JobSpec, ".".join(path[1:])))
+        if error["type"] == "extra_forbidden" and len(path) == 2 and path[1] in cls.model_fields:
+            text = f"unknown parameter {path[1]} in {path[0]}: it is a key of the study, move it to the left"
+            return Fault(path, f"{text}; a job has none of this name")
+        return super()._fault(error)
 
     @property
     def shown_storage(self) -> str | None:
@@ -91,19 +207,37 @@ class StudyFile(Draft):
     @property
     def budget(self) -> str | None:
         """File with the shared budgets that its jobs count against, or None."""
-        return str(self.job["budget"]) if self.job.get("budget") else None
+        return self.job.budget
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its jobs run a training of the user's own."""
+        return self.job.runs_own_training
+
+    @property
+    def best_of(self) -> dict[str, str]:
+        """Objective to direction, for objectives whose best value over the steps of a run counts."""
+        return {name: self.objectives[name] for name, take in self.takes.items() if take == BEST}
+
+    @property
+    def judged_by(self) -> Quality | None:
+        """The metric that measures the model, or None if the study is about seconds and dollars only."""
+        factors = self.changes_quality if self.is_own or self.changes_quality else None
+        return judged_by(self.objectives, metric=self.quality.get("metric"), takes=self.takes, factors=factors)
 
     @property
     def takes_split(self) -> bool:
-        """Whether seconds and quality are learnt apart: by `method`, or by default if the study allows it."""
-        if self.method is None:
-            return self.sampler is None and can_be_split(self)
-        return self.method == "split"
+        """Whether seconds and quality are learnt apart: by `sampler`, or by default if the study allows it."""
+        return can_be_split(self) if self.sampler is None else self.sampler == "split"
 
     @property
     def keeps_order(self) -> bool:
-        """Whether its points must run in the order of `points`; only designs need that."""
+        """Whether its points must run in the order of `points`."""
         return False
+
+    def ranges(self) -> list[str]:
+        """Searched parameters that have a range instead of a list of values."""
+        return [name for name, entry in self.search.items() if isinstance(entry, Range)]
 
     def size(self) -> int | None:
         """The number of points, or None if a range is searched."""
@@ -134,7 +268,14 @@ class StudyFile(Draft):
         faults += [f"the point has no {name}" for name in self.search if name not in point]
         if faults:
             raise BadInput(faults)
-        return make_spec(self.job, point)
+        return make_spec(self.job.given(), point)
+
+    def given(self) -> dict[str, Any]:
+        """The keys that were given; `read` makes the same study from them."""
+        given = super().given()
+        return given | (
+            {"search": {name: entry.as_json() for name, entry in self.search.items()}} if self.search else {}
+        )
 
     def as_text(self) -> dict[str, str]:
         """Every key that is set, as text for MLflow: mappings as JSON, `storage` without a password."""
@@ -147,183 +288,337 @@ class StudyFile(Draft):
         """The text of a study file with the same content, `storage` without a password."""
         return write_yaml(self._keys())
 
+    def __repr__(self) -> str:
+        return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
+
     def _keys(self) -> dict[str, Any]:
-        keys = {
-            "name": self.name,
-            "job": {
-                name: text if isinstance(value, Mapping) else value
-                for name, value in self.job.items()
-                if (text := spell(value)).strip()
-            },
+        terms = {name: getattr(self, name) for name in type(self).model_fields if name not in ("takes", "once")}
+        quality = self.judged_by
+        is_implied = quality is None or (not self.quality and quality.metric in KNOWN)
+        said = {} if is_implied or quality is None else {"metric": quality.metric, "direction": quality.direction}
+        terms |= {
+            "job": self.job.given(),
             "search": {name: entry.as_json() for name, entry in self.search.items()},
             "objectives": spelled(self.objectives, self.takes),
-            "quality": self._quality(),
-            "changes_quality": list(self.changes_quality) or None,
-            "constraints": {name: dict(bounds) for name, bounds in self.constraints.items()},
-            **{item.name: getattr(self, item.name) for item in fields(StudyTerms) if item.name != "once"},
+            "quality": said,
+            "changes_quality": list(self.changes_quality),
             "storage": self.shown_storage,
-            "method": "split" if self.takes_split else "joint",
+            "sampler": self.sampler or ("split" if self.takes_split else "tpe"),
         }
-        return {name: value for name, value in keys.items() if value is not None and value != {}}
+        return {name: value for name, value in terms.items() if value is not None and value not in ({}, [])}
 
-    def _quality(self) -> dict[str, str]:
-        """Metric and direction that models are judged by; empty if the objectives imply it."""
-        quality = self.judged_by
-        if quality is None or (not self.quality and quality.metric in KNOWN):
-            return {}
-        return {"metric": quality.metric, "direction": quality.direction}
+    rules: ClassVar[Rules] = ()  # below
+    last_rules: ClassVar[Rules] = ()
 
 
-class StudyReader(FileReader):
-    """Reads one study file; collects its parts and faults."""
+def can_be_split(study: StudyFile) -> bool:
+    """Whether quality depends on a part of the searched parameters, and the other objectives on the cluster."""
+    objectives, quality = study.objectives, study.judged_by
+    if quality is None or len(objectives) < 2:
+        return False
+    if not study.is_own:
+        return quality.factors is None and set(objectives) <= {quality.metric, *OF_THE_CLUSTER}
+    factors = set(study.changes_quality)
+    is_measured = set(objectives) <= {quality.metric, *_MEASURED_FOR_ANY_JOB}
+    return bool(factors) and factors < set(study.search) and is_measured
 
-    kind: ClassVar[FileKind] = STUDY
-    sections: ClassVar[Mapping[str, str]] = {
-        "job": "job: {num_train_epochs: 2}",
-        "search": "search: {learning_rate: {low: 1e-5, high: 1e-4, log: true}}",
-        "objectives": "objectives: {cost_usd: minimize, f1: maximize}",
-        "constraints": "constraints: {f1: {min: 0.9}}",
-        "quality": "quality: {metric: val_ndcg, direction: maximize}",
-    }
-    entry_example: ClassVar[str] = "{name}: {{choices: [...]}}"
-    terms: ClassVar[type] = StudyTerms
-    typed_terms = tuple(field.name for field in fields(StudyTerms))
-    other_keys: ClassVar[tuple[str, ...]] = ("changes_quality",)
-    parameter_types: ClassVar[Mapping[str, Any]] = {name: annotations(JobSpec)[name] for name in parameters()}
 
-    def __init__(self, path: str | Mapping[str, Any], overrides: Mapping[str, str]) -> None:
-        super().__init__(path, overrides)
-        self._search: dict[str, Choices | Range] = {}
-        self._takes: dict[str, str] = {}
+def full_name(job: Mapping[str, Any], name: str) -> str:
+    """The name inside the mapping of the job, for a searched parameter of a project's entry point or of a script.
 
-    def draft(self) -> Draft:
-        """The whole study; BadInput with all its faults."""
-        self._read()
-        quality = self._parts.get("quality", {})
-        if "take" in quality and "metric" in quality:
-            self._takes[quality["metric"]] = quality["take"]
-        takes = {name: take for name, take in self._takes.items() if take != LAST}
-        parts = {"name": "unnamed", "objectives": default_objectives(self._job, quality), **self._parts}
-        draft = Draft(job=self._job, search=self._search, takes=takes, **parts)
-        self._finish(faults_of(draft, self._broken))
-        return draft
+    A name that the job's own training does not declare stays as it is.
+    """
+    script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
+    if script and name not in JobSpec.model_fields and not is_inside(name):
+        declared = read_own_script(at_home(script))
+        argument = declared.argument(name)
+        return f"training_arguments.{argument or name}" if argument or not declared.is_complete else name
+    if project and name not in _CLUSTER_KEYS and not is_inside(name):
+        names = _entry_parameters(job)
+        return f"{_ENTRY_PARAMETERS}.{name}" if not names or name in names else name
+    return name
 
-    def _read_key(self, key: str, node: Node) -> None:
-        if key != "changes_quality":
-            super()._read_key(key, node)
-        elif isinstance(node.value, list):
-            self._parts[key] = tuple(each(node.value, partial(self._text, (key,))))
-        else:
-            self._parts[key] = split_list(self._text((key,), node))
 
-    def _read_entry(self, fault_path: FaultPath, node: Node) -> None:
-        section, name = fault_path
-        if section == "search" and (name in parameters() or is_inside(name)):
-            self._read_searched(fault_path, node)
-        elif section in ("job", "search"):
-            super()._read_entry(fault_path, node)
-        elif section == "objectives":
-            self._parts[section][name] = self._direction(fault_path, node)
-        elif section == "quality":
-            if name not in _QUALITY_KEYS:
-                raise ValueError(f"unknown key {name} of quality: {nearest(name, _QUALITY_KEYS)}")
-            self._parts[section][name] = self._text(fault_path, node).strip()
-        else:
-            self._parts[section][name] = self._numbers(fault_path, node, ("min", "max"), float)
+def _entry_parameters(job: Mapping[str, Any]) -> tuple[str, ...]:
+    from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
 
-    def _direction(self, fault_path: FaultPath, node: Node) -> str:
-        """The direction of an objective; its `take` is kept in `_takes`."""
-        name = fault_path[1]
-        if not isinstance(node.value, dict):
-            return self._text(fault_path, node).strip()
-        if unknown := [key for key in node.value if key not in _OBJECTIVE_KEYS]:
-            raise ValueError(f"unknown key {unknown[0]} of {name}: {nearest(unknown[0], _OBJECTIVE_KEYS)}")
-        if "direction" not in node.value:
-            raise ValueError(f"objective {name} needs a direction: such as {{direction: maximize, take: best}}")
-        if "take" in node.value:
-            self._takes[name] = self._text(fault_path, node.value["take"], f"{name}: take").strip()
-        return self._text(fault_path, node.value["direction"], f"{name}: direction").strip()
+    with suppress(BadInput):
+        return tuple(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
+    return ()
 
-    def _read_searched(self, fault_path: FaultPath, node: Node) -> None:
-        name = fault_path[1]
-        if self._is_typed(name) and not self._stays_searched(name, node):
-            return
-        if parameter_of(name) in NOT_SEARCHED:
-            self._search[name] = Choices(values=())  # a rule says why it cannot be searched
-        elif not isinstance(node.value, dict):
-            allowed = "{choices: [1, 2]} or {low: 1, high: 2}"
-            raise ValueError(f"{name} in search must be like {allowed}, got {node.described()}; one value goes in job")
-        elif unknown := [key for key in node.value if key not in _RANGE_KEYS]:
-            raise ValueError(f"unknown key {unknown[0]} of {name}: {nearest(unknown[0], _RANGE_KEYS)}")
-        elif "choices" in node.value:
-            self._search[name] = self._choices(fault_path, node.value)
-        else:
-            self._search[name] = self._range(fault_path, node.value)
 
-    def _choices(self, fault_path: FaultPath, entries: Mapping[str, Node]) -> Choices:
-        name, choices = fault_path[1], entries["choices"]
-        if len(entries) > 1:
-            others = " and ".join(key for key in entries if key != "choices")
-            raise ValueError(f"{name} has choices and {others}: keep one kind")
-        if not isinstance(choices.value, list):
-            got = "nothing" if choices.is_nothing else choices.described()
-            raise ValueError(f"{name}: choices must be a list, got {got}: write choices: [A, B]")
-        if self._is_typed(name):
-            return Choices(values=())  # the override takes its place
-        read = self._inner_value if is_inside(name) else partial(self._value, is_choice=True)
-        return Choices(values=tuple(each(choices.value, partial(read, fault_path))))
+def _key_hint(key: str) -> str:
+    if key in JobSpec.model_fields:
+        similar = did_you_mean(key, StudyFile.model_fields, lead="; or ", most=1)
+        return f"it is a parameter of the job, put it under job or search{similar}"
+    return nearest(key, [name for name in StudyFile.model_fields if name != "takes"])
 
-    def _inner_value(self, fault_path: FaultPath, node: Node) -> Value:
-        """A value of a name inside a mapping, with the type that it has in the file."""
-        if not isinstance(node.value, str) or node.is_nothing or (node.is_plain and node.value.lower() in _NOT_JSON):
-            text = f"{fault_path[1]} must be a text, a number, true or false, got {node.described()}"
-            raise ValueError(f"{text}: search one value at a time")
-        return node.as_json()  # type: ignore[no-any-return]  # of a scalar
 
-    def _range(self, fault_path: FaultPath, entries: Mapping[str, Node]) -> Range:
-        name, log = fault_path[1], False
-        ends = [entries[key].as_json() for key in ("low", "high") if key in entries]
-        is_free = is_inside(name) and not all(isinstance(end, int) for end in ends)
-        kind = float if is_free else int if is_inside(name) else kind_of(name)
-        if kind not in (int, float):
-            raise ValueError(f"{name} is no number and has no range: write {{choices: [...]}}")
-        if "log" in entries:
-            text = ""
-            with self._collecting(fault_path):  # so that faults of the ends are reported as well
-                text = self._text(fault_path, entries["log"])
-            log = text != "" and parse(f"{name}: log", text, bool)
-        numbers = {key: node for key, node in entries.items() if key != "log"}
-        if missing := [key for key in ("low", "high") if key not in numbers]:
-            text = "choices, or low and high" if len(missing) == 2 else f"{missing[0]} as well"
-            raise ValueError(f"{name} in search needs {text}: such as {{low: 1, high: 8}}")
-        return Range(**self._numbers(fault_path, Node(0, numbers), ("low", "high"), kind), log=log)
+def _terms(study: StudyFile) -> Iterator[Fault]:
+    if not study.name.strip():
+        yield Fault(("name",), "name is missing: add name: and a few words, under which the study is found again")
+    elif not study.name.isprintable() or len(study.name) > _LONGEST_NAME:
+        yield Fault(("name",), f"name must be one line of 1 to {_LONGEST_NAME} characters, got {study.name[:90]!r}")
+    if study.storage is not None and (fault := address_fault(study.storage)):
+        yield Fault(("storage",), fault)
 
-    def _numbers(self, fault_path: FaultPath, node: Node, keys: tuple[str, str], kind: type) -> dict[str, Any]:
-        name = fault_path[1]
-        if not isinstance(node.value, dict):
-            got = "nothing" if node.is_nothing else node.described()
-            raise ValueError(f"{fault_path[0]}: {name} must be like {{{keys[0]}: 0.9}} or {{{keys[1]}: 30}}, got {got}")
 
-        def number(entry: tuple[str, Node]) -> tuple[str, Any]:
-            if entry[0] not in keys:
-                raise ValueError(f"unknown key {entry[0]} of {name}: {nearest(entry[0], keys)}")
-            label = f"{name}: {entry[0]}"
-            return entry[0], parse(label, self._text(fault_path, entry[1], label), kind)
+def _own_names(study: StudyFile) -> Iterator[Fault]:
+    """Searched names that the user's own training does not declare."""
+    job = study.job
+    for name in study.search:
+        if name in JobSpec.model_fields or is_inside(name):
+            continue
+        if job.entry_script is not None:
+            declared = read_own_script(at_home(job.entry_script))
+            owner, names = f"{Path(job.entry_script).name} has the arguments", tuple(declared.arguments)
+            yield Fault(("search", name), f"unknown parameter {name}: {owner} {', '.join(names)}")
 
-        return dict(each(node.value.items(), number))
 
-    def _stays_searched(self, name: str, node: Node) -> bool:
-        """Whether the override of a searched parameter holds other choices, and not one value for all jobs."""
-        chooses = isinstance(node.value, dict) and "choices" in node.value
-        return chooses and "," in self._typed[name] and not is_inside(name) and kind_of(name) is not dict
+_KEYS = {"constraints": ("min", "max"), "quality": ("metric", "direction", "take")}
 
-    def _section_of(self, name: str) -> str:
-        return "search" if name in self._search else "job"
 
-    def _set_parameter(self, section: str, name: str, text: str) -> None:
-        if section == "search":
+def _inner_keys(study: StudyFile) -> Iterator[Fault]:
+    for name, bounds in study.constraints.items():
+        for key in bounds.keys() - {*_KEYS["constraints"]}:
+            yield Fault(("constraints", name), f"unknown key {key} of {name}: {nearest(key, _KEYS['constraints'])}")
+    for key in study.quality.keys() - {*_KEYS["quality"]}:
+        yield Fault(("quality", key), f"unknown key {key} of quality: {nearest(key, _KEYS['quality'])}")
+
+
+def _metrics(study: StudyFile) -> Iterator[Fault]:
+    sections: tuple[tuple[str, Mapping[str, Any], Callable[..., list[str]]], ...] = (
+        ("objectives", study.objectives, lambda name, entry: objective_faults(name, entry, is_own=study.is_own)),
+        ("constraints", study.constraints, lambda name, entry: bounds_faults(name, entry, is_own=study.is_own)),
+        ("objectives", study.takes, take_faults),
+    )
+    for section, entries, faults in sections:
+        for name, entry in entries.items():
+            yield from (Fault((section, name), text) for text in faults(name, entry))
+
+
+def _job_alone(study: StudyFile) -> Iterator[Fault]:
+    if study.job.probe_steps is not None:
+        text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
+        yield Fault(("job", "probe_steps"), text)
+    if study.job.dry_run:
+        one_job = command_line("train", {"dry_run": "true"})
+        text = f"dry_run launches nothing, and this launches jobs: leave it out; `{one_job}` with the parameters of"
+        yield Fault(("job", "dry_run"), f"{text} job checks one of them, launcher=simulated plays all")
+
+
+def _fixed_and_searched(study: StudyFile) -> list[str]:
+    given = study.job.given()
+
+    def is_fixed(name: str) -> bool:
+        prefix, _, inner = name.partition(INSIDE)
+        return name in given or (bool(inner) and inner in (given.get(prefix) or {}))
+
+    return [name for name in study.search if is_fixed(name)]
+
+
+def _clashes(study: StudyFile) -> Iterator[Fault]:
+    """Faults of parameters of the job that cannot be with what is searched."""
+    for name in _fixed_and_searched(study):
+        yield Fault(("search", name), f"{name} is in job and in search: take it out of one of them")
+    if "max_train_samples" in study.search and study.job.max_eval_samples is None:
+        # F1 is compared on the same rows, and by default their number follows that of the training rows.
+        text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
+        yield Fault(("search", "max_train_samples"), f"{text} job")
+    if "instance_type" in study.search and study.job.fallback_instance_types:
+        text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
+        yield Fault(("job", "fallback_instance_types"), f"{text}one than it says; leave it out")
+
+
+def _missing_search(study: StudyFile) -> Iterator[Fault]:
+    if not study.search:
+        text = f"search is missing: a study without it is one job, which `{command_line('train')}` runs; "
+        yield Fault(("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}")
+
+
+def _unmeasured(study: StudyFile) -> Iterator[Fault]:
+    if not study.is_own:
+        yield from unmeasured(study.job.task, "objectives", study.objectives)
+        yield from unmeasured(study.job.task, "constraints", study.constraints)
+
+
+def _missing_budget(study: StudyFile) -> Iterator[Fault]:
+    if study.budget_usd is None and _is_billed_study(study):
+        text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
+        yield Fault(("budget_usd",), f"{text}budget_usd: 20")
+
+
+def _missing_end(study: StudyFile) -> Iterator[Fault]:
+    """Dollars of local jobs are notional and simulated ones virtual: only trials end such a study."""
+    has_end = study.budget_usd is not None or study.n_trials is not None or study.sampler == "grid"
+    if not has_end and not _is_billed_study(study):
+        yield Fault(("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd")
+
+
+def _is_billed_study(study: StudyFile) -> bool:
+    searched = study.search.get("instance_type")
+    types = searched.corners if searched is not None else (study.job.instance_type,)
+    return is_billed(study.job.launcher, types)
+
+
+def is_billed(launcher: str | None, instance_types: Iterable[Any]) -> bool:
+    """Whether jobs of this launcher run in an AWS account on any of these types. None means the default."""
+    is_ml = any(str(name).startswith("ml.") for name in instance_types)
+    return launcher == "sagemaker" or (launcher in (None, "", "auto") and is_ml)
+
+
+def _own_training(study: StudyFile) -> Iterator[Fault]:
+    if not study.is_own:
+        if study.changes_quality:
+            text = "changes_quality is for a training of your own (entry_script): of paretune's it is known"
+            yield Fault(("changes_quality",), f"{text}; leave it out")
+        return
+    if study.job.is_simulated:
+        text = "a training of your own cannot be simulated, for no recorded run tells what it does"
+        yield Fault(("job", "launcher"), f"{text}: leave launcher out")
+
+
+def _quality(study: StudyFile) -> Iterator[Fault]:
+    metric, direction = study.quality.get("metric"), study.quality.get("direction")
+    if study.quality and not metric:
+        text = "quality must name its metric, such as {metric: val_ndcg, direction: maximize}"
+        yield Fault(("quality",), text)
+    elif metric and metric not in study.objectives:
+        text = f"quality: {metric} is no objective: add {metric}: {direction or 'maximize'} to objectives"
+        yield Fault(("quality", "metric"), f"{text}, or leave objectives out for it and cost_usd")
+    elif metric and metric in OF_THE_CLUSTER:
+        text = f"quality: {metric} says nothing about a model: name a metric of the model"
+        yield Fault(("quality", "metric"), text)
+    elif metric and direction not in (None, study.objectives[metric]):
+        text = f"quality: {metric} is to be {study.objectives[metric]}d by objectives, got {direction!r}"
+        yield Fault(("quality", "direction"), f"{text}: write the same in both, or leave direction out")
+    for name in study.changes_quality:
+        if name not in study.search:
+            text = f"changes_quality: {name} is not searched; searched are {', '.join(study.search) or 'none'}"
+            yield Fault(("changes_quality",), f"{text}: name only these")
+
+
+def _sampler(study: StudyFile) -> Iterator[Fault]:
+    if study.sampler == "grid" and (ranges := study.ranges()):
+        are = "is a range" if len(ranges) == 1 else "are ranges"
+        text = f"sampler grid takes only choices, and {', '.join(ranges)} {are}"
+        yield Fault(("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler")
+    if study.sampler != "split" or can_be_split(study):
+        return
+    if study.is_own and study.judged_by is not None:
+        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB))
+        text = "sampler split needs changes_quality, which names some of what is searched and not all, for a training "
+        text += f"of your own, and the objectives {study.judged_by.metric} and one of {times}, and no others: set it"
+    else:
+        times = ", ".join(sorted(OF_THE_CLUSTER))
+        text = f"sampler split needs the objective f1 and one of {times}, and takes no others: change them"
+    yield Fault(("sampler",), f"{text}, or take tpe")
+
+
+def _combinations(study: StudyFile) -> Iterator[Fault]:
+    yield from combination_faults(study.job.given(), study.search)
+
+
+StudyFile.rules = (
+    *(
+        _terms,
+        _own_names,
+        _inner_keys,
+        _metrics,
+        _job_alone,
+        _clashes,
+        _missing_search,
+        _unmeasured,
+        _missing_budget,
+        _missing_end,
+    ),
+    *(_own_training, _quality, _sampler),
+)
+StudyFile.last_rules = (_combinations,)
+
+
+def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[str, str]) -> Any:
+    """The study of a file or a mapping, with overrides; BadInput with faults in the order of their lines."""
+    path = find_file(source) if isinstance(source, str) else "the study"
+    lines, faults = dict[tuple[str, ...], int](), list[Fault]()
+    if isinstance(source, str):
+        nodes, doubles = read_yaml(path, STUDY)
+        document = _plain(Node(1, nodes), (), lines, faults, path)
+    else:
+        document, doubles = dict(source), []
+    typed = {name.replace("-", "_"): text for name, text in overrides.items() if text.strip()}
+    own = [text for name, text in typed.items() for text in _override(document, name, text)]
+    job = document.get("job")
+    if isinstance(job, Mapping):
+        for name in document.get("search") or () if isinstance(document.get("search"), Mapping) else ():
+            lines.setdefault(("search", full_name({**job, **document}, name)), lines.get(("search", name), 1))
+    made, found = cls.check(document)
+    located: list[tuple[float, str]] = [(0, text) for text in own] + [
+        (line, f"{path}:{line}: {text}") for line, text in doubles
+    ]
+    for fault in [*faults, *found]:
+        keys = tuple(map(str, fault.path))
+        is_typed = any(name in keys[:2] for name in typed if name not in ("seed",) or keys[0] == "seed")
+        line = next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), math.inf)
+        where = path if line == math.inf or not isinstance(source, str) else f"{path}:{line}"
+        located.append((0, fault.text) if is_typed else (line, f"{where}: {fault.text}"))
+    if located or made is None:
+        raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
+    if isinstance(source, str):
+        shown = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
+        made._command = command_line("study", {"study": source} | shown)
+    return made
+
+
+def _plain(node: Node, keys: tuple[str, ...], lines: dict[tuple[str, ...], int], faults: list[Fault], path: str) -> Any:
+    """The texts, lists and mappings of a node. Adds the lines of keys, and a fault of each key without a value."""
+    lines.setdefault(keys, node.line)
+    if isinstance(node.value, dict):
+        return {name: _plain(item, (*keys, name), lines, faults, path) for name, item in node.value.items()}
+    if isinstance(node.value, list):
+        return [_plain(item, (*keys, str(number)), lines, faults, path) for number, item in enumerate(node.value)]
+    if node.is_nothing:
+        rest = ", or take the line out for the default" if len(keys) < 3 else ""
+        faults.append(Fault(keys, f"{keys[-1] if keys else 'the file'} has no value: give one{rest}"))
+        return ""
+    names_file = any(key in PATHS for key in keys) or keys[-2:] == ("simulation", "runs")
+    text = beside(path, node.value) if names_file and keys[0] in ("job", "search", *TRAINING_KEYS) else node.value
+    return Plain(text) if node.is_plain else text
+
+
+def beside(file: str, text: str) -> str:
+    """The path that `text` in a study file means; `text` itself if nothing has that name.
+
+    A path counts from the current folder, then from the folder of the file, then from the project around it (the next
+    folder above with an MLproject), then from the files that come with paretune.
+    """
+    folder = Path(file).resolve().parent
+    project = next((above for above in (folder, *folder.parents) if (above / PROJECT).is_file()), folder)
+    return find_path(text, folder, project)
+
+
+def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
+    """Put one typed value into the document; returns its faults."""
+    outer = name.partition(INSIDE)[0]
+    if name in StudyFile.model_fields:
+        if name in ("job", "search", "objectives", "constraints", "quality", "takes"):
+            return [f"{name} is set in the file and cannot be typed"]
+        document[name] = Plain(text)
+    elif outer not in JobSpec.model_fields:
+        return [unknown(JobSpec, name).replace("paretune train", "paretune study")]
+    else:
+        search = document.get("search")
+        chooses = isinstance(search, dict) and isinstance(search.get(name), dict) and "choices" in search[name]
+        if chooses and "," in text:
             if not all(part.strip() for part in text.split(",")):
-                raise ValueError(f"{name} must have a value between all commas, got {text!r}")
-            self._search[name] = Choices(values=tuple(each(split_list(text), partial(self._parsed, name))))
-        else:
-            super()._set_parameter(section, name, text)
+                return [f"{name} must have a value between all commas, got {text!r}"]
+            search[name] = {"choices": [Plain(part) for part in split_list(text)]}  # type: ignore[index]
+            return []
+        if isinstance(search, dict):
+            search.pop(name, None)
+        document.pop(name, None)  # of the user's own training, beside job
+        if isinstance(job := document.get("job", {}), dict):
+            document["job"] = {**job, name: Plain(text)}
+            if name == "launcher" and text.strip() != "simulated":
+                document["job"].pop("simulation", None)
+    return []

@@ -7,9 +7,8 @@ from typing import Any
 
 from paretune.core.errors import did_you_mean
 from paretune.specification import metrics
-from paretune.specification.program import OWN_TRAINING
+from paretune.specification.parameters import Fault
 from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES
-from paretune.studies.definition.space import Fault
 
 OWN = "own training"  # in place of a task, of a metric that only a training of the user's own logs
 
@@ -47,11 +46,6 @@ TIMES = metrics.TIMES
 OF_THE_CLUSTER = metrics.OF_THE_CLUSTER
 
 Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max": y} or both, the ends included
-
-
-def runs_own_training(job: Mapping[str, Any]) -> bool:
-    """Whether jobs run a training of the user's own, with unknown metrics, seconds and memory."""
-    return any(str(job.get(name) or "").strip() for name in OWN_TRAINING)
 
 
 def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -156,4 +150,4 @@ def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]
         if name in OBJECTIVES and (other := OBJECTIVES[name].task) not in (None, task):
             way = "log it in a script of your own (entry_script)" if other == OWN else f"set task: {other} in job"
             advice = f"use {instead} or eval_loss, or {way}"
-            yield (section, name), f"{section}: {name} is not measured with task {task}: {advice}"
+            yield Fault((section, name), f"{section}: {name} is not measured with task {task}: {advice}")

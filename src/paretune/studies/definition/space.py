@@ -1,25 +1,30 @@
 """The search space of a study: values and ranges of parameters, and their combinations that make a job."""
 
 import itertools
-import json
 import math
 import random
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import collecting, refuse
-from paretune.specification.fine_tuning import RESERVED_TRAINING_ARGUMENTS
-from paretune.specification.job import JobSpec, launch_faults
-from paretune.specification.parameters import COMPUTES, Effect, Value, annotations, spell
+from paretune.core.errors import BadInput, collecting, refuse
+from paretune.specification.job import JobSpec, JobValues
+from paretune.specification.parameters import (
+    COMPUTES,
+    Effect,
+    Fault,
+    Value,
+    effects_of,
+    extra_of,
+    spell,
+    unknown,
+    untyped,
+)
+from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
 
-FaultPath = tuple[str, ...]  # the keys that lead to a fault, such as ("search", "learning_rate")
-Fault = tuple[FaultPath, str]
-
-_MOST_COMBINATIONS = 2000  # 60 microseconds each (measured 2026-11-20, AMD EPYC)
+_MOST_COMBINATIONS = 2000  # 250 microseconds each (measured 2026-11-25, AMD EPYC)
 _DRAWN = 500  # combinations that are drawn if there are more
+INSIDE = "."  # separates a parameter that is a mapping from a name in it: training_arguments.weight_decay
 
 # Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
 _SAME_RESULT = "it changes nothing that comes out"
@@ -32,14 +37,14 @@ _WHY_NOT: Mapping[Effect, str] = {
 }
 
 
-def _why_not_searched(item: "Field[Any]") -> str:
+def why_not_searched(name: str) -> str:
     """Reason why no study searches a parameter; empty if a study may."""
-    affects = item.metadata["affects"]
-    derived = next((reason for effect, reason in _WHY_NOT.items() if effect in affects), "")
-    return item.metadata["not_searched"] or derived or ("" if affects & set(COMPUTES) else _SAME_RESULT)
+    effects = effects_of(JobSpec, name)
+    derived = next((reason for effect, reason in _WHY_NOT.items() if effect in effects), "")
+    return str(extra_of(JobSpec, name, "not_searched") or derived or ("" if {*effects} & {*COMPUTES} else _SAME_RESULT))
 
 
-NOT_SEARCHED = {item.name: reason for item in fields(JobSpec) if (reason := _why_not_searched(item))}
+NOT_SEARCHED = {name: reason for name in JobSpec.model_fields if (reason := why_not_searched(name))}
 """Parameters of a job that no study searches, with the reason; includes all that the hash of a job leaves out."""
 
 
@@ -85,25 +90,9 @@ class Range:
 Search = Mapping[str, Choices | Range]
 
 
-@cache
-def parameters() -> dict[str, Any]:
-    """Parameter of a job to its field, which declares its range."""
-    return {item.name: item for item in fields(JobSpec)}
-
-
-def kind_of(name: str) -> type:
-    """Plain type of a job parameter: str, bool, int, float or dict (JSON)."""
-    return plain_kind(annotations(JobSpec)[name])
-
-
-def plain_kind(annotation: Any) -> type:
-    """Plain type of a parameter with this annotation: str, bool, int, float or dict (JSON)."""
-    if isinstance(annotation, types.UnionType):
-        (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
-    return annotation if isinstance(annotation, type) else dict
-
-
-INSIDE = "."  # separates a parameter that is a mapping from a name in it: training_arguments.weight_decay
+def kind_of(name: str) -> str:
+    """JSON type of a parameter: string, boolean, integer, number, array or object; empty inside a free mapping."""
+    return str(JobSpec.schema_at(name.split(INSIDE, 1)).get("type", ""))
 
 
 def parameter_of(name: str) -> str:
@@ -112,64 +101,91 @@ def parameter_of(name: str) -> str:
 
 
 def is_inside(name: str) -> bool:
-    """Whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay."""
+    """Whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay or lora.r."""
     prefix, dot, inner = name.partition(INSIDE)
-    return bool(dot and inner) and prefix in parameters() and kind_of(prefix) is dict
-
-
-def inside_faults(name: str, values: Iterable[Any]) -> list[str]:
-    """Faults of a name in a mapping of the job and of its values: texts, numbers, true and false."""
-    prefix, _, inner = name.partition(INSIDE)
-    reserved = RESERVED_TRAINING_ARGUMENTS.get(inner) if prefix == "training_arguments" else None
-    faults = [f"{prefix} must not set {inner}: {reserved}"] if reserved else []
-    for value in values:
-        if not isinstance(value, str | int | float):
-            faults.append(f"{name} must be a text, a number, true or false, got {value!r}: search one value at a time")
-        elif isinstance(value, float) and not math.isfinite(value):
-            faults.append(f"{name} must be a finite number, got {value}")
-    return faults
+    return bool(dot and inner) and prefix in JobSpec.model_fields and kind_of(prefix) == "object"
 
 
 def is_whole(name: str, entry: Range) -> bool:
-    """Whether a range holds whole numbers only: of an int parameter, or in a mapping with two whole ends."""
-    if not is_inside(name):
-        return kind_of(name) is int
-    return all(isinstance(end, int) for end in (entry.low, entry.high))
+    """Whether a range holds whole numbers only: of an int parameter, or in a free mapping with two whole ends."""
+    return kind_of(name) == "integer" or (
+        not kind_of(name) and all(isinstance(end, int) for end in (entry.low, entry.high))
+    )
+
+
+def read_value(name: str, raw: Any) -> Value:
+    """One value of a searched parameter; raises BadInput if no job can have it."""
+    outer, _, inner = name.partition(INSIDE)
+    value: Any = getattr(JobValues.read({name: untyped(raw) if not kind_of(name) else raw}), outer)
+    if inner:
+        value = value.get(inner) if isinstance(value, Mapping) else getattr(value, inner)
+    if not isinstance(value, str | int | float):
+        raise BadInput([f"{name} must be a text, a number, true or false, got {spell(value) or 'nothing'!r}"])
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput([f"{name} must be a finite number, got {value}"])
+    return value
+
+
+def read_entry(name: str, raw: Any) -> Choices | Range:
+    """One entry of `search`. Raises BadInput with all its faults."""
+    if isinstance(raw, Choices | Range):
+        raw = raw.as_json()
+    prefix, _, inner = name.partition(INSIDE)
+    if prefix not in JobSpec.model_fields or (inner and not is_inside(name)):
+        raise BadInput([unknown(JobSpec, name)])
+    if reason := why_not_searched(name):
+        raise BadInput([f"{name} cannot be searched: {reason}; set it in job, or leave it out"])
+    if prefix == "training_arguments" and inner in RESERVED_TRAINING_ARGUMENTS:
+        raise BadInput([f"{prefix} must not set {inner}: {RESERVED_TRAINING_ARGUMENTS[inner]}"])
+    if not isinstance(raw, Mapping):
+        allowed, got = "{choices: [1, 2]} or {low: 1, high: 2}", "a list" if isinstance(raw, list) else repr(raw)
+        raise BadInput([f"{name} in search must be like {allowed}, got {got}; one value goes in job"])
+    if other := [key for key in raw if key not in ("choices", "low", "high", "log")]:
+        raise BadInput([f"unknown key {other[0]} of {name}: there are choices, low, high, log"])
+    return _choices(name, raw) if "choices" in raw else _range(name, raw)
+
+
+def _choices(name: str, raw: Mapping[str, Any]) -> Choices:
+    if others := " and ".join(key for key in raw if key != "choices"):
+        raise BadInput([f"{name} has choices and {others}: keep one kind"])
+    if not isinstance(raw["choices"], list | tuple):
+        raise BadInput([f"{name}: choices must be a list, got {raw['choices']!r}: write choices: [A, B]"])
+    faults, values = list[str](), list[Value]()
+    for item in raw["choices"]:
+        with collecting(faults):
+            values.append(read_value(name, item))
+    doubles = sorted({spell(value) for value in values if values.count(value) > 1})
+    faults += [f"{name}: {text} is among the choices twice: take one out" for text in doubles]
+    refuse(faults or ([] if values else [f"{name}: choices must be at least one value, got none"]))
+    return Choices(values=tuple(values))
+
+
+def _range(name: str, raw: Mapping[str, Any]) -> Range:
+    if kind_of(name) not in ("number", "integer", ""):
+        raise BadInput([f"{name} is no number and has no range: write {{choices: [...]}}"])
+    if missing := [key for key in ("low", "high") if key not in raw]:
+        text = "choices, or low and high" if len(missing) == 2 else f"{missing[0]} as well"
+        raise BadInput([f"{name} in search needs {text}: such as {{low: 1, high: 8}}"])
+    log = str(raw.get("log", "false")).lower()
+    faults, ends = [] if log in ("true", "false") else [f"{name}: log must be true or false, got {log!r}"], list[Any]()
+    for key in ("low", "high"):
+        with collecting(faults):
+            ends.append(read_value(name, raw[key]))
+    faults += [f"{name}: {end!r} is no number" for end in ends if isinstance(end, str | bool)]
+    refuse(faults)
+    low, high = ends
+    if low >= high:
+        raise BadInput([f"{name}: low must be less than high, got {low} and {high}: one value belongs in job"])
+    if log == "true" and low <= 0:
+        raise BadInput([f"{name}: low must be greater than 0 with log: true, got {low}: raise it, or leave log out"])
+    return Range(low=low, high=high, log=log == "true")
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
     """The job at a point, whose model is not registered; raises BadInput if the job is not possible."""
-    spec = JobSpec.from_text({name: _typed(value) for name, value in _gathered({**job, **point}).items()})
+    spec = JobSpec.read({**job, **point, "register": None})
     refuse(launch_faults(spec))
-    return spec if spec.register is None else spec.replace(register=None)
-
-
-def mapping_in(job: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """A mapping parameter of a job as a dictionary; empty if it is not set or no JSON object."""
-    value = job.get(prefix) or {}
-    try:
-        value = json.loads(value) if isinstance(value, str) else value
-    except json.JSONDecodeError:
-        return {}
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _gathered(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of the job, with values of names inside mappings put into these."""
-    inside = [name for name in values if is_inside(name)]
-    if not inside:
-        return dict(values)
-    gathered = {name: value for name, value in values.items() if name not in inside}
-    for name in inside:
-        prefix, _, inner = name.partition(INSIDE)
-        value = values[name]
-        plain = value.item() if hasattr(value, "item") else value  # JSON takes no numbers of numpy
-        gathered[prefix] = {**mapping_in(gathered, prefix), inner: plain}
-    return gathered
-
-
-def _typed(value: Any) -> str:
-    return repr(float(value)) if isinstance(value, float) else spell(value)  # numpy's floats have another repr
+    return spec
 
 
 def all_points(search: Search) -> Iterator[dict[str, Value]]:
@@ -193,7 +209,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
         with collecting(tried[-1][1]):
             make_spec(job, point)
     everywhere = _in_all([faults for _, faults in tried])
-    result: list[Fault] = [(_fault_path(text, job, search), text) for text in everywhere]
+    result = [Fault(_fault_path(text, job, search), text) for text in everywhere]
     left = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
     while left:
         alone = {
@@ -205,7 +221,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
         if not alone:
             return result + _joint_faults(left, search)
         result += [
-            (("search", name), f"{name}={_typed(value)} makes no job: {text}")
+            Fault(("search", name), f"{name}={spell(value)} makes no job: {text}")
             for (name, value), texts in alone.items()
             for text in texts
         ]
@@ -220,9 +236,9 @@ def _in_all(lists: Sequence[list[str]]) -> list[str]:
 def _joint_faults(tried: _Tried, search: Search) -> list[Fault]:
     """Faults of values that make no job with any other value, for various reasons."""
     if example := _example(tried):
-        return [(("search",), f"no combination of the search makes a job: {example}")]
+        return [Fault(("search",), f"no combination of the search makes a job: {example}")]
     return [
-        (("search", name), f"{name}={_typed(value)} makes a job with nothing else that is searched: {example}")
+        Fault(("search", name), f"{name}={spell(value)} makes a job with nothing else that is searched: {example}")
         for name in search
         for value in dict.fromkeys(point[name] for point, _ in tried)
         if (example := _example([(point, faults) for point, faults in tried if point[name] == value]))
@@ -232,7 +248,7 @@ def _joint_faults(tried: _Tried, search: Search) -> list[Fault]:
 def _example(tried: _Tried) -> str:
     """The combination with the fewest faults, with these; empty if it has none."""
     point, faults = min(tried, key=lambda item: len(item[1]))
-    spelled = ", ".join(f"{name}={_typed(value)}" for name, value in point.items())
+    spelled = ", ".join(f"{name}={spell(value)}" for name, value in point.items())
     return f"{spelled}: {'; '.join(faults)}" if faults else ""
 
 
@@ -250,7 +266,7 @@ def combinations(search: Search) -> list[dict[str, Value]]:
     return [dict(zip(search, values, strict=True)) for values in [*first, *more]]
 
 
-def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> FaultPath:
+def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> tuple[str, ...]:
     """The part that a fault belongs to, whose text begins with a parameter."""
-    name = text.split()[0]
+    name = text.split()[0].split("=")[0]
     return ("job", name) if name in job else ("search", name) if name in search else ("job",)

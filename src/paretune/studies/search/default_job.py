@@ -22,7 +22,7 @@ def default_job(file: StudyFile) -> JobSpec | None:
     """The job without a search: defaults, on the first instance type; None if that is no valid job."""
     chosen = {"instance_type": file.search["instance_type"].corners[0]} if "instance_type" in file.search else {}
     try:
-        return make_spec(file.job, chosen)
+        return make_spec(file.job.given(), chosen)
     except BadInput:
         return None
 

@@ -129,7 +129,7 @@ class StudyRunWriter(ParentRun):
 
     def _register(self, final: StudyAnswer) -> str:
         """Register the model of the first recommended point; returns the result in words, after a semicolon."""
-        name = self._file.job.get("register")
+        name = self._file.job.register
         if not name:
             return ""
         if not final.picks:
