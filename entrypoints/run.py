@@ -2,8 +2,7 @@
 
 import sys
 
-from paretune.cli.invocation import go_where_typed
-from paretune.cli.main import main
+from paretune.cli import go_where_typed, main
 
 if __name__ == "__main__":
     words = sys.argv[1:]

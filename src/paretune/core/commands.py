@@ -1,20 +1,18 @@
-"""Commands of paretune as text that the user can paste into the same shell, and such texts read back.
+"""Commands of paretune as text that the user can paste into the same shell.
 
-    paretune main --learning_rate 0.0001                              started as `paretune ...`
+    paretune train --learning_rate 0.0001                              started as `paretune ...`
     mlflow run . --env-manager local -P learning_rate=0.0001          started as `mlflow run ...`
 
 The command line sets which of the two it is with `spelled`. Everything that prints, records or recommends a command
 gets it from `command_line`.
 """
 
-import itertools
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_MLFLOW_RUN = ["mlflow", "run"]
-_MAIN = "main"
+_TRAIN = "train"  # the entry point `main` of MLproject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,7 @@ class Spelling:
 
     def line(self, command: str, parameters: Mapping[str, str]) -> str:
         """A command with its parameters in one line, quoted for a shell."""
-        name = (["-e", command] if command != _MAIN else []) if self.by_mlflow else [command]
+        name = (["-e", command] if command != _TRAIN else []) if self.by_mlflow else [command]
         return shlex.join([*self.words, *name, *self.options(parameters)])
 
     def options(self, parameters: Mapping[str, str]) -> list[str]:
@@ -76,26 +74,3 @@ def options(**parameters: object) -> str:
     '--learning_rate 5e-05'
     """
     return shlex.join(_spelling.options({name: str(value) for name, value in parameters.items()}))
-
-
-def parameters_of(line: str) -> dict[str, str]:
-    """The parameters of a recorded `main` command, in either spelling; raises ValueError for any other line."""
-    words = shlex.split(line)
-    if words[:2] == _MLFLOW_RUN:
-        pairs = [word for flag, word in itertools.pairwise(words) if flag == "-P"]
-        return dict(_split(pair) for pair in pairs)
-    rest = iter(words[words.index(_MAIN) + 1 :])
-    parameters = {}
-    for word in rest:
-        name, text = _split(word) if "=" in word else (word, next(rest, ""))
-        if not name.startswith("--"):
-            raise ValueError(f"unexpected {word!r}")
-        parameters[name.removeprefix("--")] = text
-    return parameters
-
-
-def _split(pair: str) -> tuple[str, str]:
-    name, sign, text = pair.partition("=")
-    if not sign:
-        raise ValueError(f"{pair!r} has no =")
-    return name, text

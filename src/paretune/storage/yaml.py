@@ -6,15 +6,15 @@ a text, `no` as a boolean and `010` as 8.
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
-from paretune.core.commands import command_line
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 from paretune.storage.shipped import shipped_names
 
@@ -40,10 +40,7 @@ class FileKind:
     marks: tuple[str, ...] = ()
 
 
-STUDY = FileKind("study", "name and search", "studies/smoke.yaml", ("search", "objectives"))
-DESIGN = FileKind("design", "name and factors", "studies/polarity_scaling.yaml", ("factors", "design"))
-_COMMANDS = ((DESIGN, "design", "design"), (STUDY, "study", "study"))
-"""Kind, its command, and that command's parameter for the file; kinds with unique keys come first."""
+STUDY = FileKind("study", "name and search", "studies/smoke.yaml", ("search", "points"))
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,8 @@ def read_yaml(
         BadInput: the file does not exist, is of another kind, or is not one mapping in YAML.
     """
     if text is None:
-        text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=_hint(kind))
+        must = f"{kind.word} must name a YAML file, and "
+        text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
     if not text.strip():
         raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
     faults: list[tuple[int, str]] = []
@@ -102,7 +100,6 @@ def read_yaml(
         if not isinstance(root.value, dict):
             rule = f"a {kind.word} file is a mapping with keys such as {kind.keys}"
             raise _Refused(root.line, f"{rule}, got {root.described()}")
-        _check_kind(root.value, path, kind)
     except (_Refused, yaml.MarkedYAMLError) as error:
         line, fault = error.args if isinstance(error, _Refused) else _problem(error)
         raise BadInput([f"{path}:{line}: {fault}"]) from error
@@ -149,21 +146,12 @@ def _check_depth(text: str, path: str, loader: Any) -> None:
             raise BadInput([f"{path}:{line}: more than {_DEEPEST_FOREIGN} values inside one another: write fewer"])
 
 
-def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
-    if any(key in keys for key in kind.marks):
-        return
-    for other, name, parameter in _COMMANDS:
-        marks = [key for key in other.marks if key in keys]
-        if marks and other is not kind:
-            command = f"`{command_line(name, {parameter: path})}`"
-            text = f"{path} has {' and '.join(marks)}, so it is a {other.word}, not a {kind.word}: {command}"
-            raise BadInput([text])
-
-
-def _hint(kind: FileKind) -> str:
+def _hint(kind: FileKind, path: str) -> str:
     if not kind.marks:
         return f"write one with {kind.example}"
-    return f"name one of your own, or a shipped one: {', '.join(shipped_names(kind.marks))}"
+    names = shipped_names(kind.marks)
+    near = did_you_mean(Path(path).stem, names, most=1)
+    return near or f"name one of your own, or a shipped one: {', '.join(names)}"
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:

@@ -173,11 +173,15 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
             searching = split.Split(driver) if file.takes_split else None
             if searching is not None:
                 record.forecast, record.borrowed = searching.forecast, searching.borrowed
+            if file.design is not None and not driver.trials:
+                _refuse_dear_rows(driver)
             reason = joint.search(driver) if searching is None else searching.search()
             if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             verification = Verification(driver, lambda: record.answer().picks)
-            if file.judged_by is not None:  # else one run is enough: it shows the seconds and dollars of its point
+            if (
+                file.judged_by is not None and file.design is None
+            ):  # else one run is enough: it shows the seconds and dollars of its point
                 verification.run()
         driver.finish()
     except CallAgain as error:
@@ -190,6 +194,18 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         record.interrupted(error)
         raise
     return record.finish(reason, verification.repeats, verification.reasons)
+
+
+def _refuse_dear_rows(driver: Driver) -> None:
+    """Refuse a designed experiment whose rows may cost more than its budget: a part of it would tell little."""
+    specs = [spec for _, spec in driver.file.jobs_at(driver.file.points_in_turn())]
+    worst = [driver.admission.worst_case.reserved_usd(driver.admission.worst_case.limited(spec)) for spec in specs]
+    budget_usd, total_usd = driver.file.budget_usd, sum(filter(None, worst))
+    if budget_usd is not None and total_usd > budget_usd:
+        raise BudgetRefused(
+            f"the {len(specs)} rows cost at worst {total_usd:.4g} USD together, and budget_usd is {budget_usd:g}: "
+            "raise it, take rows out, or lower max_runtime_minutes, which bounds each job"
+        )
 
 
 def pass_virtual_time(launcher: Launcher, seconds: float) -> None:

@@ -1,28 +1,30 @@
 """The command `reconcile`: AWS's bill against the recorded costs."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import ClassVar
 
 from paretune.commands.command import command_of, imported_later
-from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
 from paretune.specification.inputs import IN_S3
-from paretune.specification.parameters import check, parameter
+from paretune.specification.parameters import Fault, Parameters, Rules, parameter
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReconcileRequest:
-    """The bill to read; raises BadInput with all faults at once."""
+class ReconcileRequest(Parameters):
+    """The bill to read."""
 
     bill: str = parameter("", "Cost and Usage Report 2.0, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
 
-    def __post_init__(self) -> None:
-        if not self.bill.strip():
-            raise BadInput(["bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/"])
-        faults = check(self)
-        if not self.bill.startswith(IN_S3) and not exists(self.bill):
-            faults.append(f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {self.bill}: there is no such")
-        if faults:
-            raise BadInput(faults)
+    listed_by: ClassVar[str] = "reconcile"
+    rules: ClassVar[Rules] = (lambda request: _bill(request.bill),)
 
 
-COMMAND = command_of(ReconcileRequest, "reconcile", imported_later("paretune.commands.bill.run:run_reconcile"))
+def _bill(bill: str) -> Iterator[Fault]:
+    if not bill.strip():
+        text = "bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/"
+        yield Fault(("bill",), text)
+    elif not bill.startswith(IN_S3) and not exists(bill):
+        text = f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {bill}: there is no such"
+        yield Fault(("bill",), text)
+
+
+COMMAND = command_of(ReconcileRequest, imported_later("paretune.commands.bill.run:run_reconcile"))

@@ -1,14 +1,11 @@
 """The command `demo`: a whole simulated study with nothing to configure."""
 
-from dataclasses import dataclass
-
 from paretune.commands.command import command_of
 from paretune.core.result import CommandOutput
-from paretune.specification.parameters import parameter
+from paretune.specification.parameters import Parameters, parameter
 
 
-@dataclass(frozen=True, kw_only=True)
-class DemoRequest:
+class DemoRequest(Parameters):
     """Whether the demo opens its page."""
 
     open: bool = parameter(True, "open the page in a browser, if this is a terminal with a display")
@@ -20,4 +17,4 @@ def _run(request: DemoRequest) -> CommandOutput:
     return run_demo(opens=request.open)
 
 
-COMMAND = command_of(DemoRequest, "demo", _run)
+COMMAND = command_of(DemoRequest, _run)

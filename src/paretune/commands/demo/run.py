@@ -89,7 +89,7 @@ def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> st
         picks.append(f"  {pick.title}: {pick.point.trial.setting()}\n    {values}")
     steps = {
         command_line("study", {"study": "smoke"}): "a real study, in a few minutes",
-        command_line("main", {"dataset": "reviews.csv"}): "your own rows",
+        command_line("train", {"dataset": "reviews.csv"}): "your own rows",
         command_line("estimate", {"instance_type": "ml.g5.xlarge,ml.g6.xlarge"}): "seconds and dollars on SageMaker",
     }
     lines = [

@@ -3,35 +3,41 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from paretune.commands.command import Command, imported_later, make_or_refuse
+from paretune.commands.command import Command, imported_later
 from paretune.core.errors import BadInput, collecting
-from paretune.specification.cluster import SIMULATED
-from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import affecting, parse
+from paretune.specification.parameters import Parameters, affecting, parameter
 from paretune.specification.profile import CHARGED, read_profile
 
-PAID_HELP = "after the checks, launch one job of less than 0.10 USD in your AWS account and report how it went"
 MOST_USD = 0.1
 PAID_INSTANCE_TYPE = "ml.m5.large"
-_PAID = {
+_PAID: dict[str, Any] = {
     "instance_type": PAID_INSTANCE_TYPE,
     "max_train_samples": "64",
     "max_eval_samples": "32",
     "max_seq_length": "32",
     "per_device_train_batch_size": "8",
     "precision": "fp32",
-    "training_arguments": '{"logging_steps": 1}',
+    "training_arguments": {"logging_steps": 1},
     "max_runtime_minutes": "20",  # (20 x 60 + 260 s) at 0.115 USD an hour: 0.047 USD
     "max_cost_usd": str(MOST_USD),
 }
 _INHERITED = {
     *affecting(JobSpec, "ownership", without=("stopping",)),
-    *("image_uri", "model", "dataset", "dataset_config_name", "text_column", "label_column"),
+    *("model", "dataset", "dataset_config_name", "text_column", "label_column"),
 } - {"keep_alive_minutes"}
 """Parameters that the paid job inherits from the request."""
-_OWN = ("paid",)
+
+
+class DoctorOptions(Parameters):
+    """The options of the command; others are parameters of the job that is checked for."""
+
+    paid: bool = parameter(
+        False, "after the checks, launch one job of less than 0.10 USD in your AWS account and report how it went"
+    )
+    listed_by: ClassVar[str] = "doctor"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,25 +56,23 @@ class DoctorRequest:
     def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
         """Read the typed texts, completed by the profile, broken ones aside; raises BadInput with all faults."""
         faults, paid = list[str](), False
-        try:
-            paid = bool(texts.get("paid", "").strip() and parse("paid", texts["paid"], bool))
-        except ValueError as error:
-            faults.append(str(error))
-        typed = {name: text for name, text in texts.items() if name not in _OWN and text.strip()}
-        is_local = typed.get("launcher") in {"local", SIMULATED} or typed.get("instance_type") == "local"
+        with collecting(faults):
+            paid = DoctorOptions.read({"paid": texts.get("paid", "")}).paid
+        typed = {name: text for name, text in texts.items() if name != "paid" and text.strip()}
+        is_local = typed.get("launcher") in {"local", "simulated"} or typed.get("instance_type") == "local"
         if is_local and paid:
             faults.append("paid=true launches a job on SageMaker: leave launcher and instance_type out")
         usual = {} if is_local else {"instance_type": PAID_INSTANCE_TYPE}
         spec = JobSpec()
         with collecting(faults):
-            spec = JobSpec.from_text(usual | typed)
+            spec = JobSpec.read(usual | typed)
         if faults:
             raise BadInput(faults)
-        profile_faults, profile = list[str](), dict[str, str]()
+        profile_faults, profile = list[str](), dict[str, Any]()
         if not is_local:
             with collecting(profile_faults):
                 profile = read_profile(environment)
-                spec = JobSpec.from_text(usual | profile | typed)
+                spec = JobSpec.read(usual | profile | typed)
         account_settings = ({"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)) & {*typed, *profile}
         return cls(
             spec=spec,
@@ -84,18 +88,13 @@ class DoctorRequest:
         Raises:
             BadInput: an inherited parameter does not fit this job.
         """
-        inherited = {name: text for name, text in self.spec.changed().items() if name in _INHERITED}
-        return JobSpec.from_text(inherited | _PAID)
-
-
-def _read(texts: Mapping[str, str], faults: list[str]) -> DoctorRequest:
-    """Read the request; a broken profile is one of the doctor's findings and does not refuse it."""
-    return make_or_refuse(lambda: DoctorRequest.from_text(texts, os.environ), faults, lambda: missing_files(texts))
+        inherited = {name: text for name, text in self.spec.given().items() if name in _INHERITED}
+        return JobSpec.read(inherited | _PAID)
 
 
 COMMAND = Command(
-    read=_read,
+    read=lambda texts: DoctorRequest.from_text(texts, os.environ),
     run=imported_later("paretune.commands.doctor.run:run_doctor"),
-    parameters={"paid": f"{PAID_HELP} (default: false)"},
+    options=DoctorOptions,
     takes_jobs=True,
 )

@@ -5,12 +5,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from paretune.commands.command import Command, imported_later, read_with_profile
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_STRATEGY
-from paretune.specification.parameters import spell, split_list
+from paretune.specification.parameters import Parameters, parameter, spell, split_list
 from paretune.specification.regions import region_faults
 from paretune.specification.rules import launch_faults
 
@@ -24,7 +25,13 @@ MAY_BE_LISTS = (
     *DIVISIONS,
 )
 MOST_ROWS = 1000
-PROBE_HELP = "run a short job on every cluster that was never measured, within max_cost_usd"
+
+
+class EstimateOptions(Parameters):
+    """The options of the command; others are parameters of a job."""
+
+    probe: bool = parameter(False, "run a short job on every cluster that was never measured, within max_cost_usd")
+    listed_by: ClassVar[str] = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +45,8 @@ class EstimateRequest:
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
         """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows. Raises BadInput."""
         faults, probe = list[str](), False
-        try:
-            probe = _flag(texts.get("probe", ""))
-        except ValueError as error:
-            faults.append(str(error))
+        with collecting(faults):
+            probe = EstimateOptions.read({"probe": texts.get("probe", "")}).probe
         single = {name: text for name, text in texts.items() if name != "probe"}
         lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
         faults += [
@@ -85,12 +90,6 @@ class EstimateRequest:
         return cls(specs=tuple(specs), probe=probe)
 
 
-def _flag(text: str) -> bool:
-    if text.strip().lower() not in {"", "true", "1", "false", "0"}:
-        raise ValueError(f"probe must be true or false, got {text!r}")
-    return text.strip().lower() in {"true", "1"}
-
-
 def _faults_of(spec: JobSpec) -> list[str]:
     return launch_faults(spec) + region_faults(spec.region)
 
@@ -108,6 +107,6 @@ def _refuse_mixed(specs: Sequence[JobSpec], *, probe: bool) -> None:
 COMMAND = Command(
     read=partial(read_with_profile, EstimateRequest.from_text),
     run=imported_later("paretune.commands.estimate.estimate:run_estimate"),
-    parameters={"probe": PROBE_HELP},
+    options=EstimateOptions,
     takes_jobs=True,
 )

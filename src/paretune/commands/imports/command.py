@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paretune.commands.command import Command, imported_later, make_or_refuse, parameter_help, switches_of
+from paretune.commands.command import Command, imported_later
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import parse_json
 from paretune.estimating.recorded.run_table import OF_ALL_ROWS, OTHERS, RunTable
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES, affecting
+from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter
 
 _FROM_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run
 _REQUIRED = {
@@ -23,12 +23,20 @@ _REQUIRED = {
     "precision": "fp32",
 }
 """Parameters that decide seconds and F1, with an example: a default must not be taken for a fact."""
-_OWN_HELP = {
-    "columns": 'JSON object from names of columns in the file to these: {"seconds": "billable_seconds"}',
-    "dataset_size": "rows before validation rows were split off",
-    "hourly_price_usd": "price of an hour of one instance then; without a column cost_usd, the cost follows from it",
-    "price_as_of": "day, month or year of that price, such as 2021-08",
-}
+
+
+class ImportOptions(Parameters):
+    """The options of the command; others are parameters of a job."""
+
+    recorded_runs: str | None = parameter(None, "CSV table of finished runs; its columns are named like parameters")
+    columns: dict[str, str] = parameter(
+        {}, "names of columns in the file to these", example={"seconds": "billable_seconds"}
+    )
+    dataset_size: int | None = parameter(None, "rows before validation rows were split off", ge=1)
+    hourly_price_usd: float | None = parameter(
+        None, "price of an hour of one instance then; without a column cost_usd, the cost follows from it", gt=0
+    )
+    price_as_of: str | None = parameter(None, "day, month or year of that price, such as 2021-08")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +65,7 @@ class ImportRequest:
             row_texts = {name: text for name, text in row.texts.items() if name in _FROM_A_ROW}
             spelled = {name: row.others[name] for name in row_texts if name in OTHERS}
             try:
-                specs.append(JobSpec.from_text(of_jobs | row_texts | spelled))
+                specs.append(JobSpec.read(of_jobs | row_texts | spelled))
             except BadInput as error:
                 for fault in error.faults:
                     faults.setdefault(fault, []).append(row.line)
@@ -65,16 +73,6 @@ class ImportRequest:
         located = [_located(fault, lines, table) for fault, lines in faults.items()]
         refuse([*untimed, *located, *_missing_faults(table, typed)])
         return cls(table=table, specs=tuple(specs), typed=typed)
-
-
-def import_help() -> dict[str, str]:
-    """Return the name of every parameter with one line of help."""
-    lines = parameter_help()
-    return {
-        "recorded_runs": "CSV table of finished runs; its columns are named like the parameters below",
-        **_OWN_HELP,
-        **{name: lines[name] for name in lines if name in _FROM_A_ROW},
-    }
 
 
 def _columns(text: str) -> dict[str, str]:
@@ -127,8 +125,9 @@ def _at_lines(fault: str, lines: list[int], table: RunTable) -> str:
 
 
 COMMAND = Command(
-    read=lambda texts, faults: make_or_refuse(lambda: ImportRequest.from_text(texts), faults),
+    read=ImportRequest.from_text,
     run=imported_later("paretune.commands.imports.importing:run_import"),
-    parameters=import_help(),
-    switches=switches_of(JobSpec),
+    options=ImportOptions,
+    takes_jobs=True,
+    excluded=tuple(name for name in JobSpec.model_fields if name not in _FROM_A_ROW),
 )

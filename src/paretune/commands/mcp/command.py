@@ -1,30 +1,34 @@
 """The command `mcp`: a server for agents on standard input and output."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import ClassVar
 
 from paretune.commands.command import command_of
-from paretune.core.errors import BadInput, refuse
+from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput
-from paretune.specification.parameters import check, parameter
+from paretune.specification.parameters import Fault, Parameters, Rules, parameter
 
 
-@dataclass(frozen=True, kw_only=True)
-class McpRequest:
+class McpRequest(Parameters):
     """Limits of what agents may do through this server; raises BadInput with all faults at once."""
 
     session_budget_usd: float = parameter(
-        0.0, "dollars that all that agents launch in a session may cost together; with 0 they may look only", minimum=0
+        0.0, "dollars that all that agents launch in a session may cost together; with 0 they may look only", ge=0
     )
     session: str = parameter("default", "servers with the same session and storage share its dollars")
     own_code: bool = parameter(False, "let agents launch jobs with scripts, projects and images of their own")
 
-    def __post_init__(self) -> None:
-        is_name = re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", self.session, re.ASCII)
+    listed_by: ClassVar[str] = "mcp"
+    rules: ClassVar[Rules] = (lambda request: _session(request.session),)
+
+
+def _session(session: str) -> Iterator[Fault]:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", session, re.ASCII):
         rule = (
             "session must begin with a letter or digit, and have at most 64 letters, digits, dots, dashes, underscores"
         )
-        refuse(check(self) + ([] if is_name else [f"{rule}, got {self.session[:80]!r}"]))
+        yield Fault(("session",), f"{rule}, got {session[:80]!r}")
 
 
 def _run(request: McpRequest) -> CommandOutput:
@@ -41,4 +45,4 @@ def _run(request: McpRequest) -> CommandOutput:
     return CommandOutput()
 
 
-COMMAND = command_of(McpRequest, "mcp", _run)
+COMMAND = command_of(McpRequest, _run)

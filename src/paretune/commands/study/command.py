@@ -1,23 +1,23 @@
-"""The command `study`: find the Pareto front of a study within its budget."""
+"""The command `study`: find the Pareto front of a study within its budget, or run the points of a design."""
 
-from collections.abc import Mapping
+from functools import partial
 
-from paretune.commands.command import Command, help_lines, imported_later, read_file_argument, switches_of
-from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.rules import StudyTerms
-
-_EXAMPLE = "studies/smoke.yaml"
+from paretune.commands.command import Command, imported_later, read_study
+from paretune.specification.parameters import parameter
+from paretune.studies.definition.file import IN_THE_FILE, StudyFile
 
 
-def _read(texts: Mapping[str, str], faults: list[str]) -> StudyFile:
-    return read_file_argument(StudyFile.read, texts, faults, name="study", kind="study", example=_EXAMPLE)
+class StudyOptions(StudyFile):
+    """The options of the command: its file, and the keys of a study that can be typed."""
+
+    study: str | None = parameter(None, "the study's file, such as studies/smoke.yaml; a shipped one by its name")
 
 
 COMMAND = Command(
-    read=_read,
+    read=partial(read_study, StudyFile.read),
     run=imported_later("paretune.studies.run:run_study_file"),
-    parameters={"study": f"the study's file, such as {_EXAMPLE}", **help_lines(StudyTerms)},
-    switches=switches_of(StudyTerms),
+    options=StudyOptions,
     takes_jobs=True,
     excluded=("dry_run",),
+    hidden=IN_THE_FILE,
 )

@@ -1,18 +1,16 @@
 """The command `sync`: collect jobs that have ended, follow jobs that still run."""
 
-from collections.abc import Mapping
-
-from paretune.commands.command import Command
+from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
-from paretune.core.errors import refuse
 from paretune.core.result import CommandOutput
+from paretune.specification.parameters import Parameters
 
 
-def _read(texts: Mapping[str, str], faults: list[str]) -> None:
-    refuse([*faults, *(f"this command takes no parameters, got {name}" for name in texts)])
+class SyncOptions(Parameters):
+    """The command takes no options."""
 
 
-def _run(_: None) -> CommandOutput:
+def _run(_: SyncOptions) -> CommandOutput:
     """Bring MLflow up to date with every job whose launcher has ended."""
     from paretune.commands.sync.sync import Sync
     from paretune.jobs.progress import watched  # MLflow takes a second to import
@@ -45,4 +43,4 @@ def _run(_: None) -> CommandOutput:
     )
 
 
-COMMAND = Command(read=_read, run=_run)
+COMMAND = command_of(SyncOptions, _run)

@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -38,6 +39,7 @@ from paretune.specification.parameters import (
     spell,
     split_list,
     unknown,
+    untyped,
 )
 from paretune.storage.address import address_fault, redacted
 from paretune.storage.shipped import find_file, find_path
@@ -52,6 +54,7 @@ from paretune.studies.definition.objectives import (
     take_faults,
     unmeasured,
 )
+from paretune.studies.definition.points import Design, row_faults
 from paretune.studies.definition.quality import BEST, KNOWN, Quality, judged_by
 from paretune.studies.definition.space import (
     INSIDE,
@@ -66,8 +69,11 @@ from paretune.studies.definition.space import (
 
 _LONGEST_NAME = 80  # characters
 _ENTRY_PARAMETERS = "project_parameters"
+ROW = "row"  # the only parameter of the points of a designed experiment: the number of the row
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
+IN_THE_FILE = ("name", "job", "search", "points", "objectives", "takes", "constraints", "quality", "changes_quality")
+"""Keys of a study that cannot be typed."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes", "keep_alive_minutes")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives that follow from the cluster of any job, whatever it trains."""
@@ -84,6 +90,11 @@ class StudyFile(Parameters):
     job: JobValues = parameter(JobValues(), "parameters that all jobs share", example={"num_train_epochs": 2})
     search: dict[str, Any] = parameter(
         {}, "searched parameter to choices, or to low and high", example={"learning_rate": {"low": 1e-5, "high": 1e-4}}
+    )
+    points: dict[str, Any] = parameter(
+        {},
+        "a designed experiment in place of search: full, fractional, d_optimal or table; see studies.definition.points",
+        example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3},
     )
     objectives: dict[str, str] = parameter(
         {}, "metric to minimize or maximize; by default less cost_usd and more f1", example={"f1": "maximize"}
@@ -105,7 +116,7 @@ class StudyFile(Parameters):
         ge=1,
     )
     n_parallel: int = parameter(1, "jobs at a time", ge=1, le=1000)
-    sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(
+    sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid", "points"] | None = parameter(
         None,
         "how points are suggested; split learns seconds and quality apart, then verifies; by default split where it "
         "can, else tpe",
@@ -155,9 +166,15 @@ class StudyFile(Parameters):
             job = job.given()
         if isinstance(job, Mapping):
             job = {**job, **{name: values.pop(name) for name in TRAINING_KEYS if name in values}}
+            if str(job.get("launcher", "")).strip() != "simulated":  # it says how the study would be rehearsed
+                job.pop("simulation", None)
             values["job"] = job
             if isinstance(values.get("search"), Mapping):
                 values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
+        if isinstance(values.get("points"), Mapping) and values["points"] and not values.get("search"):
+            with suppress(BadInput):  # a rule tells the faults
+                count = len(_design(values["points"], values.get("seed", 42)).rows)
+                values["search"] = {ROW: Choices(values=tuple(range(1, count + 1)))}
         if isinstance(objectives := values.get("objectives"), Mapping):
             described = {name: entry for name, entry in objectives.items() if isinstance(entry, Mapping)}
             taken = {name: entry["take"] for name, entry in described.items() if "take" in entry}
@@ -180,7 +197,7 @@ class StudyFile(Parameters):
         entries, faults = dict[str, Choices | Range](), list[Fault]()
         for name, raw in value.items():
             try:
-                entries[name] = read_entry(name, raw)
+                entries[name] = raw if name == ROW and isinstance(raw, Choices) else read_entry(name, raw)
             except BadInput as error:
                 faults += [Fault((name,), text) for text in error.faults]
         if faults:
@@ -228,12 +245,17 @@ class StudyFile(Parameters):
     @property
     def takes_split(self) -> bool:
         """Whether seconds and quality are learnt apart: by `sampler`, or by default if the study allows it."""
-        return can_be_split(self) if self.sampler is None else self.sampler == "split"
+        return can_be_split(self) if self.sampler is None and not self.points else self.sampler == "split"
 
     @property
-    def keeps_order(self) -> bool:
-        """Whether its points must run in the order of `points`."""
-        return False
+    def tries_all(self) -> bool:
+        """Whether every point is tried, each once: those of a grid, or the rows of `points` in their order."""
+        return self.sampler == "grid" or bool(self.points)
+
+    @cached_property
+    def design(self) -> Design | None:
+        """The rows of `points`; None for a search."""
+        return _design(self.points, self.seed) if self.points else None
 
     def ranges(self) -> list[str]:
         """Searched parameters that have a range instead of a list of values."""
@@ -243,7 +265,7 @@ class StudyFile(Parameters):
         """The number of points, or None if a range is searched."""
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
-    def points(self) -> Iterator[dict[str, Value]]:
+    def points_in_turn(self) -> Iterator[dict[str, Value]]:
         """All points, the last parameter varying fastest. Some may make no job. BadInput if a range is searched."""
         if ranges := self.ranges():
             raise BadInput([f"{', '.join(ranges)}: a range has no list of points; write {{choices: [...]}}"])
@@ -268,14 +290,15 @@ class StudyFile(Parameters):
         faults += [f"the point has no {name}" for name in self.search if name not in point]
         if faults:
             raise BadInput(faults)
-        return make_spec(self.job.given(), point)
+        row = point if self.design is None else self.design.rows[int(point[ROW]) - 1]
+        return make_spec(self.job.given(), row)
 
     def given(self) -> dict[str, Any]:
         """The keys that were given; `read` makes the same study from them."""
         given = super().given()
-        return given | (
-            {"search": {name: entry.as_json() for name, entry in self.search.items()}} if self.search else {}
-        )
+        given.pop("search", None)
+        search = {} if self.points else {name: entry.as_json() for name, entry in self.search.items()}
+        return given | ({"search": search} if search else {})
 
     def as_text(self) -> dict[str, str]:
         """Every key that is set, as text for MLflow: mappings as JSON, `storage` without a password."""
@@ -298,17 +321,22 @@ class StudyFile(Parameters):
         said = {} if is_implied or quality is None else {"metric": quality.metric, "direction": quality.direction}
         terms |= {
             "job": self.job.given(),
-            "search": {name: entry.as_json() for name, entry in self.search.items()},
+            "search": {} if self.points else {name: entry.as_json() for name, entry in self.search.items()},
+            "points": untyped(self.points),
             "objectives": spelled(self.objectives, self.takes),
             "quality": said,
             "changes_quality": list(self.changes_quality),
             "storage": self.shown_storage,
-            "sampler": self.sampler or ("split" if self.takes_split else "tpe"),
+            "sampler": self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe"),
         }
         return {name: value for name, value in terms.items() if value is not None and value not in ({}, [])}
 
     rules: ClassVar[Rules] = ()  # below
     last_rules: ClassVar[Rules] = ()
+
+
+def _design(points: Mapping[str, Any], seed: Any) -> Design:
+    return Design(points, int(seed) if str(seed).isdigit() else 42)
 
 
 def can_be_split(study: StudyFile) -> bool:
@@ -430,8 +458,30 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("job", "fallback_instance_types"), f"{text}one than it says; leave it out")
 
 
+def _points(study: StudyFile) -> Iterator[Fault]:
+    if study.sampler == "points" and not study.points:
+        yield Fault(("sampler",), "sampler points needs points: the rows of a designed experiment")
+    if not study.points:
+        return
+    if study.sampler not in (None, "points"):
+        text = f"sampler {study.sampler} searches, and points are a list of rows: leave one of them out"
+        yield Fault(("sampler",), text)
+    if set(study.search) - {ROW}:
+        yield Fault(("points",), "points and search exclude each other: take one out")
+        return
+    try:
+        design = _design(study.points, study.seed)
+    except BadInput as error:
+        yield from (Fault(("points",), text) for text in error.faults)
+        return
+    given = study.job.given()
+    for name in dict.fromkeys(name for row in design.rows for name in row if name in given and name != "seed"):
+        yield Fault(("job", name), f"{name} is in job and in points: take it out of one of them")
+    yield from row_faults(design.rows, lambda row: make_spec(given, row))
+
+
 def _missing_search(study: StudyFile) -> Iterator[Fault]:
-    if not study.search:
+    if not study.search and not study.points:
         text = f"search is missing: a study without it is one job, which `{command_line('train')}` runs; "
         yield Fault(("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}")
 
@@ -450,7 +500,7 @@ def _missing_budget(study: StudyFile) -> Iterator[Fault]:
 
 def _missing_end(study: StudyFile) -> Iterator[Fault]:
     """Dollars of local jobs are notional and simulated ones virtual: only trials end such a study."""
-    has_end = study.budget_usd is not None or study.n_trials is not None or study.sampler == "grid"
+    has_end = study.budget_usd is not None or study.n_trials is not None or study.tries_all
     if not has_end and not _is_billed_study(study):
         yield Fault(("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd")
 
@@ -458,6 +508,8 @@ def _missing_end(study: StudyFile) -> Iterator[Fault]:
 def _is_billed_study(study: StudyFile) -> bool:
     searched = study.search.get("instance_type")
     types = searched.corners if searched is not None else (study.job.instance_type,)
+    with suppress(BadInput):
+        types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
     return is_billed(study.job.launcher, types)
 
 
@@ -516,23 +568,13 @@ def _sampler(study: StudyFile) -> Iterator[Fault]:
 
 
 def _combinations(study: StudyFile) -> Iterator[Fault]:
-    yield from combination_faults(study.job.given(), study.search)
+    if study.search and not study.points:
+        yield from combination_faults(study.job.given(), study.search)
 
 
 StudyFile.rules = (
-    *(
-        _terms,
-        _own_names,
-        _inner_keys,
-        _metrics,
-        _job_alone,
-        _clashes,
-        _missing_search,
-        _unmeasured,
-        _missing_budget,
-        _missing_end,
-    ),
-    *(_own_training, _quality, _sampler),
+    *(_terms, _own_names, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
+    *(_missing_end, _own_training, _quality, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)
 
@@ -553,9 +595,8 @@ def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[st
         for name in document.get("search") or () if isinstance(document.get("search"), Mapping) else ():
             lines.setdefault(("search", full_name({**job, **document}, name)), lines.get(("search", name), 1))
     made, found = cls.check(document)
-    located: list[tuple[float, str]] = [(0, text) for text in own] + [
-        (line, f"{path}:{line}: {text}") for line, text in doubles
-    ]
+    located: list[tuple[float, str]] = [(0, text) for text in own]
+    located += [(line, f"{path}:{line}: {text}") for line, text in doubles]
     for fault in [*faults, *found]:
         keys = tuple(map(str, fault.path))
         is_typed = any(name in keys[:2] for name in typed if name not in ("seed",) or keys[0] == "seed")
@@ -601,11 +642,13 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Put one typed value into the document; returns its faults."""
     outer = name.partition(INSIDE)[0]
     if name in StudyFile.model_fields:
-        if name in ("job", "search", "objectives", "constraints", "quality", "takes"):
+        if name in IN_THE_FILE and name != "name":
             return [f"{name} is set in the file and cannot be typed"]
         document[name] = Plain(text)
     elif outer not in JobSpec.model_fields:
-        return [unknown(JobSpec, name).replace("paretune train", "paretune study")]
+        near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE[1:]])
+        hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
+        return [f"unknown parameter {name}: {near}" if near else hint]
     else:
         search = document.get("search")
         chooses = isinstance(search, dict) and isinstance(search.get(name), dict) and "choices" in search[name]
@@ -619,6 +662,4 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         document.pop(name, None)  # of the user's own training, beside job
         if isinstance(job := document.get("job", {}), dict):
             document["job"] = {**job, name: Plain(text)}
-            if name == "launcher" and text.strip() != "simulated":
-                document["job"].pop("simulation", None)
     return []

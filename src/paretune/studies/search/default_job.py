@@ -19,7 +19,9 @@ from paretune.studies.search.driver import Driver
 
 
 def default_job(file: StudyFile) -> JobSpec | None:
-    """The job without a search: defaults, on the first instance type; None if that is no valid job."""
+    """The job without a search: defaults, on the first instance type; None if that is no valid job, or for `points`."""
+    if file.design is not None:
+        return None
     chosen = {"instance_type": file.search["instance_type"].corners[0]} if "instance_type" in file.search else {}
     try:
         return make_spec(file.job.given(), chosen)

@@ -1,4 +1,4 @@
-"""`method: joint`: all searched parameters at once, as Optuna's sampler suggests.
+"""All searched parameters at once, as Optuna's sampler suggests.
 
 The first trial is the default job, or the point nearest to it, which the search has to beat.
 """
@@ -51,11 +51,11 @@ class _Suggesting:
         if point is None:
             return self._untried.why_exhausted()
         self._is_affordable = driver.admission.affordable()
-        if driver.file.sampler != "grid" and not driver.history.booking_order and not driver.running:
+        if not driver.file.tries_all and not driver.history.booking_order and not driver.running:
             first = default_point(driver)
             if first is not None and self._can_be_paid(first) and driver.start(driver.study.ask_for(first)):
                 return ""
-        if driver.file.sampler != "grid" and self._refused < MOST_REFUSALS:
+        if not driver.file.tries_all and self._refused < MOST_REFUSALS:
             suggestion = driver.study.ask(self._can_be_paid, point)
             self._refused = 0 if driver.start(suggestion) else self._refused + 1
             return ""
@@ -81,7 +81,7 @@ class _Suggesting:
             return absent or f"{driver.file.n_trials} trials were made"
         if count != self._judged:
             self._judged = count
-            stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
+            stalled = "" if driver.file.tries_all else has_stalled(trials, driver.file)
             stalled = stalled or lacks_objective(trials, driver.history.measured, driver.file)
             self._enough = stalled or costs_too_much(trials, driver.file)
         return self._enough

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from paretune.core.errors import ParetuneError, TrackingUnavailable
 from paretune.estimating.noise import Scatter
@@ -15,15 +16,20 @@ from paretune.models.register import register
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
-from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult
+from paretune.studies.results.design import correlations, effects, findings, labels, table
+from paretune.studies.results.design import picture as correlation_picture
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _MOST_EARLIER = 1000  # earlier runs that are read, the newest
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
@@ -45,6 +51,13 @@ class StudyRunWriter(ParentRun):
         self._file = file
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
+        if file.design is not None:
+            quality = metrics.TASKS[file.job.task].quality
+            for line in findings(file.design, quality):
+                say(line)
+            r = correlations(labels(file.design))
+            self._run.log_text(r.to_csv(), "correlation.csv")
+            self._run.log_figure(correlation_picture(r), "correlation.png")
         view = ui_view.trials_of(self.run_id, f"study {file.name}", file.objectives.items())
         tracking.keep_view(self.run_id, view)
         self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
@@ -113,7 +126,16 @@ class StudyRunWriter(ParentRun):
         again = f"; recommended points were trained again, {times}" if repeats else ""
         again += self._register(final)
         again += "" if final.front.points else self._after_failures()
+        if (rows := self._table()) is not None and self._file.design is not None:
+            again += "".join(f"\n  {line}" for line in effects(rows, list(labels(self._file.design))))
         return self._result(final, f"{reason}{again}")
+
+    def _table(self) -> "DataFrame | None":
+        """The rows of a designed experiment with what was measured; None for a search."""
+        if self._file.design is None:
+            return None
+        trials = {int(trial.point[ROW]): trial for trial in self._driver.trials.values() if trial.repeats is None}
+        return table(self._file.design, trials, self._driver.history.measured)
 
     def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
@@ -164,6 +186,8 @@ class StudyRunWriter(ParentRun):
             self._on_answer(current)
         self._run.log_text(page(current, self._tracking.address), "pareto.html")
         self._run.log_text(current.csv(), "pareto.csv")
+        if (rows := self._table()) is not None:
+            self._run.log_text(rows.to_csv(index=False), "design.csv")
         drawn = picture(current) if is_last else None
         if drawn is not None:
             self._run.log_figure(drawn.figure(), PICTURE_FILE)
@@ -227,7 +251,7 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
 
 def described(file: StudyFile) -> str:
     """Job, search and objectives as JSON, equal for all drivers of one study: without budget, concurrency and payer."""
-    texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "objectives"}}
+    texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "points", "objectives"}}
     job = json.loads(texts.pop("job", "{}"))
     texts = ({"job": json.dumps(rest, ensure_ascii=False)} if (rest := without_payer(job)) else {}) | texts
     return json.dumps(texts)

@@ -27,8 +27,8 @@ class UntriedPoints:
         self._driver = driver
         size = driver.file.size()
         self.is_exact = size is not None and size <= _MOST_POINTS
-        self._left = deque(driver.file.jobs_at(driver.file.points()) if self.is_exact else [])
-        if not driver.file.keeps_order:
+        self._left = deque(driver.file.jobs_at(driver.file.points_in_turn()) if self.is_exact else [])
+        if not driver.file.design:
             random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
         self._count_too_long = self._count_too_dear = 0
@@ -57,7 +57,7 @@ class UntriedPoints:
     def why_exhausted(self) -> str:
         """The reason why `next_point` has found none, in words."""
         if self._count_too_long:
-            reason = "that max_runtime_minutes would end by their estimates (raise it, or set allow_timeout)"
+            reason = "that max_runtime_minutes would end by their estimates (raise it, or set force)"
             return f"{self._why_no_other()}; not tried: {self._count_too_long:,} {reason}"
         return self._why_no_other()
 

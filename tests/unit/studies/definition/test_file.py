@@ -145,7 +145,7 @@ search:
 budget_usd: 1
 """,
     )
-    points = list(study.points())
+    points = list(study.points_in_turn())
 
     assert [entry.corners for entry in study.search.values()] == [
         (1.0, 2.0),
@@ -658,7 +658,7 @@ def test_points_are_all_combinations_in_order(tmp_path: Path) -> None:
     study = read(tmp_path, swap(RATE, "learning_rate: {choices: [1e-4, 1e-5]}"))
 
     assert study.size() == 4
-    assert list(study.points()) == [
+    assert list(study.points_in_turn()) == [
         {"learning_rate": rate, "global_batch_size": batch} for rate in (1e-4, 1e-5) for batch in (16, 64)
     ]
 
@@ -668,7 +668,7 @@ def test_a_range_has_no_size_and_no_points(tmp_path: Path) -> None:
 
     assert study.size() is None
     with pytest.raises(BadInput, match="learning_rate: a range has no list of points"):
-        study.points()
+        study.points_in_turn()
 
 
 def test_the_job_of_a_point_is_what_typing_it_gives(tmp_path: Path) -> None:
@@ -885,14 +885,14 @@ def test_every_job_of_a_shipped_grid_fits_the_budget_even_if_all_run_until_they_
     study = StudyFile.read(str(path), {})
 
     if study.sampler == "grid":
-        assert sum(worst_case(study.spec_at(point)) for point in study.points()) <= (study.budget_usd or 0)
+        assert sum(worst_case(study.spec_at(point)) for point in study.points_in_turn()) <= (study.budget_usd or 0)
     else:
         assert study.n_trials is not None
 
 
 def test_what_a_new_user_runs_first_is_local_and_small() -> None:
     study = StudyFile.read(str(next(path for path in STUDIES if path.stem == "smoke")), {})
-    specs = [study.spec_at(point) for point in study.points()]
+    specs = [study.spec_at(point) for point in study.points_in_turn()]
 
     assert len(specs) == study.size() == 6
     assert all(spec.launcher == "local" and spec.dataset.startswith("bundled:") for spec in specs)

@@ -94,7 +94,7 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
     text = "name: own\nsearch:\n  training_arguments.weight_decay: {choices: [0.0, 0.1]}\nn_trials: 2\n"
     file = read(tmp_path, "", text)
 
-    assert [spec.training_arguments["weight_decay"] for _, spec in file.jobs_at(file.points())] == [0.0, 0.1]
+    assert [spec.training_arguments["weight_decay"] for _, spec in file.jobs_at(file.points_in_turn())] == [0.0, 0.1]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_a_front_may_reach_beyond_the_dollars_where_better_f1_is_expected(driver
 def test_a_job_is_made_and_hashed_once_however_often_it_is_compared(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searching, point = Split(driver), next(iter(driver.file.points()))
+    searching, point = Split(driver), next(iter(driver.file.points_in_turn()))
     action = Action(
         kind=LEARN, spec=driver.file.spec_at(point), limit_minutes=None, point=point, changes={}, cost_usd=1
     )

@@ -1,0 +1,227 @@
+"""The rows of a designed experiment: `points:` of a study.
+
+    points: {full: {precision: [fp32, bf16], instance_count: [1, 2]}, replicates: 3}
+    points: {d_optimal: 15, factors: {clusters: [{instance_type: ml.g5.xlarge, instance_count: 1}, ...], ...}}
+    points: {fractional: 8, factors: {...}}
+    points: {table: rows.csv, add: [{learning_rate: 1e-4}]}
+
+A level is a value of the parameter that the factor is named after, or a mapping of several parameters that vary
+together. Rows run in an order drawn by the study's seed; a replicate has another training seed.
+"""
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.core.packages import design_is_missing
+from paretune.core.untrusted import read_text
+from paretune.specification.parameters import Fault, Plain, spell
+
+KINDS = ("full", "fractional", "d_optimal", "table")
+_KEYS = (*KINDS, "factors", "add", "replicates")
+_MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at all of them for every row
+_LARGEST_TABLE = 1_000_000  # bytes
+_MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
+_DECIMALS = 9  # precision to which two designs are compared
+
+Point = dict[str, Any]  # factor to label; the parameters that it sets are in `Design.levels`
+
+
+class Design:
+    """The rows of `points:`. Raises BadInput with all faults of its keys."""
+
+    def __init__(self, points: Mapping[str, Any], seed: int) -> None:
+        faults = [f"points has no {key}: there are {', '.join(_KEYS)}" for key in points if key not in _KEYS]
+        kinds = [kind for kind in KINDS if kind in points]
+        if len(kinds) != 1:
+            faults.append(f"points must have one of {', '.join(KINDS)}, got {' and '.join(kinds) or 'none'}")
+        if faults:
+            raise BadInput(faults)
+        (self.kind,), self._points, self._seed = kinds, points, seed
+        self.levels = self._read_levels()
+        """Factor to label of each level to the parameters that it sets; empty for a table."""
+        replicates = _whole("replicates", points.get("replicates", 1))
+        self.chosen = self._choose()
+        """The points before rows are added and replicated, by label; empty for a table."""
+        rows = [self._parameters(point) for point in self.chosen] or self._table()
+        order = [*rows, *self._added()] * replicates
+        random.Random(seed).shuffle(order)
+        self.rows = _seeded(order)
+        """Parameters of the job of each row, in the order of launch."""
+
+    def label(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """Factor to label of a row's level; for a table its parameters themselves."""
+        if not self.levels:
+            return {name: spell(value) for name, value in row.items() if name != "seed"}
+        return {
+            factor: next((label for label, level in levels.items() if level.items() <= row.items()), "")
+            for factor, levels in self.levels.items()
+        }
+
+    def _read_levels(self) -> dict[str, dict[str, dict[str, Any]]]:
+        if self.kind == "table":
+            return {}
+        factors = self._points["full"] if self.kind == "full" else self._points.get("factors")
+        if not isinstance(factors, Mapping) or not factors:
+            example = "{precision: [fp32, bf16], instance_count: [1, 2]}"
+            raise BadInput([f"points: {self.kind} needs factors, each with its levels, such as {example}"])
+        levels, faults = dict[str, dict[str, dict[str, Any]]](), list[str]()
+        for factor, entries in factors.items():
+            if not isinstance(entries, list | tuple) or len(entries) < 2:
+                faults.append(f"points: {factor} must be a list of at least two levels")
+                continue
+            each = [dict(entry) if isinstance(entry, Mapping) else {factor: entry} for entry in entries]
+            levels[str(factor)] = dict(zip(_labels(each), each, strict=True))
+        names = [{key for level in entries.values() for key in level} for entries in levels.values()]
+        owners = Counter(name for each in names for name in each)
+        faults += [
+            f"points: {name} is in several factors: take it out of all but one" for name in owners if owners[name] > 1
+        ]
+        if math.prod(map(len, levels.values())) > _MOST_ROWS:
+            faults.append(f"points: the levels have more than {_MOST_ROWS:,} combinations: take some out")
+        if faults:
+            raise BadInput(faults)
+        return levels
+
+    def _parameters(self, point: Point) -> dict[str, Any]:
+        return {name: value for factor, label in point.items() for name, value in self.levels[factor][label].items()}
+
+    def _choose(self) -> list[Point]:
+        every = [dict(zip(self.levels, labels, strict=True)) for labels in itertools.product(*self.levels.values())]
+        if self.kind in ("full", "table"):
+            return every if self.levels else []
+        if reason := design_is_missing():
+            raise BadInput([reason])
+        count = _whole(self.kind, self._points[self.kind])
+        return self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
+
+    def _optimal(self, every: list[Point], count: int) -> list[Point]:
+        """The rows with the largest |X'X| of the main effects; ties go to the least correlated ones."""
+        import numpy as np
+        import pandas as pd
+        from pydoe import optimal_design
+
+        columns = pd.get_dummies(pd.DataFrame(every), drop_first=True, dtype=float).to_numpy()
+        terms = columns.shape[1] + 1
+        if count < terms:
+            raise BadInput([f"points: d_optimal must be at least {terms}, the terms of the main effects, got {count}"])
+        copies = math.ceil(count / len(every)) + 1  # pydoe takes each candidate once
+        draw = np.random.default_rng(self._seed)
+        best, best_key = list[int](), (-math.inf, -math.inf)
+        for _ in range(_MOST_STARTS):
+            order = draw.permutation(np.tile(np.arange(len(every)), copies))
+            design, facts = optimal_design(columns[order], count, degree=1, criterion="D", method="modified_fedorov")
+            used = Counter[int]()
+            for values in design:
+                alike = [int(row) for row in dict.fromkeys(order) if np.allclose(columns[row], values)]
+                used[min(alike, key=lambda row: used[row])] += 1
+            chosen = sorted(used.elements())
+            with np.errstate(all="ignore"):
+                r = np.nan_to_num(np.corrcoef(columns[chosen], rowvar=False))
+            key = (
+                round(float(facts["score"]), _DECIMALS),
+                -round(float(np.abs(r - np.diag(np.diag(r))).max()), _DECIMALS),
+            )
+            if key > best_key:
+                best, best_key = chosen, key
+        return [every[row] for row in best]
+
+    def _fraction(self, count: int) -> list[Point]:
+        """A generalised subset design: the largest with at most so many rows.
+
+        Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
+        """
+        from pydoe import gsd
+
+        sizes = [len(levels) for levels in self.levels.values()]
+        for reduction in range(2, max(sizes) + 1):
+            try:
+                rows = [[int(index) for index in row] for row in gsd(sizes, reduction)]
+            except ValueError:  # the reduction is too large for so few levels
+                break
+            if len(rows) <= count:
+                names = [(factor, list(levels)) for factor, levels in self.levels.items()]
+                return [{name: labels[at] for (name, labels), at in zip(names, row, strict=True)} for row in rows]
+        raise BadInput([f"points: no balanced fraction of {math.prod(sizes)} combinations has {count} rows: raise it"])
+
+    def _table(self) -> list[dict[str, Any]]:
+        import csv
+
+        if self.kind != "table":
+            return []
+        path = str(self._points["table"])
+        text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
+        lines = csv.DictReader(text.splitlines())
+        rows = [{name: Plain(cell) for name, cell in row.items() if name and cell} for row in lines]
+        if not rows:
+            raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
+        return rows
+
+    def _added(self) -> list[dict[str, Any]]:
+        added = self._points.get("add", [])
+        if not isinstance(added, list | tuple) or not all(isinstance(row, Mapping) for row in added):
+            raise BadInput(["points: add must be a list of rows, such as [{learning_rate: 1e-4}]"])
+        return [dict(row) for row in added]
+
+
+def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[Fault]:
+    """The faults of rows that make no job, each once with the numbers of its rows; `make` makes the job of a row."""
+    numbers = dict[str, list[int]]()
+    for number, row in enumerate(rows, 1):
+        try:
+            make(row)
+        except BadInput as error:
+            for fault in error.faults:
+                numbers.setdefault(fault, []).append(number)
+    return [
+        Fault(("points",), f"points: row{'s' if len(at) > 1 else ''} {_listed(at, len(rows))}: {fault}")
+        for fault, at in numbers.items()
+    ]
+
+
+def _listed(numbers: Sequence[int], count: int) -> str:
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"1 to {count}" if 1 < count == len(numbers) else ", ".join(map(str, numbers[:5])) + more
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        if int(value) >= 1:
+            return int(value)
+    except (TypeError, ValueError):
+        pass
+    raise BadInput([f"points: {name} must be a whole number of at least 1, got {value!r}"])
+
+
+def _seeded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each repetition of one with another training seed."""
+    seen, seeded = Counter[str](), list[dict[str, Any]]()
+    for row in rows:
+        key = spell({name: spell(value) for name, value in row.items()})
+        seeded.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else dict(row))
+        seen[key] += 1
+    return seeded
+
+
+def _labels(levels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A short text for each level: its value, or `2 x ml.g5.xlarge` and what else distinguishes it."""
+    if all(len(level) == 1 for level in levels):
+        return [spell(value) for level in levels for value in level.values()]
+    texts = [_cluster(level) for level in levels]
+    for name in dict.fromkeys(name for level in levels for name in level):
+        if len(set(texts)) == len(levels):
+            break
+        if name not in ("instance_type", "instance_count"):
+            texts = [f"{text}, {spell(level.get(name))}".strip(", ") for text, level in zip(texts, levels, strict=True)]
+    return texts
+
+
+def _cluster(level: Mapping[str, Any]) -> str:
+    count, instance_type = spell(level.get("instance_count")), spell(level.get("instance_type"))
+    if instance_type:
+        return f"{count or 1} x {instance_type}"
+    return f"{count} instance{'s' if count != '1' else ''}" if count else ""
