@@ -106,7 +106,7 @@ def with_at_most(changes: Mapping[str, object], rows: int) -> dict[str, object]:
 def run_job(changes: Mapping[str, object]) -> str:
     """One job; what it printed."""
     words = [word for name, value in changes.items() for word in (f"--{name}", str(value).lower())]
-    command = [sys.executable, "-c", "from paretune.cli.main import run; run()", "main", *words]
+    command = [sys.executable, "-c", "from paretune.cli import run; run()", "train", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{words}: {done.stderr[-2000:]}")

@@ -109,7 +109,7 @@ def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
         job = {"instance_type": "ml.m5.large", "max_train_samples": rows, "max_runtime_minutes": 5}
         mlflow = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local"]
         mlflow += [word for name, value in job.items() for word in ("-P", f"{name}={value}")]
-        plain = [sys.executable, "-c", "from paretune.cli.main import run; run()", "main"]
+        plain = [sys.executable, "-c", "from paretune.cli import run; run()", "train"]
         plain += [word for name, value in job.items() for word in (f"--{name}", str(value))]
 
         first = _until_created(emulator, mlflow, project, environment)
@@ -123,7 +123,7 @@ def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
     base, output = statistics.median(sdk), []
     for name, values in (
         ("a plain script with the SDK's `ModelTrainer`, same data and model, uploaded each time", sdk),
-        ("`paretune main`, data prepared and uploaded before", direct),
+        ("`paretune train`, data prepared and uploaded before", direct),
         ("`mlflow run`, the same", again),
         ("`mlflow run`, the first time: rows tokenised, model and data uploaded", [first]),
     ):

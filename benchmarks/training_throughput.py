@@ -10,7 +10,7 @@ known, and F1.
 
     recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
     trainer     (b) Trainer defaults with dynamic padding, fp32
-    paretune    (c) a paretune job, as `paretune main` runs it
+    paretune    (c) a paretune job, as `paretune train` runs it
     loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser
     unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own ways with freed memory
     compiled    (c) with compiler=inductor

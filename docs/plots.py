@@ -151,7 +151,7 @@ def _training_throughput(axes: Any) -> None:
 
 def _launch_overhead(axes: Any) -> None:
     rows = tables("launch_overhead")[0]
-    names = ["plain script with the SDK", "paretune main", "mlflow run", "mlflow run, the first time"]
+    names = ["plain script with the SDK", "paretune train", "mlflow run", "mlflow run, the first time"]
     values = [numbers(row["seconds to CreateTrainingJob, median (range)"])[0] for row in rows]
     _bars(axes, names, values, accent=1)
     axes.set(xlabel="seconds until CreateTrainingJob")

@@ -39,7 +39,7 @@ COMMANDS = (
     ),
     (
         "A budget refuses a job whose worst case is above it, before it starts (exit code 4).",
-        "paretune main --instance_type ml.g5.xlarge --launcher simulated --max_cost_usd 1",
+        "paretune train --instance_type ml.g5.xlarge --launcher simulated --max_cost_usd 1",
     ),
     ("Search for the front of dollars, time and F1, on simulated jobs.", "paretune study --study studies/pareto.yaml"),
 )

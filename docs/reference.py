@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paretune.cli.main import ALIASES, COMMANDS, FIRST_WORDS, command_named
+from paretune.cli import ALIASES, COMMANDS, FIRST_WORDS, command_named
 from paretune.commands.design.reading import DesignReader
 from paretune.core import errors
 from paretune.specification import metrics
@@ -29,7 +29,7 @@ from paretune.tracking import schema
 FOLDER = Path(__file__).parent / "reference"
 
 PRODUCES = {
-    "main": "prints F1 beside its baselines, speed, seconds and dollars. The run has `report.json`, the model, "
+    "train": "prints F1 beside its baselines, speed, seconds and dollars. The run has `report.json`, the model, "
     "`classification_report.txt` and `confusion_matrix.png` (classes), `label_report.csv` (several labels), "
     "`profile/` (with `profile_steps`).",
     "estimate": "prints a row per cluster and batch. Its run has `estimate.csv` and `estimate.png`.",

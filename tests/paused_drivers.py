@@ -28,7 +28,7 @@ from typing import Any
 
 from mlflow import MlflowClient
 
-from paretune.cli.main import main as command_line
+from paretune.cli import main as command_line
 from tests.faults.oracle import simulated_jobs
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status

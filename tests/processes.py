@@ -101,4 +101,4 @@ def use_one_core() -> None:
 
 def paretune(*words: str) -> list[str]:
     """The words of a paretune command, run by this Python."""
-    return [sys.executable, "-c", "from paretune.cli.main import run; run()", *words]
+    return [sys.executable, "-c", "from paretune.cli import run; run()", *words]

@@ -9,7 +9,7 @@
 ['ml.g5.xlarge', 'ml.g5.12xlarge']
 
 Names:
-    JobSpec          one training on one cluster; every parameter of `paretune main` is a field
+    JobSpec          one training on one cluster; every parameter of `paretune train` is a field
     launch           train, measure, price and record a job
     estimate         seconds, dollars and memory of jobs before paying
     study            a study described in Python: its `front`, its `best` trial, its `trials_dataframe()`
@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paretune.commands.estimate.estimate import estimate
-    from paretune.commands.mcp.front import front
     from paretune.commands.prices.table import prices
     from paretune.core.errors import ParetuneError
     from paretune.core.result import Result
     from paretune.jobs.launch import launch
     from paretune.specification.job import JobSpec
+    from paretune.studies.recorded_front import front
     from paretune.studies.run import run_study, study
 
 __version__ = "0.5.0"
@@ -42,7 +42,7 @@ _MODULES = {
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
     "estimate": "paretune.commands.estimate.estimate",
-    "front": "paretune.commands.mcp.front",
+    "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",
     "prices": "paretune.commands.prices.table",
     "run_study": "paretune.studies.run",

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
@@ -30,6 +30,9 @@ from paretune.core.errors import (
 )
 from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.untrusted import is_secret_name, markdown, printable
+
+if TYPE_CHECKING:
+    from paretune.commands.command import Command
 
 
 class Entry(NamedTuple):
@@ -169,9 +172,10 @@ def entry_named(name: str) -> Entry:
     return COMMANDS[name]
 
 
-def command_named(name: str) -> Any:
+def command_named(name: str) -> "Command":
     """Import the command with this name."""
-    return importlib.import_module(f"paretune.commands.{COMMANDS[name].module}.command").COMMAND
+    module = importlib.import_module(f"paretune.commands.{COMMANDS[name].module}.command")
+    return cast("Command", module.COMMAND)
 
 
 def overview() -> str:
@@ -232,14 +236,14 @@ class Program(click.Group):
 def _kind(schema: Mapping[str, Any]) -> str:
     """The values of an option as help shows them."""
     kinds = {"integer": "NUMBER", "number": "NUMBER", "array": "A,B", "object": "JSON", "boolean": "[true|false]"}
-    return "|".join(schema.get("enum", ())) or kinds.get(schema.get("type", ""), "TEXT")
+    return "|".join(schema.get("enum", ())) or kinds.get(str(schema.get("type", "")), "TEXT")
 
 
 def _line(schema: Mapping[str, Any]) -> str:
     from paretune.specification.parameters import spell
 
     default = spell(schema.get("default"))
-    return schema.get("description", "") + (f" (default: {default})" if default else "")
+    return str(schema.get("description", "")) + (f" (default: {default})" if default else "")
 
 
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:

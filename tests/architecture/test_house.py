@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paretune.cli.main import ALIASES, COMMANDS, command_named, main
+from paretune.cli import ALIASES, COMMANDS, command_named, main
 from paretune.specification.job import JobSpec
 
 ROOT = Path(__file__).parents[2]
@@ -149,12 +149,15 @@ def test_the_study_in_a_page_is_the_file_that_its_command_runs(name: str) -> Non
 
 
 def test_the_reader_of_commands_finds_wrong_names() -> None:
-    actual, mlflow = "$ paretune main --spot --sed 1 --model=x", "A=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why"
+    actual, mlflow = (
+        "$ paretune train --spot --sed 1 --model=x",
+        "A=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why",
+    )
     text = f"```bash\n{mlflow}\n{actual}\nls\n```\n"
 
     assert [job_of(words) for words in commands_of(text)] == [
-        ("main", {"sed": "1", "model": "a b"}),
-        ("main", {"spot": "true", "sed": "1", "model": "x"}),
+        ("train", {"sed": "1", "model": "a b"}),
+        ("train", {"spot": "true", "sed": "1", "model": "x"}),
     ]
 
 

@@ -51,7 +51,7 @@ def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path
     # boto3 is not among them: MLflow imports it with its SageMaker plugin.
     heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
     output = run_python(
-        "import sys, paretune.cli.main, paretune.jobs.launch, paretune.commands.mcp.front\n"
+        "import sys, paretune.cli, paretune.jobs.launch, paretune.studies.recorded_front\n"
         "import paretune.launchers.local\n"
         f"print([name for name in {heavy} if name in sys.modules])",
         tmp_path,
@@ -62,8 +62,8 @@ def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path
 
 def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
     output = run_python(
-        "import sys, paretune.cli.main\n"
-        "code = paretune.cli.main.main(['main', '--sed', '1'])\n"
+        "import sys, paretune.cli\n"
+        "code = paretune.cli.main(['main', '--sed', '1'])\n"
         "print(code, 'mlflow' in sys.modules, 'matplotlib' in sys.modules)",
         tmp_path,
     )

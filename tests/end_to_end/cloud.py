@@ -54,11 +54,11 @@ class Cloud:
 
     def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
         """The same, while the block runs."""
-        return self._command([*(words or ("main",)), *spelled(job)], self.environment)
+        return self._command([*(words or ("train",)), *spelled(job)], self.environment)
 
     def restart(self, run_id: str, **job: object) -> AbstractContextManager[Command]:
         """The command `main` for an MLflow run that is there."""
-        return self._command(["main", *spelled(job)], self.environment | {"MLFLOW_RUN_ID": run_id})
+        return self._command(["train", *spelled(job)], self.environment | {"MLFLOW_RUN_ID": run_id})
 
     def mlflow(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of MLflow's."""

@@ -8,7 +8,7 @@ import torch
 from mlflow import MlflowClient
 from transformers import AutoModelForSequenceClassification
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.specification.container import JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.training.rows.tokenised import open_split
@@ -85,7 +85,7 @@ def test_the_product_trains_and_the_folder_answers_as_the_trained_model_did(
     words = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--launcher", "local"]
     words += ["--num_train_epochs", "12", "--learning_rate", "0.002", "--per_device_train_batch_size", "4"]
     words += ["--training_arguments", '{"eval_strategy": "no"}', "--precision", "fp32"]
-    assert main(["main", "--fine_tuning", "qlora", *words]) == 0
+    assert main(["train", "--fine_tuning", "qlora", *words]) == 0
 
     (trained,) = MlflowClient().search_runs(["0"])
     assert trained.data.params["fine_tuning"] == "qlora"

@@ -39,7 +39,7 @@ def test_a_job_leaves_its_status_log_metrics_and_results(client: Client) -> None
     client.start(
         "whole",
         """
-        echo f1=0.25; echo; echo 'f1=none f1=0.5'; python3 -c 'import paretune.cli.main' 2>&1 | tail -n 1
+        echo f1=0.25; echo; echo 'f1=none f1=0.5'; python3 -c 'import paretune.cli' 2>&1 | tail -n 1
         printf "process $$ on $(hostname)"
         echo weights > /opt/ml/model/weights; mkdir /opt/ml/output/data/a; echo plot > /opt/ml/output/data/a/plot
         """,

@@ -40,7 +40,7 @@ def job(tiny_model: Path, reviews: Path) -> dict[str, str]:
 
 
 def _words(job: dict[str, str]) -> list[str]:
-    return paretune("main", *(word for name, text in job.items() for word in (f"--{name}", text)))
+    return paretune("train", *(word for name, text in job.items() for word in (f"--{name}", text)))
 
 
 def _run(words: list[str], home: Path, cwd: Path | None = None, processes: int = 1) -> AbstractContextManager[Command]:

@@ -21,7 +21,7 @@ from mlflow.entities import Run
 from mlflow.models import Model
 from packaging.version import Version
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.commands.doctor.store_checks import store_findings
 from paretune.core.checks import Verdict
 from paretune.specification.container import EventReader, JobFolder
@@ -129,7 +129,7 @@ def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
 ) -> None:
     words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "2000"]
 
-    assert main(["main", *words, "--register", NAME]) == 0
+    assert main(["train", *words, "--register", NAME]) == 0
 
     run = newest_run()
     assert run.info.status == "FINISHED"
@@ -148,7 +148,7 @@ def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
 def test_the_model_of_a_job_is_recorded_registered_and_used(
     server: Server, folder: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["main", *job_words(tiny_model, folder, epochs=1), "--register", NAME]) == 0
+    assert main(["train", *job_words(tiny_model, folder, epochs=1), "--register", NAME]) == 0
 
     printed = capsys.readouterr()
     assert "has gaps" not in printed.out
@@ -170,7 +170,7 @@ def test_sync_records_whole_a_job_that_ended_while_the_server_was_away(
     store.mkdir()
     other = replace(server, address=f"http://127.0.0.1:{port}")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", other.address)
-    words = paretune("main", *job_words(tiny_model, folder, epochs=40))
+    words = paretune("train", *job_words(tiny_model, folder, epochs=40))
     options: dict[str, Any] = {"environment": os.environ, "log": folder / "printed", "preexec_fn": use_one_core}
     with ExitStack() as whole_test:
         with tracking_server(store, port, server.python):

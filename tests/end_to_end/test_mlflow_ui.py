@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from docs.screenshots import CHROMIUM, browser, mlflow_ui, open_run, open_table
-from paretune.cli.main import main
+from paretune.cli import main
 from tests.conftest import copy_store
 
 pytestmark = [

@@ -55,7 +55,7 @@ def _long_texts(path: Path, words: int, count: int) -> Path:
 
 @contextmanager
 def _limited(workplace: Path, limit: int, **parameters: object) -> Iterator[Command]:
-    words = paretune("main", *(word for name, value in parameters.items() for word in (f"--{name}", str(value))))
+    words = paretune("train", *(word for name, value in parameters.items() for word in (f"--{name}", str(value))))
     with command(
         words,
         home=workplace / ".paretune",

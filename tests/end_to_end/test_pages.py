@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.studies.definition.file import StudyFile
 from tests.architecture.test_house import PAGES, commands_of, job_of
 from tests.conftest import sentences, write_csv
@@ -58,7 +58,7 @@ def without_training(entry_point: str, parameters: dict[str, str]) -> dict[str, 
     """The same command, checked to the last where it would train, and rehearsed where it would search."""
     if "launcher" in parameters:
         return parameters
-    return parameters | {"main": {"dry_run": "true"}, "study": {"launcher": "simulated", "n_trials": "4"}}.get(
+    return parameters | {"train": {"dry_run": "true"}, "study": {"launcher": "simulated", "n_trials": "4"}}.get(
         entry_point, {}
     )
 
@@ -102,12 +102,12 @@ def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: p
         "--register",
         "sentiment-en",
     ]
-    assert main(["main", *trained, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
+    assert main(["train", *trained, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
     for compiler in ("none", "inductor"):  # for the report that compares them
         assert (
             main(
                 [
-                    "main",
+                    "train",
                     "--launcher",
                     "simulated",
                     "--instance_type",

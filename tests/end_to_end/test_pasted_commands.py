@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.commands import parameters_of
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_what_a_study_recommends_is_launched_by_the_line_it_prints(
     assert main(["study", "--study", "study.yaml"]) == 0
     again = printed("again in the simulation: ", capsys.readouterr().out)
     words = shlex.split(again)
-    assert main([*words[words.index("main") :], "--dry_run"]) == 0
+    assert main([*words[words.index("train") :], "--dry_run"]) == 0
 
     assert parameters_of(again).keys() > {"instance_type", "launcher", "per_device_train_batch_size"}
     assert statuses() == {"FINISHED"}

@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.cli.main import main
+from paretune.cli import main
 from tests.end_to_end.cloud import Cloud
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def profile_of(client: MlflowClient, run: Run) -> dict[str, Any]:
 def test_a_job_of_one_process_is_profiled(
     workplace: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["main", *words, "--profile_steps", "3"]) == 0
+    assert main(["train", *words, "--profile_steps", "3"]) == 0
     (run,) = MlflowClient().search_runs(["0"])
     profile = profile_of(MlflowClient(), run)
 
@@ -70,7 +70,7 @@ def test_a_profile_comes_back_from_sagemaker(cloud: Cloud, tiny_job: dict[str, o
 def test_a_profile_longer_than_the_job_starts_nothing(
     workplace: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["main", *words, "--profile_steps", "14"]) == 2
+    assert main(["train", *words, "--profile_steps", "14"]) == 2
 
     assert "profile_steps must be at most 13 here, got 14" in capsys.readouterr().err
     assert MlflowClient().search_runs(["0"]) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.result import Row, read_rows
 from tests.end_to_end.cloud import REPOSITORY
 

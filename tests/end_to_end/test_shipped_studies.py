@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.result import read_rows
 from tests.end_to_end.cloud import REPOSITORY
 from tests.unit.commands.design.test_of_settings import OF_SETTINGS

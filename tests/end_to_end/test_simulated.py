@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.interruption import Interruption
 from paretune.estimating.phases import usual
 from paretune.jobs.record import JobRecord
@@ -46,7 +46,7 @@ Simulate = Callable[..., Run]
 
 @pytest.fixture
 def simulate(store: MlflowClient) -> Simulate:
-    """Run `paretune main` on the simulated launcher; the run it has recorded."""
+    """Run `paretune train` on the simulated launcher; the run it has recorded."""
 
     def run(expected: int = 0, **changes: object) -> Run:
         words = {
@@ -58,7 +58,7 @@ def simulate(store: MlflowClient) -> Simulate:
             **changes,
         }
         before = {results.info.run_id for results in store.search_runs(["0"])}
-        code = main(["main", *(part for name, value in words.items() for part in (f"--{name}", str(value)))])
+        code = main(["train", *(part for name, value in words.items() for part in (f"--{name}", str(value)))])
         assert code == expected
         new = [result for result in store.search_runs(["0"]) if result.info.run_id not in before]
         assert len(new) == 1
@@ -177,7 +177,7 @@ def test_a_probe_records_start_up_and_step_time_and_no_f1(simulate: Simulate) ->
 
 def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--launcher", "simulated", "--simulation.runs", "runs.csv", "--instance_type", SMALL]
-    assert main(["main", *words, "--num_train_epochs", "2", "--learning_rate", "8e-5", "--dry_run", "--json"]) == 0
+    assert main(["train", *words, "--num_train_epochs", "2", "--learning_rate", "8e-5", "--dry_run", "--json"]) == 0
 
     printed = capsys.readouterr().out
     assert '"billable_seconds": 760.0' in printed
@@ -208,7 +208,7 @@ def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
     words = {"launcher": "simulated", "simulation.runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
     report = [part for name, value in (words | changes).items() for part in (f"--{name}", str(value))]
 
-    assert main(["main", *report]) == 2
+    assert main(["train", *report]) == 2
 
     printed = capsys.readouterr().err
     assert part in printed
@@ -288,11 +288,11 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
         "precision": "fp32",
     }
     typed = [part for name, value in words.items() for part in (f"--{name}", str(value))]
-    assert main(["main", *typed]) == 0
+    assert main(["train", *typed]) == 0
     store = MlflowClient()
     (local,) = store.search_runs(["0"])
     _write_table(local, Path("runs.csv"))
-    assert main(["main", *typed, "--launcher", "simulated", "--simulation.runs", "runs.csv"]) == 0
+    assert main(["train", *typed, "--launcher", "simulated", "--simulation.runs", "runs.csv"]) == 0
     simulated = next(run for run in store.search_runs(["0"]) if run.info.run_id != local.info.run_id)
 
     custom = {"launcher", "recorded_runs", "simulation"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.specification.container import Event, EventReader, JobFolder
 from paretune.tracking import RunStatus, Tracking
@@ -47,7 +47,7 @@ def test_nothing_is_launched_when_the_server_is_down(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{port}")
 
-    assert main(["main", *_job(tiny_model, reviews)]) == 2
+    assert main(["train", *_job(tiny_model, reviews)]) == 2
 
     said = capsys.readouterr().err
     assert f"the MLflow tracking server at http://127.0.0.1:{port} does not answer" in said
@@ -69,7 +69,7 @@ def test_nothing_is_launched_when_the_server_listens_but_does_not_answer(
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
-        assert main(["main", *_job(tiny_model, reviews)]) == 2
+        assert main(["train", *_job(tiny_model, reviews)]) == 2
 
     assert f"the MLflow store at {address} cannot be used" in capsys.readouterr().err
     _check_nothing_was_launched(workplace)
@@ -125,7 +125,7 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
     def steps() -> int:
         return max((event.step for path in home.glob("jobs/*") for event in _events(path)), default=0)
 
-    words = paretune("main", *_job(tiny_model, reviews, epochs=100))
+    words = paretune("train", *_job(tiny_model, reviews, epochs=100))
     with ExitStack() as whole_test:
         with tracking_server(workplace, port):
             running = whole_test.enter_context(
@@ -164,7 +164,7 @@ def test_artifacts_that_a_server_could_not_store_at_a_job_s_end_are_stored_by_sy
     with tracking_server(folder, port):
         artifacts.write_text("a file, where the server would make its folder of artifacts")
 
-        assert main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]) == 0
+        assert main(["train", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]) == 0
 
         assert "has gaps" in capsys.readouterr().out
         (run,) = MlflowClient().search_runs(["0"])

@@ -20,18 +20,18 @@ sys.meta_path.insert(0, Missing())
 """
 COMMANDS = """
 import sys
-from paretune.cli.main import main
+from paretune.cli import main
 
 SIMULATED = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "2000"]
 for words, code in [
-    (["main", *SIMULATED, "--dry_run"], 0),
-    (["main", *SIMULATED], 0),
+    (["train", *SIMULATED, "--dry_run"], 0),
+    (["train", *SIMULATED], 0),
     (["study", "--study", "study.yaml"], 0),
     (["estimate", *SIMULATED[2:]], 0),
     (["report"], 0),
     (["prices", "--instance_type", "ml.g5.xlarge"], 0),
     (["sync"], 0),
-    (["main"], 2),
+    (["train"], 2),
 ]:
     found = main(words)
     assert found == code, (words, found)

@@ -101,7 +101,7 @@ class World:
             words = ["mlflow", "run", str(self.folder / "project"), "--backend", "sagemaker"]
             return self._begin([*words, "--backend-config", json.dumps(configuration)], **options)
         custom = {"MLFLOW_RUN_ID": run_id} if run_id else {}
-        return self._begin(["paretune", "main", *spelled(self.job)], custom, **options)
+        return self._begin(["paretune", "train", *spelled(self.job)], custom, **options)
 
     def sync(self, within_s: float = 180.0, **options: Any) -> str:
         """Run `sync` to its end; what it printed."""

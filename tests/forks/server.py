@@ -79,7 +79,7 @@ def import_everything() -> None:
 
     import paretune.commands.mlflow_run.project_job
     import paretune.projects.collection
-    from paretune.cli.main import main as paretune
+    from paretune.cli import main as paretune
     from paretune.launchers.sagemaker.request import load_sdk
 
     load_sdk()
@@ -88,8 +88,8 @@ def import_everything() -> None:
         os.chdir(folder)
         os.environ.update(MLFLOW_TRACKING_URI=f"sqlite:///{folder}/mlflow.db", PARETUNE_HOME=f"{folder}/home")
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            for command in ("main", "sync"):
-                words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge"] if command == "main" else []
+            for command in ("train", "sync"):
+                words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge"] if command == "train" else []
                 paretune([command, *words])
         os.chdir(workspace)
     os.environ.clear()
@@ -135,7 +135,7 @@ def _run(order: Order) -> None:
 
 def _call(words: list[str]) -> int:
     if words[0] == "paretune":
-        return int(sys.modules["paretune.cli.main"].main(words[1:]))
+        return int(sys.modules["paretune.cli"].main(words[1:]))
     sys.argv = words
     sys.modules["mlflow.cli"].cli(words[1:])
     return 0

@@ -118,7 +118,7 @@ def _parameters_of(command: str) -> list[str]:
 
 
 def _job(source: random.Random) -> HostileInput:
-    words, files = ["main", "--dry_run", "true"], dict[str, bytes]()
+    words, files = ["train", "--dry_run", "true"], dict[str, bytes]()
     if source.random() < 0.5:
         words += ["--instance_type", "ml.g5.xlarge"]
     if source.random() < 0.5:
@@ -129,7 +129,7 @@ def _job(source: random.Random) -> HostileInput:
 
 
 def _with_profile(source: random.Random) -> HostileInput:
-    words = ("main", "--dry_run", "true", "--instance_type", "ml.g5.xlarge")
+    words = ("train", "--dry_run", "true", "--instance_type", "ml.g5.xlarge")
     files = {"paretune.toml": broken(_PROFILE, source), "team.yaml": _BUDGETS.encode()}
     return HostileInput(words=words, files=files)
 
@@ -147,7 +147,7 @@ def _project(source: random.Random) -> HostileInput:
     files = {name: text.encode() for name, text in texts.items()}
     name = source.choice(list(files)[:2])
     files[name] = broken(texts[name], source)
-    words: tuple[str, ...] = ("main", "--dry_run", "true", "--project", "own")
+    words: tuple[str, ...] = ("train", "--dry_run", "true", "--project", "own")
     if source.random() < 0.7:  # a job on this machine reads no environment file
         words += ("--instance_type", "ml.g5.xlarge", "--role", "SageMakerRole", "--region", "us-east-1")
     if source.random() < 0.5:
@@ -177,7 +177,7 @@ def _design(source: random.Random) -> HostileInput:
 
 def _rehearsed(source: random.Random) -> HostileInput:
     files = {"runs.csv": broken(_RECORDED, source)}
-    words = ("main", "--dry_run", "true", "--launcher", "simulated", "--simulation.runs", "runs.csv")
+    words = ("train", "--dry_run", "true", "--launcher", "simulated", "--simulation.runs", "runs.csv")
     return HostileInput(words=(*words, "--instance_type", "ml.g5.xlarge"), files=files)
 
 
@@ -193,7 +193,7 @@ def _bill(source: random.Random) -> HostileInput:
 
 
 def _budget(source: random.Random) -> HostileInput:
-    words = ("main", "--dry_run", "true", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge")
+    words = ("train", "--dry_run", "true", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge")
     return HostileInput(words=(*words, "--budget", "team.yaml"), files={"team.yaml": broken(_BUDGETS, source)})
 
 

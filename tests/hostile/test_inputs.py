@@ -41,7 +41,7 @@ def test_no_input_ends_in_a_traceback_starts_anything_or_writes_elsewhere(store:
 @pytest.mark.parametrize("part", range(3))
 def test_a_harmful_name_of_a_file_or_a_folder_does_nothing(store: str, tmp_path: Path, name: str, part: int) -> None:
     for text in HARMFUL[part::3]:
-        outcome = give(HostileInput(words=("main", "--dry_run", "true", f"--{name}", text)), tmp_path, store)
+        outcome = give(HostileInput(words=("train", "--dry_run", "true", f"--{name}", text)), tmp_path, store)
 
         assert not outcome.wrong, ascii(text[:200])
 
@@ -56,7 +56,7 @@ TAKES_A_FILE = (
 """Commands, each up to the parameter whose value is a path."""
 IN_ANOTHER_PROCESS = tuple(f"main --dry_run true --{name}" for name in ("dataset", "test_file", "model"))
 """Those whose path is read by a process that is not begun here."""
-VARIABLES = {"PARETUNE_PRICES": ("prices",), "PARETUNE_PROFILE": ("main", "--dry_run", "true")}
+VARIABLES = {"PARETUNE_PRICES": ("prices",), "PARETUNE_PROFILE": ("train", "--dry_run", "true")}
 """Variables that name a file, with a command that reads it."""
 
 

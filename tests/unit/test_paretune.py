@@ -93,7 +93,7 @@ def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
 
 def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "paretune", "main", "--seed", "x"],
+        [sys.executable, "-m", "paretune", "train", "--seed", "x"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

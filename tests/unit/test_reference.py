@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import COMMANDS, main
+from paretune.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))
@@ -56,7 +56,7 @@ def test_every_metric_and_tag_of_a_job_has_an_entry(
     reference: ModuleType, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000"]
-    assert main(["main", *words]) == 0
+    assert main(["train", *words]) == 0
     capsys.readouterr()
 
     page = reference.pages()["recorded.md"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.invocation import mlflow_run, program
+from paretune.cli import mlflow_run, program
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paretune.cli.main import COMMANDS, main
+from paretune.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "api.md").read_text()
@@ -67,7 +67,7 @@ def test_json_false_and_empty_are_the_text(
 
 
 def test_a_word_after_the_flag_that_is_no_truth_is_a_fault_of_its_own(run: Run) -> None:
-    code, document, _ = run("main", "--json", "maybe", "--seed", "x")
+    code, document, _ = run("train", "--json", "maybe", "--seed", "x")
 
     assert code == 2
     assert document["error"]["faults"] == [
@@ -77,7 +77,7 @@ def test_a_word_after_the_flag_that_is_no_truth_is_a_fault_of_its_own(run: Run) 
 
 
 def test_a_job_and_its_dry_run(run: Run) -> None:
-    code, document, err = run("main", *SIMULATED, "--json")
+    code, document, err = run("train", *SIMULATED, "--json")
 
     assert code == 0
     assert set(document) == fields_of("`main`")
@@ -85,7 +85,7 @@ def test_a_job_and_its_dry_run(run: Run) -> None:
     assert document["params"]["max_train_samples"] == 4000
     assert document["price"]["usd_per_hour"] == 1.408
     assert "simulated job" in err  # progress
-    code, document, _ = run("main", *SIMULATED, "--dry_run", "true", "--json")
+    code, document, _ = run("train", *SIMULATED, "--dry_run", "true", "--json")
     assert code == 0
     assert set(document) <= fields_of("`main` with `dry_run`")
     assert document["command"].endswith(
@@ -142,7 +142,7 @@ def test_a_study(run: Run) -> None:
 
 
 def test_a_refused_budget_is_an_error_document_with_its_exit_code(run: Run) -> None:
-    code, document, err = run("main", *SIMULATED, "--max_cost_usd", "0.01", "--json")
+    code, document, err = run("train", *SIMULATED, "--max_cost_usd", "0.01", "--json")
 
     assert code == 4
     assert set(document["error"]) == {"class", "message", "faults", "exit_code"}
@@ -151,7 +151,7 @@ def test_a_refused_budget_is_an_error_document_with_its_exit_code(run: Run) -> N
 
 
 def test_a_failed_job_says_where_its_log_is(run: Run) -> None:
-    code, document, _ = run("main", *SIMULATED, "--simulation", '{"failure_rate": 1}', "--json")
+    code, document, _ = run("train", *SIMULATED, "--simulation", '{"failure_rate": 1}', "--json")
 
     assert code == 3
     assert set(document["error"]) == {

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.invocation import program
-from paretune.cli.main import ALIASES, COMMANDS, SHELLS, command_named, main, read_words
+from paretune.cli import ALIASES, COMMANDS, SHELLS, command_named, main, program, read_words
 from paretune.commands.command import parameter_help
 from paretune.core.commands import spelled
 from paretune.specification.catalog import instances
@@ -23,11 +22,11 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `paretune main ...` in an empty place; (exit code, standard output, standard error)."""
+    """Runs `paretune train ...` in an empty place; (exit code, standard output, standard error)."""
 
     def command(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main(["main", *arguments])
+        code = main(["train", *arguments])
         return code, *capsys.readouterr()
 
     return command
@@ -330,7 +329,7 @@ def shown(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "arguments", [["main", "--help", "all"], ["main", "-h", "all"], ["main", "--seed", "1", "--help", "all"]]
+    "arguments", [["train", "--help", "all"], ["main", "-h", "all"], ["train", "--seed", "1", "--help", "all"]]
 )
 def test_help_all_lists_every_parameter_in_its_group(arguments: list[str], shown: Shown) -> None:
     out = shown(*arguments)
@@ -344,12 +343,12 @@ def test_help_all_lists_every_parameter_in_its_group(arguments: list[str], shown
 
 
 def test_help_lists_the_ten_parameters_that_come_first_and_how_many_more_there_are(shown: Shown) -> None:
-    out = shown("main", "--help")
+    out = shown("train", "--help")
 
     listed = re.findall(r"^  --(\w+) VALUE", out, re.MULTILINE)
     assert len(listed) == 10
     assert {"model", "dataset", "learning_rate", "instance_type", "max_cost_usd", "dry_run"} <= set(listed)
-    assert f"{len(parameter_help()) - 10} more: paretune main --help all" in out
+    assert f"{len(parameter_help()) - 10} more: paretune train --help all" in out
     assert "--study VALUE" in shown("study", "--help")
     assert "--dry_run" not in shown("study", "--help", "all")
 
@@ -369,8 +368,8 @@ def test_a_shell_gets_what_completes_commands_parameters_and_values(
         return {word.strip() for word in Path("answer").read_text().splitlines()}
 
     assert {"main", "study"} <= suggested("paretune ")
-    assert suggested("paretune main --precision b") == {"bf16"}
-    assert suggested("paretune main --spot ") == {"true", "false"}
+    assert suggested("paretune train --precision b") == {"bf16"}
+    assert suggested("paretune train --spot ") == {"true", "false"}
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -385,7 +384,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_list_of_commands_needs_no_outside_package_and_no_command(workplace: Path) -> None:
     program = (
-        "import sys; from paretune.cli.main import main\n"
+        "import sys; from paretune.cli import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "print([name for name in ('numpy', 'yaml', 'psutil', 'mlflow', 'argcomplete', 'paretune.specification.job')"

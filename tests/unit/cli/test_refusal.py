@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 
 
 def test_refused_input_leaves_its_reason_in_the_run_that_mlflow_run_has_opened(
@@ -14,7 +14,7 @@ def test_refused_input_leaves_its_reason_in_the_run_that_mlflow_run_has_opened(
     client = MlflowClient()
     run_id = client.create_run("0").info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
-    assert main(["main", "--learning_rate", "fast"]) == 2
+    assert main(["train", "--learning_rate", "fast"]) == 2
 
     tags = client.get_run(run_id).data.tags
     assert "learning_rate" in tags["paretune.failure_reason"]
@@ -22,6 +22,6 @@ def test_refused_input_leaves_its_reason_in_the_run_that_mlflow_run_has_opened(
 
 
 def test_by_hand_refused_input_leaves_no_run(workplace: Path) -> None:
-    assert main(["main", "--learning_rate", "fast"]) == 2
+    assert main(["train", "--learning_rate", "fast"]) == 2
 
     assert MlflowClient().search_runs(["0"]) == []

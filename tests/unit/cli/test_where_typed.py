@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli import invocation
-from paretune.cli.invocation import go_where_typed
+from paretune.cli import go_where_typed, invocation
 from tests.conftest import sentences, write_csv
 
 REPOSITORY = Path(__file__).parents[3]
@@ -30,25 +29,25 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_relative_path_counts_from_where_it_was_typed_then_from_the_project(typed: Path) -> None:
     (typed / "rows.csv").touch()
-    words = ["main", "--dataset", "rows.csv", "--study=studies/smoke.yaml", "--model", "gpt2", "--dry_run"]
+    words = ["train", "--dataset", "rows.csv", "--study=studies/smoke.yaml", "--model", "gpt2", "--dry_run"]
 
     spelling = go_where_typed(words)
 
     study = typed.parent / "clone" / "studies" / "smoke.yaml"
     assert Path.cwd() == typed
-    assert words == ["main", "--dataset", "rows.csv", f"--study={study}", "--model", "gpt2", "--dry_run"]
+    assert words == ["train", "--dataset", "rows.csv", f"--study={study}", "--model", "gpt2", "--dry_run"]
     assert spelling.words[:3] == ("mlflow", "run", str(typed.parent / "clone"))
     assert spelling.by_mlflow
 
 
 def test_a_command_that_mlflow_has_not_started_stays_where_it_is(typed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_RUN_ID")
-    words = ["main", "--study", "studies/smoke.yaml"]
+    words = ["train", "--study", "studies/smoke.yaml"]
 
     assert not go_where_typed(words).by_mlflow
 
     assert Path.cwd() == typed.parent / "clone"
-    assert words == ["main", "--study", "studies/smoke.yaml"]
+    assert words == ["train", "--study", "studies/smoke.yaml"]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.specification.catalog import instances
 
 WRONG = [

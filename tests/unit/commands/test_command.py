@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
 COMMANDS = {

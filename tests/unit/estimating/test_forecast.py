@@ -6,7 +6,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.cli.main import main
+from paretune.cli import main
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
 ml.g5.xlarge,1,16,5e-5,1000,0.9,Completed
@@ -25,7 +25,7 @@ def place(workplace: Path) -> Path:
 
 def job(*words: str) -> int:
     simulated = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge")
-    return main(["main", *simulated, *words])
+    return main(["train", *simulated, *words])
 
 
 def newest(folder: Path) -> Run:
@@ -108,7 +108,7 @@ def test_what_is_to_be_said_of_a_price_is_said_once_before_the_job(
     (place / "table.csv").write_text(TABLE.replace("ml.g5.xlarge", "ml.p3.2xlarge"))
     words = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.p3.2xlarge")
 
-    assert main(["main", *words, "--per_device_train_batch_size", "16"]) == 0
+    assert main(["train", *words, "--per_device_train_batch_size", "16"]) == 0
 
     assert capsys.readouterr().err.count("price of ml.p3.2xlarge in us-east-1 is not known") == 1
     assert "cost_usd" not in newest(place).data.metrics

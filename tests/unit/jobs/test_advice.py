@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
@@ -372,18 +372,18 @@ PROVED = "has completed on an instance yet"
 def test_several_instances_are_warned_of_until_such_a_job_has_completed(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("main", "--instance_count", "2") == 0
+    assert run("train", "--instance_count", "2") == 0
     assert PROVED in capsys.readouterr().err
-    assert run("main", "--instance_count", "4") == 0
+    assert run("train", "--instance_count", "4") == 0
     assert PROVED not in capsys.readouterr().err
-    assert run("main", "--instance_count", "4", "--fine_tuning", "head") == 0
+    assert run("train", "--instance_count", "4", "--fine_tuning", "head") == 0
     assert PROVED in capsys.readouterr().err
 
 
 def test_a_simulated_run_does_not_show_that_a_real_job_works(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("main") == 0
+    assert run("train") == 0
     real = ("--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000", "--region", "us-east-1")
     assert main(["estimate", *real, "--instance_count", "2"]) == 0
 
@@ -391,7 +391,7 @@ def test_a_simulated_run_does_not_show_that_a_real_job_works(
 
 
 def test_a_run_keeps_its_warnings_and_they_are_said_once(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("main", "--global_batch_size", "128") == 0
+    assert run("train", "--global_batch_size", "128") == 0
 
     output = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     (recorded,) = MlflowClient(f"sqlite:///{workplace / 'mlflow.db'}").search_runs(["0"])
@@ -400,7 +400,7 @@ def test_a_run_keeps_its_warnings_and_they_are_said_once(workplace: Path, capsys
 
 
 def test_a_dry_run_says_the_phases_of_the_job(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("main", "--dry_run", "true", "--json") == 0
+    assert run("train", "--dry_run", "true", "--json") == 0
     phases = json.loads(capsys.readouterr().out)["phases"]
 
     assert list(phases) == ["waiting", "starting", "data", "image", "training", "uploading"]
@@ -410,7 +410,7 @@ def test_a_dry_run_says_the_phases_of_the_job(workplace: Path, capsys: pytest.Ca
 def test_estimate_and_dry_run_say_them_as_well(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("estimate", "--global_batch_size", "128", "--json") == 0
     (estimated,) = json.loads(capsys.readouterr().out)["warnings"]
-    assert run("main", "--global_batch_size", "128", "--dry_run", "true", "--json") == 0
+    assert run("train", "--global_batch_size", "128", "--dry_run", "true", "--json") == 0
     (output,) = json.loads(capsys.readouterr().out)["warnings"]
 
     assert estimated == output

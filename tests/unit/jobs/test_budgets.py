@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
@@ -331,11 +331,11 @@ def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulate
     (workplace / "paretune.toml").write_text('budget = "team.yaml"\ntags = {team = "nlp"}\nuser = "ana"\n')
     words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000"]
 
-    assert main(["main", *words]) == 0
+    assert main(["train", *words]) == 0
     (run,) = MlflowClient().search_runs(["0"])
     assert (run.data.tags["paretune.user"], run.data.tags["paretune.team"]) == ("ana", "nlp")
     capsys.readouterr()
-    assert main(["main", *words, "--dry_run", "true"]) == 0
+    assert main(["train", *words, "--dry_run", "true"]) == 0
     assert f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} of 5 USD" in capsys.readouterr().out
-    assert main(["main", *words, "--max_runtime_minutes", "600"]) == 4
+    assert main(["train", *words, "--max_runtime_minutes", "600"]) == 4
     assert "budget nlp of simulated jobs (5 USD a month, team.yaml): worst case" in capsys.readouterr().err

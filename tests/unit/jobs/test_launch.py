@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.job import JobSpec
@@ -24,8 +24,8 @@ def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
     job = {**SMP, "tensor_parallel_degree": "2", "max_train_samples": "4000"}
     words = [word for name, text in job.items() for word in (f"--{name}", text)]
     for command in (
-        ["main", *words, "--launcher", "simulated"],
-        ["main", *words, "--launcher", "simulated", "--dry_run", "true"],
+        ["train", *words, "--launcher", "simulated"],
+        ["train", *words, "--launcher", "simulated", "--dry_run", "true"],
         ["estimate", *words],
     ):
         assert main(command) == 2
@@ -46,7 +46,7 @@ def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> No
     SageMakerLauncher(
         JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, region="us-east-1"), FakeClock(), {}
     ).check_offline(JobSpec.read(job))
-    assert main(["main", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0
+    assert main(["train", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0
 
 
 def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
@@ -54,7 +54,7 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
 ) -> None:
     job = {"model": "bert-base-uncased", "dataset": "a/b", "max_train_samples": "100000", "max_runtime_minutes": "2"}
     job |= {"launcher": "simulated", "instance_type": "ml.g4dn.xlarge"}
-    words = ["main", *(word for name, text in job.items() for word in (f"--{name}", text))]
+    words = ["train", *(word for name, text in job.items() for word in (f"--{name}", text))]
     opened = MlflowClient().create_run("0").info.run_id
     with monkeypatch.context() as by_mlflow:
         by_mlflow.setenv("MLFLOW_RUN_ID", opened)

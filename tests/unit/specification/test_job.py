@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paretune.cli.main import read_words
+from paretune.cli import read_words
 from paretune.commands.command import parameter_help
 from paretune.core.commands import Spelling, parameters_of, spelled
 from paretune.core.errors import BadInput
@@ -107,8 +107,8 @@ def test_the_command_is_one_shell_line_that_says_the_same_specification(spec: Jo
 
 
 def test_the_command_of_the_defaults_is_as_short_as_can_be() -> None:
-    assert JobSpec().command() == "paretune main"
-    assert JobSpec(seed=7).command() == "paretune main --seed 7"
+    assert JobSpec().command() == "paretune train"
+    assert JobSpec(seed=7).command() == "paretune train --seed 7"
 
 
 def test_defaults_are_bundled_and_need_no_account() -> None:
@@ -171,7 +171,7 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_name(typed: str, mean
 
 
 def test_an_unknown_parameter_like_no_other_is_answered_with_the_help() -> None:
-    assert faults_of(zzz="1") == ("unknown parameter zzz: `paretune main --help all` lists all parameters",)
+    assert faults_of(zzz="1") == ("unknown parameter zzz: `paretune train --help all` lists all parameters",)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from paretune.commands.design.reading import read_design
 
 import paretune
-from paretune.cli.main import main
-from paretune.commands.design.reading import read_design
+from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.storage.shipped import find_file, find_path, shipped_names
 from paretune.storage.yaml import DESIGN, STUDY
@@ -92,7 +92,7 @@ def test_a_typed_path_of_a_job_may_be_a_shipped_one(workplace: Path, capsys: pyt
     words += ["--model", "distilbert-base-uncased", "--dataset", "amazon_polarity", "--max_train_samples", "400000"]
     words += ["--num_train_epochs", "3"]
 
-    assert main(["main", *words, "--dry_run"]) == 0, capsys.readouterr().err
+    assert main(["train", *words, "--dry_run"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from tests.design_examples import write_design
 
 STUDY = """

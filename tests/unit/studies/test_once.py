@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
 from paretune.ledger.study_ledger import StudyLedger

@@ -287,8 +287,8 @@ def test_a_script_that_leaves_no_results_has_an_empty_report(tmp_path: Path) -> 
 
 
 def run_main(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    start = "from paretune.cli.main import run; run()"
-    command = [sys.executable, "-c", start, "main", "--entry_script", str(script), *words]
+    start = "from paretune.cli import run; run()"
+    command = [sys.executable, "-c", start, "train", "--entry_script", str(script), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

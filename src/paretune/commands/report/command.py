@@ -41,9 +41,9 @@ class ReportRequest(Parameters):
     )
 
     listed_by: ClassVar[str] = "report"
-    rules: ClassVar[Rules] = (lambda request: request._faults(),)
+    rules: ClassVar[Rules] = (lambda request: request._all_faults(),)
 
-    def _faults(self) -> Iterator[Fault]:
+    def _all_faults(self) -> Iterator[Fault]:
         for name in split_list(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):
                 text = f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}"

@@ -1,13 +1,11 @@
 """Settings by which runs can be compared: the cluster's shape, its devices, and every parameter of a job."""
 
-from dataclasses import fields
-
 from paretune.core.errors import did_you_mean
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import default_text
+from paretune.specification.parameters import spell
 
 SHAPE, DEVICES = "shape", "devices"
-DEFAULTS = {item.name: default_text(item) for item in fields(JobSpec)}
+DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
 """Parameter of a job to its default, as it would be typed."""
 FACTORS = (SHAPE, DEVICES, *DEFAULTS)
 OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
@@ -41,5 +39,5 @@ def factor_faults(name: str, value: str | None) -> list[str]:
     """Return the faults of the factor `value` of the parameter `name`."""
     if value is None or value in FACTORS:
         return []
-    hint = did_you_mean(value, FACTORS, or_longer=True) or "`paretune main --help all` lists all parameters of a job"
+    hint = did_you_mean(value, FACTORS, or_longer=True) or "`paretune train --help all` lists all parameters of a job"
     return [f"{name} must be {SHAPE}, {DEVICES} or a parameter of a job, got {value!r}: {hint}"]

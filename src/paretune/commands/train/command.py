@@ -1,6 +1,8 @@
 """The command `train`: one job."""
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from paretune.commands.command import Command, imported_later, read_with_profile
 from paretune.core.errors import refuse
@@ -9,7 +11,7 @@ from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 
 
-def _read(values: dict[str, object]) -> JobSpec:
+def _read(values: Mapping[str, Any]) -> JobSpec:
     """The job, its files looked at before anything heavy is imported."""
     spec = JobSpec.read(values)
     refuse(missing_files(spec.as_text()) or data_faults(spec))

@@ -44,8 +44,9 @@ class Trial:
     number: int  # from 0, in the order of suggestion
     run_id: str
     point: Mapping[str, str | int | float]  # searched parameter to value, as typed
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, str]  # of its job, as texts
     status: TrialStatus
+    given: Mapping[str, str] = field(default_factory=dict)  # those of them that were given; empty if nobody knows
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
     cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
     spent_usd: float = 0.0  # dollars booked by the whole study up to its end

@@ -133,6 +133,7 @@ class TrialHistory:
             run_id=entry.run_id,
             point=note.point,
             parameters=entry.parameters,
+            given=entry.given,
             status=end.status,
             values=self.values(end.metrics, entry.parameters),
             cost_usd=end.cost_usd,

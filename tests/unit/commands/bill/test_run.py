@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from moto import mock_aws
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.commands.bill.recorded_costs import RecordedCost
 from paretune.launchers.sagemaker.s3_download import s3_client
 from tests.stand_ins.bill import ARN, MONTH, UNIT, UNTIL, Bill, BillMaker, write_file
@@ -228,7 +228,7 @@ def test_what_a_job_records_of_itself_is_what_a_bill_is_compared_with(
     run: Run, store: MlflowClient, tmp_path: Path
 ) -> None:
     words = ("--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--instance_count", "2")
-    _, job, _ = run("main", *words, "--max_train_samples", "4000")
+    _, job, _ = run("train", *words, "--max_train_samples", "4000")
     done = store.get_run(job["run_id"])
     store.set_tag(job["run_id"], "paretune.origin", "measured")
     seconds, cost = (round(done.data.metrics[name] * UNIT) for name in ("billable_seconds", "cost_usd"))

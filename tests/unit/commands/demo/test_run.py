@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.commands.demo import run as demo
 
 

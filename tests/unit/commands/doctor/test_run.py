@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.commands.doctor import local_checks
 from tests.unit.cli.test_json import fields_of
 

@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.jobs.preparation import cache_inputs
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec

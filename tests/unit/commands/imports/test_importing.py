@@ -82,7 +82,7 @@ def test_what_was_published_is_marked_as_such(store: MlflowClient) -> None:
     assert (tags["paretune.source"], tags["paretune.source_line"]) == ("theirs.csv", "2")
     assert (tags["paretune.state"], tags["paretune.price_region"]) == ("Completed", "us-east-1")
     assert tags["paretune.spec_hash"]
-    assert tags["paretune.command"].startswith("paretune main --instance_type ml.g5.xlarge")
+    assert tags["paretune.command"].startswith("paretune train --instance_type ml.g5.xlarge")
 
 
 def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(store: MlflowClient) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paretune.cli.main import main
+from paretune.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
 FILE = "paretune/prices/us-east-1.csv"

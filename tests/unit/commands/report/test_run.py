@@ -16,7 +16,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.commands.report.observations import with_rate
 from tests.recorded_jobs import TOLD, published_table, recorded
 

@@ -534,7 +534,7 @@ def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> 
 
 @pytest.mark.parametrize(
     "command",
-    ["mlflow run . -P colour=blue", "mlflow run . -P model='unclosed", "-P x", "paretune main --colour blue"],
+    ["mlflow run . -P colour=blue", "mlflow run . -P model='unclosed", "-P x", "paretune train --colour blue"],
 )
 def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, command: str) -> None:
     strange, good = desk.leave(EndingJob("", looks=0)), desk.leave(EndingJob("", looks=0))

@@ -7,7 +7,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.specification.job import JobSpec
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1
@@ -37,7 +37,7 @@ def place(workplace: Path) -> Path:
 
 
 def simulate(*words: str) -> int:
-    return main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", *words])
+    return main(["train", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", *words])
 
 
 def newest(folder: Path) -> Run:

@@ -45,7 +45,7 @@ STARTING = usual("starting", "gpu").seconds  # not billed
 def document(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> JobDocument:
     spec = JobSpec(
         launcher="simulated",
-        simulation={**simulation or {}, "runs": table},
+        simulation={**(simulation or {}), "runs": table},
         **{"instance_type": SMALL, "num_train_epochs": 2.0, **changes},
     )
     return JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan())

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paretune.studies.definition.file_model import LISTED
+from paretune.studies.definition.rules import StudyTerms
 
 from paretune.commands.command import help_lines
 from paretune.core.errors import BadInput
@@ -25,9 +27,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
 from paretune.storage.yaml import read_yaml
 from paretune.studies.definition.file import StudyFile, StudyReader
-from paretune.studies.definition.file_model import LISTED
 from paretune.studies.definition.objectives import OBJECTIVES, OWN
-from paretune.studies.definition.rules import StudyTerms
 from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
@@ -249,7 +249,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "an unknown instance type": (CLOUD.replace("ml.g5.xlarge", "ml.g5.xlrge"), [":3:", "did you mean ml.g5.xlarge"]),
     "probes": (swap("num_train_epochs: 2", "probe_steps: 20"), [":3:", "probe_steps", "leave it out"]),
     # the search
-    "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`paretune main`", "add search"]),
+    "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`paretune train`", "add search"]),
     "a search without parameters": ("name: a\nsearch: {}\nn_trials: 3\n", [":2:", "search is missing"]),
     "one value in the search": (swap(BATCH, "global_batch_size: 16"), [":6:", "got '16'", "goes in job"]),
     "a list in the search": (swap(BATCH, "global_batch_size: [16, 64]"), [":6:", "{choices: [1, 2]}", "got a list"]),

@@ -188,7 +188,7 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
     trials = many_trials(60)
     text = read(page_of(trials, ALL_THREE, later_runs=50, default=trials[0])).text
 
-    parts = ["a study", "Take trial", "paretune main --", "recommended", "The cheapest within noise"]
+    parts = ["a study", "Take trial", "paretune train --", "recommended", "The cheapest within noise"]
     parts += ["Pareto front over all", "Whether the search paid", "Budget", "hypervolume", "Parallel coordinates"]
     parts += ["Which parameters matter", "global batch size", "How far one run scatters", "All trials"]
     places = [text.index(part, text.index("</style>") if "</style>" in text else 0) for part in parts]

@@ -130,7 +130,7 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
     ].command
 
     told = parameters_of(command)
-    assert shlex.split(command)[:2] == ["paretune", "main"]
+    assert shlex.split(command)[:2] == ["paretune", "train"]
     assert JobSpec.read(told).dataset == "my rows; rm $HOME.csv"
     assert set(told) == {"learning_rate", "dataset", "training_arguments"}
 
@@ -146,7 +146,7 @@ def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> Non
     (pick,) = recommend(front)
 
     assert "--launcher simulated" in pick.command
-    assert pick.real_command == "paretune main --learning_rate 0.0001"
+    assert pick.real_command == "paretune train --learning_rate 0.0001"
     assert all(value.endswith("(simulated)") for _, value in pick.figures(front))
     assert words(trials).startswith("Simulated: nothing of this has run")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli.main import main
+from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile

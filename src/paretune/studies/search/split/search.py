@@ -261,6 +261,7 @@ class Split:
             run_id="",
             point=candidate.point,
             parameters=parameters,
+            given=candidate.spec.changed(),
             status=TrialStatus.COMPLETED,
             values=values,
             origin=PREDICTED,
