@@ -145,8 +145,8 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     entry = entry_named(name)
     if helps := [index for index, word in enumerate(rest) if word in {"-h", "--help"}]:
         with_all = rest[helps[0] + 1 : helps[0] + 2] == ["all"]
-        command = ModelCommand(name, with_all=with_all)
-        return CommandOutput(text=command.get_help(click.Context(command, info_name=f"paretune {name}")))
+        page = ModelCommand(name, with_all=with_all)
+        return CommandOutput(text=page.get_help(click.Context(page, info_name=f"paretune {name}")))
     if rest and entry.first_word and not rest[0].startswith("-"):
         rest[0] = f"--{entry.first_word}={rest[0]}"
     from paretune.specification.inputs import PATHS
@@ -246,6 +246,9 @@ def _line(schema: Mapping[str, Any]) -> str:
     return str(schema.get("description", "")) + (f" (default: {default})" if default else "")
 
 
+_TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+
+
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
     """Take `--json`, `--json true` or `--json=true` out of the words; return its value, the other words and faults."""
     as_json, rest, faults, words = False, list[str](), list[str](), list(arguments)
@@ -256,9 +259,9 @@ def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
             rest.append(word)
             continue
         if not equals:  # a bare --json means true; the next word may be its value
-            text = words.pop(0) if words and words[0].lower() in ("true", "false", "") else "true"
-        as_json = text.lower() not in ("false", "")
-        if text.lower() not in ("true", "false", ""):
+            text = words.pop(0) if words and words[0].lower() in _TRUTHS else "true"
+        as_json = _TRUTHS.get(text.lower(), True)
+        if text.lower() not in _TRUTHS:
             faults.append(f"json must be true or false, got {text!r}")
     return as_json, rest, faults
 
@@ -283,7 +286,8 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
             faults.append(f"unexpected {_shown(name, word)}: options are given as --name value")
             continue
         name, equals, text = word.removeprefix("--").partition("=")
-        name = name.replace("-", "_")
+        outer, dot, inner = name.partition(".")
+        name = outer.replace("-", "_") + dot + inner  # a script may declare names with dashes
         if not equals and words and not words[0].startswith("--"):
             text = words.pop(0)
         elif not equals and name in switches:

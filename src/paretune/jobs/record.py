@@ -222,14 +222,13 @@ class JobRecord:
 def params_of(spec: JobSpec) -> dict[str, str]:
     """The parameters of a job's run: every field of its specification, and the batch and rate derived from them.
 
-    A project's job has only the fields that were set, and each parameter of its command as `project_parameters.NAME`,
-    because the command may record any other name itself.
+    A training of the user's own has only the fields that were given, because it may have other defaults; a project
+    also has each parameter of its command as `project_parameters.NAME`.
     """
-    if spec.project is not None:
-        texts = spec.as_text()
-        names = dict.fromkeys(["instance_type", "instance_count", "entry_point", *spec.changed()])
+    if spec.runs_own_training:
+        place = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
         parameters = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
-        return {name: texts[name] for name in names} | parameters
+        return place | ({"entry_point": spec.entry_point} if spec.project else {}) | spec.changed() | parameters
     plan = spec.plan()
     return spec.as_text() | {
         "learning_rate": spell(spec.unscaled_learning_rate),

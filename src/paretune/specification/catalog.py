@@ -7,7 +7,7 @@ with the same columns, ~/.paretune/instances.csv, describes these and newer type
 
 import csv
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -100,18 +100,23 @@ def rows() -> tuple[dict[str, str], ...]:
 
 @cache
 def instances() -> dict[str, Instance]:
-    """All instance types of the catalogue by name."""
-    return {
-        row["instance_type"]: Instance(
-            instance_type=row["instance_type"],
-            accelerator=row["accelerator"],
-            accelerator_count=int(row["accelerator_count"]),
-            accelerator_memory_gib=float(row["accelerator_memory_gb"]),
-            network_gbps=float(row["network_gbps"]),
-            sustained_gbps=float(row["sustained_gbps"]),
-            vcpus=int(row["vcpus"]),
-            memory_gib=float(row["memory_gb"]),
-            local_storage_gib=int(float(row["local_storage_gb"]) * 1e9 / 2**30),
-        )
-        for row in rows()
-    }
+    """All instance types of the catalogue by name. Raises BadInput if a row of the user's own is wrong."""
+    try:
+        return {row["instance_type"]: _instance_of(row) for row in rows()}
+    except (KeyError, TypeError, ValueError) as error:  # the shipped rows are right
+        text = f"{OWN_TYPES} has a row that cannot be read ({error!r})"
+        raise BadInput([f"{text}: its columns are those of the shipped instances.csv"]) from error
+
+
+def _instance_of(row: Mapping[str, str]) -> Instance:
+    return Instance(
+        instance_type=row["instance_type"],
+        accelerator=row["accelerator"],
+        accelerator_count=int(row["accelerator_count"]),
+        accelerator_memory_gib=float(row["accelerator_memory_gb"]),
+        network_gbps=float(row["network_gbps"]),
+        sustained_gbps=float(row["sustained_gbps"]) if row.get("sustained_gbps") else None,
+        vcpus=int(row["vcpus"]),
+        memory_gib=float(row["memory_gb"]),
+        local_storage_gib=int(float(row.get("local_storage_gb") or 0) * 1e9 / 2**30),
+    )

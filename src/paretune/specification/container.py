@@ -265,7 +265,7 @@ class Event(_Document):
 
     def line(self) -> str:
         """The event as one line of JSON, without a line end."""
-        return self.model_dump_json(exclude_defaults=True)
+        return json.dumps(self.model_dump(exclude_defaults=True))
 
 
 class JobReport(_Document):

@@ -180,7 +180,8 @@ class Parameters(BaseModel):
         """The values by name, with dotted names put into their mapping and texts read as their field wants them."""
         nested: dict[str, Any] = {}
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
-            outer, _, inner = str(name).replace("-", "_").partition(".")
+            outer, _, inner = str(name).partition(".")
+            outer = outer.replace("-", "_")
             if value is None or (isinstance(value, str) and not value.strip()):
                 continue
             if inner:
@@ -191,7 +192,7 @@ class Parameters(BaseModel):
             nested[outer] = value
         fields = cls.model_fields
         read = {name: _read_value(value, fields[name]) if name in fields else value for name, value in nested.items()}
-        return {name: value for name, value in read.items() if value is not None}
+        return {name: value for name, value in read.items() if value is not None and value not in ({}, [], ())}
 
     @classmethod
     def _faults(cls, error: ValidationError) -> list[Fault]:

@@ -40,8 +40,8 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     """The words after the script's name.
 
     A script that reads anything, such as one of Hugging Face's, gets the TrainingArguments that paretune sets, and what
-    the user has given. Another one gets only what the user has given, the epochs if it declares them, and `output_dir`
-    if it declares it. Last come all of `training_arguments`, the script's own.
+    the user has given. Another one gets only what the user has given, and `output_dir` if it declares it. Last come
+    all of `training_arguments`, the script's own.
     """
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     if script.reads_anything:
@@ -113,8 +113,6 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values = {name: getattr(plan, name) for name in map(str, _PLANNED) if _name_in(script, name)}
         values = values or {_PLANNED[0]: plan.per_device_train_batch_size}
     values |= dict(_given(spec, plan))
-    if _name_in(script, "num_train_epochs"):
-        values["num_train_epochs"] = spec.num_train_epochs
     if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
         precision = values.pop("precision")
         values |= {precision: True} if precision in ("bf16", "fp16") else {}

@@ -71,8 +71,8 @@ def test_a_word_after_the_flag_that_is_no_truth_is_a_fault_of_its_own(run: Run) 
 
     assert code == 2
     assert document["error"]["faults"] == [
-        "unexpected 'maybe': parameters are given as --name value",
-        "seed must be a whole number, got 'x'",
+        "unexpected 'maybe': options are given as --name value",
+        "seed must be a whole number at least 0 and at most 4294967295, got 'x'",
     ]
 
 
@@ -80,16 +80,16 @@ def test_a_job_and_its_dry_run(run: Run) -> None:
     code, document, err = run("train", *SIMULATED, "--json")
 
     assert code == 0
-    assert set(document) == fields_of("`main`")
+    assert set(document) == fields_of("`train`")
     assert document["metrics"]["cost_usd"] > 0
     assert document["params"]["max_train_samples"] == 4000
     assert document["price"]["usd_per_hour"] == 1.408
     assert "simulated job" in err  # progress
     code, document, _ = run("train", *SIMULATED, "--dry_run", "true", "--json")
     assert code == 0
-    assert set(document) <= fields_of("`main` with `dry_run`")
+    assert set(document) <= fields_of("`train` with `dry_run`")
     assert document["command"].endswith(
-        "main --instance_type ml.g5.xlarge --launcher simulated --max_train_samples 4000"
+        "train --max_train_samples 4000 --instance_type ml.g5.xlarge --launcher simulated"
     )
 
 
@@ -130,7 +130,7 @@ def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:
 
 
 def test_a_study(run: Run) -> None:
-    words = ["--study", "studies/pareto.yaml", "--n_trials", "2", "--method", "joint", "--sampler", "random"]
+    words = ["--study", "studies/pareto.yaml", "--n_trials", "2", "--sampler", "random"]
     code, document, err = run("study", *words, "--json")
 
     assert code == 0

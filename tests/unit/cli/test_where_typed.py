@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli import go_where_typed, invocation
+from paretune import cli
+from paretune.cli import go_where_typed
 from tests.conftest import sentences, write_csv
 
 REPOSITORY = Path(__file__).parents[3]
@@ -23,7 +24,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(project)
     monkeypatch.setenv("MLFLOW_RUN_ID", "1")
-    monkeypatch.setattr(invocation, "_mlflow_folder", lambda: folder)
+    monkeypatch.setattr(cli, "_mlflow_folder", lambda: folder)
     return folder
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch, scale_learning_rate
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobValues
 
 
 def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
-    return plan_batch(JobSpec(**parameters), devices=devices, learning_rate=1e-4)
+    return plan_batch(JobValues(**parameters), devices=devices, learning_rate=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,15 @@
 """What is known of instance types."""
 
-import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import botocore.session
 import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.hardware import accelerator_of
-from paretune.specification.catalog import fact_faults, instance, instances
-
-NEW = "ml.p9.48xlarge"
-FACTS = {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 3200, "vcpus": 192, "memory_gib": 2048}
+from paretune.specification import catalog
+from paretune.specification.catalog import instance, instances
 
 
 @pytest.mark.parametrize(
@@ -64,49 +63,39 @@ def test_the_catalogue_holds_every_type_of_botocore_but_those_whose_hardware_is_
     assert possible - set(instances()) == {f"ml.p2.{size}xlarge" for size in ("", 8, 16)} | {"ml.p6e-gb200.36xlarge"}
 
 
-def test_facts_describe_a_type_that_is_not_in_the_catalogue_as_if_it_were() -> None:
-    reference = instance(NEW, {NEW: FACTS})
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's own file of instance types."""
+    path = tmp_path / "instances.csv"
+    monkeypatch.setattr(catalog, "OWN_TYPES", str(path))
+    catalog.rows.cache_clear()
+    catalog.instances.cache_clear()
+    yield path
+    catalog.rows.cache_clear()
+    catalog.instances.cache_clear()
+
+
+HEADER = "instance_type,accelerator,accelerator_count,accelerator_memory_gb,network_gbps,vcpus,memory_gb\n"
+
+
+def test_a_file_of_the_user_describes_new_types_and_wins_over_the_shipped_ones(own: Path) -> None:
+    own.write_text(f"{HEADER}ml.p9.48xlarge,NVIDIA H200,8,141,3200,192,2048\nml.m5.large,none,0,0,10,64,8\n")
+    reference = instance("ml.p9.48xlarge")
     chip = accelerator_of(reference)
 
-    assert (reference.accelerator, reference.accelerator_count, reference.vcpus, reference.memory_gib) == (
-        "NVIDIA H200",
-        8,
-        192,
-        2048,
-    )
-    assert reference.has_gpu
-    assert not reference.has_local_storage
+    assert (reference.accelerator_count, reference.vcpus, reference.has_local_storage) == (8, 192, False)
     assert chip is not None
     assert chip.compute_capability == (9, 0)
-    assert not instance(NEW, {NEW: {"gpus": 0, "network_gbps": 10, "vcpus": 4, "memory_gib": 16}}).has_gpu
+    assert (instance("ml.m5.large").vcpus, instance("ml.m5.xlarge").vcpus) == (64, 4)
 
 
-def test_facts_come_before_the_catalogue_and_leave_the_rest_as_it_is() -> None:
-    reference = instance("ml.m5.large", {"ml.m5.large": {"local_storage_gib": 50}, NEW: FACTS})
+def test_a_wrong_row_of_the_user_is_one_sentence(own: Path) -> None:
+    own.write_text(f"{HEADER}ml.p9.48xlarge,NVIDIA H200,eight,141,3200,192,2048\n")
 
-    assert (reference.local_storage_gib, reference.vcpus) == (50, 2)
-    assert instance("ml.m5.xlarge", {"ml.m5.large": {"vcpus": 64}}).vcpus == 4
-
-
-@pytest.mark.parametrize(
-    ("facts", "part"),
-    [
-        ({"gpus": 8}, "must map types to their hardware, such as"),
-        ({NEW: "H200"}, "must map types to their hardware"),
-        ({NEW: {**FACTS, "gpu_count": 8}}, "must be of gpu, gpus, .* got gpu_count for ml.p9"),
-        ({NEW: {"gpus": 8, "vcpus": 4}}, "must also have gpu, gpu_memory_gib, network_gbps, memory_gib for ml.p9"),
-        ({NEW: {**FACTS, "gpus": -1}}, "gpus of ml.p9.48xlarge must be a number of at least 0, got -1"),
-        ({NEW: {**FACTS, "vcpus": 1.5}}, "vcpus of ml.p9.48xlarge must be a number"),
-        ({NEW: {**FACTS, "memory_gib": "2 TB"}}, "memory_gib of ml.p9.48xlarge must be a number"),
-        ({NEW: {**FACTS, "gpu": 200}}, "gpu of ml.p9.48xlarge must be a name, got 200"),
-    ],
-)
-def test_facts_that_say_nothing_usable_are_refused_with_what_is_wrong(facts: dict[str, object], part: str) -> None:
-    (fault,) = fact_faults(facts)
-
-    assert re.search(part, fault)
+    with pytest.raises(BadInput, match=r"has a row that cannot be read .*eight"):
+        instance("ml.p9.48xlarge")
 
 
-def test_a_type_that_is_not_known_is_refused_with_the_parameter_that_describes_it() -> None:
-    with pytest.raises(BadInput, match=r"did you mean ml.p5.48xlarge.*; instance_facts can describe another one"):
+def test_a_type_that_is_not_known_is_refused_with_the_file_that_describes_it() -> None:
+    with pytest.raises(BadInput, match=r"did you mean ml.p5.48xlarge.*; describe another one in ~/.paretune"):
         instance("ml.p9.48xlarge")

@@ -70,10 +70,10 @@ def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
             {**P4D, "pipeline_parallel_degree": 2, "micro_batches": 3, "per_device_train_batch_size": 8},
             "micro_batches must divide per_device_train_batch_size 8, got 3",
         ),
-        ({**P4D, "activation_offloading": True}, "set activation_checkpointing=true too"),
+        ({**P4D, "activation_offloading": True}, "set gradient_checkpointing in training_arguments too"),
         ({"cpu_offload": True}, "cpu_offload goes with strategy=fsdp, got strategy=ddp"),
         ({"fine_tuning": "qlora", "strategy": "fsdp", "instance_count": 2}, "4-bit weights cannot be sharded"),
-        ({"lora.r": 4, "lora.lora_alpha": 8.0}, "lora_rank, lora_alpha go with fine_tuning=lora or qlora, got full"),
+        ({"lora.r": 4, "lora.lora_alpha": 8.0}, "lora goes with fine_tuning=lora or qlora, got full"),
     ],
 )
 def test_a_job_that_cannot_be_divided_so_is_refused(changes: dict[str, Any], part: str) -> None:

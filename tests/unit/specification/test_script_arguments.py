@@ -1,13 +1,17 @@
 """The command line of a plain script: its own arguments, by its own names."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import argument_faults, script_arguments
+from paretune.specification.script_arguments import OF_SCRIPTS, argument_faults, script_arguments
 from paretune.studies.definition.file import StudyFile
 
 PLAIN = """
@@ -45,12 +49,73 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
     assert words(script, training_arguments={"quiet": False}) == "--output-dir /out"
 
 
-def test_parameters_are_passed_by_the_names_that_the_user_maps_them_to(script: Path) -> None:
-    names = {"learning_rate": "lr", "per_device_train_batch_size": "batch_size", "num_train_epochs": "epochs"}
-
-    line = words(script, learning_rate=0.01, global_batch_size=64, per_device_train_batch_size=32, argument_names=names)
+def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Path) -> None:
+    line = words(script, learning_rate=0.01, global_batch_size=64, per_device_train_batch_size=32, num_train_epochs=1)
 
     assert line == "--output-dir /out --batch-size 32 --lr 0.01 --epochs 1"
+
+
+GIVEN: dict[str, Any] = {
+    "model": "bundled:all-MiniLM-L6-v2",
+    "init": "pretrained",
+    "dataset": "bundled:rotten_tomatoes",
+    "text_column": "text",
+    "label_column": "label",
+    "missing_rows": "refuse",
+    "task": "classification",
+    "max_train_samples": 500,
+    "max_eval_samples": 50,
+    "max_seq_length": 128,
+    "learning_rate": 5e-5,
+    "seed": 42,
+    "num_train_epochs": 1.0,
+    "fine_tuning": "full",
+    "dataset_config_name": "sst2",
+    "test_file": "t.csv",
+    "validation_file": "v.csv",
+}
+OTHER: dict[str, Any] = {
+    "model": "gpt2",
+    "init": "random",
+    "dataset": "imdb",
+    "text_column": "t",
+    "label_column": "c",
+    "missing_rows": "drop",
+    "task": "causal-lm",
+    "max_train_samples": 5,
+    "max_eval_samples": 5,
+    "seed": 1,
+    "max_seq_length": 64,
+    "learning_rate": 0.2,
+    "num_train_epochs": 2.5,
+    "fine_tuning": "full",
+    "dataset_config_name": "cola",
+    "test_file": "u.csv",
+    "validation_file": "w.csv",
+}
+
+
+@pytest.mark.parametrize("values", [GIVEN, OTHER], ids=["at paretune's default", "off it"])
+def test_a_script_receives_every_given_value_equal_to_a_default_of_ours_or_not(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    script = tmp_path / "train.py"
+    lines = ["import argparse, json", "p = argparse.ArgumentParser()"]
+    lines += [f"p.add_argument('--{name}', default='of the script')" for name in values]
+    script.write_text("\n".join([*lines, "print(json.dumps(vars(p.parse_args())))"]))
+    assert set(values) >= {*OF_SCRIPTS} - {"lora", "precision"}
+
+    spec = JobSpec(entry_script=str(script), **values)
+    command = [sys.executable, str(script), *script_arguments(spec, spec.plan(), "/out")]
+    received = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert received == {
+        name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()
+    }
+    assert params_of(spec).items() >= spec.changed().items()
+    nothing = JobSpec(entry_script=str(script))
+    assert script_arguments(nothing, nothing.plan(), "/out") == []
+    assert set(params_of(nothing)) == {"instance_type", "instance_count", "entry_script"}
 
 
 def test_a_script_with_the_usual_names_gets_what_is_set(script: Path) -> None:
@@ -61,29 +126,9 @@ def test_a_script_with_the_usual_names_gets_what_is_set(script: Path) -> None:
     (script.parent / "rows.csv").touch()
     rows = str(script.parent / "rows.csv")
 
-    assert words(script) == "--num_train_epochs 1"
+    assert words(script) == ""
     line = words(script, learning_rate=1e-4, seed=7, model="bert-tiny", dataset=rows)
-    assert line == f"--learning_rate 0.0001 --num_train_epochs 1 --seed 7 --model_name bert-tiny --train_file {rows}"
-
-
-def test_a_name_of_argument_names_that_the_script_lacks_is_refused_although_it_is_not_used_yet(script: Path) -> None:
-    (fault,) = argument_faults(JobSpec(entry_script=str(script), argument_names={"learning_rate": "lrr"}))
-
-    assert fault.startswith("train.py has no argument lrr: it has batch-size, epochs, lr")
-
-
-def test_a_parameter_that_argument_names_cannot_map_is_refused_with_the_nearest(script: Path) -> None:
-    with pytest.raises(BadInput, match=r"learning_rat is not one that it maps: did you mean learning_rate\?"):
-        JobSpec(entry_script=str(script), argument_names={"learning_rat": "lr"})
-
-
-def test_data_model_and_global_batch_are_passed_by_the_names_that_they_are_mapped_to(script: Path) -> None:
-    script.write_text("p.add_argument('--rows')\np.add_argument('--net')\np.add_argument('--total-batch')\n")
-    names = {"dataset": "rows", "model": "net", "global_batch_size": "total-batch"}
-
-    line = words(script, dataset="imdb", model="bert-tiny", global_batch_size=32, argument_names=names)
-
-    assert line == "--total-batch 32 --net bert-tiny --rows imdb"
+    assert line == f"--model_name bert-tiny --learning_rate 0.0001 --seed 7 --train_file {rows}"
 
 
 @pytest.mark.parametrize(("call", "command"), [("LightningCLI(Model, run=False)", ""), ("cli.LightningCLI()", "fit ")])
@@ -96,19 +141,18 @@ def test_a_lightning_cli_writes_into_the_folder_of_the_model(script: Path, call:
 
 
 def test_a_parameter_without_an_argument_is_refused_with_the_arguments_that_there_are(script: Path) -> None:
-    spec = JobSpec(entry_script=str(script), learning_rate=0.1, training_arguments={"epoch": 3, "lr": 1})
+    spec = JobSpec(entry_script=str(script), max_seq_length=64, training_arguments={"epoch": 3, "lr": 1})
 
     (fault,) = argument_faults(spec)
 
-    assert fault.startswith("train.py has no argument learning_rate, epoch: it has batch-size, epochs, lr, output-dir")
-    assert "argument_names" in fault
-    assert argument_faults(spec.replace(learning_rate=None, training_arguments={"lr": 1})) == []
+    assert fault.startswith("train.py has no argument max_seq_length, epoch: it has batch-size, epochs, lr, output-dir")
+    assert argument_faults(spec.replace(max_seq_length=None, training_arguments={"lr": 1})) == []
 
 
 def test_a_study_searches_arguments_by_the_scripts_own_names(script: Path) -> None:
     study = script.parent / "study.yaml"
     text = (
-        "name: plain\nentry_script: train.py\nargument_names: {num_train_epochs: epochs}\n"
+        "name: plain\nentry_script: train.py\n"
         "search: {lr: {low: 0.01, high: 0.1}, batch_size: {choices: [8, 16]}, num_train_epochs: {choices: [1, 2]}}\n"
         "objectives: {cost_usd: minimize, val_loss: minimize}\nn_trials: 2\n"
     )
@@ -119,12 +163,10 @@ def test_a_study_searches_arguments_by_the_scripts_own_names(script: Path) -> No
     point = {"training_arguments.lr": 0.05, "training_arguments.batch-size": 8, "num_train_epochs": 1.0}
     spec = file.spec_at(point)
     assert " ".join(script_arguments(spec, spec.plan(), "/out")) == (
-        "--output-dir /out --epochs 1 --batch-size 8 --lr 0.05"
+        "--output-dir /out --epochs 1 --lr 0.05 --batch-size 8"
     )
     script.write_text("from lightning.pytorch.cli import LightningCLI\n")
-    study.write_text(
-        text.replace("lr:", "model.learning_rate:").replace("argument_names: {num_train_epochs: epochs}", "")
-    )
+    study.write_text(text.replace("lr:", "model.learning_rate:"))
     assert "training_arguments.model.learning_rate" in StudyFile.read(str(study), {}).search
     script.write_text(PLAIN)
     study.write_text(text.replace("{lr:", "{rate:"))

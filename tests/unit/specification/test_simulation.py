@@ -4,8 +4,6 @@ import statistics
 
 import pytest
 
-from paretune.core.errors import BadInput
-from paretune.specification.job import JobSpec
 from paretune.specification.simulation import Simulation
 
 
@@ -19,37 +17,6 @@ def test_without_settings_there_is_no_trouble() -> None:
         0,
         120,
     )
-
-
-def test_all_faults_are_said_at_once() -> None:
-    with pytest.raises(BadInput) as caught:
-        Simulation.read({"failurerate": 0.5, "f1_noise": "x", "out_of_memory_rate": 1.5, "seed": 1.5, "colour": True})
-
-    text = str(caught.value)
-    assert "simulation has no failurerate: did you mean failure_rate?" in text
-    assert "f1_noise must be a number, got 'x'" in text
-    assert "out_of_memory_rate must be at least 0 and at most 1, got 1.5" in text
-    assert "seed must be a whole number, got 1.5" in text
-    assert "simulation has no colour: it has seed" in text
-
-
-@pytest.mark.parametrize("value", [True, None, [1], float("nan"), float("inf"), -1])
-def test_a_value_that_is_no_number_in_range_is_refused(value: object) -> None:
-    with pytest.raises(BadInput):
-        Simulation.read({"startup_seconds": value})
-
-
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({"simulation.runs": "x.csv"}, "recorded_runs is for launcher=simulated"),
-        ({"simulation": {"seed": 1}}, "simulation is for launcher=simulated"),
-        ({"launcher": "simulated", "simulation": {"sed": 1}}, "did you mean seed"),
-    ],
-)
-def test_a_job_checks_its_simulation(changes: dict[str, object], part: str) -> None:
-    with pytest.raises(BadInput, match=part):
-        JobSpec(**changes)  # type: ignore[arg-type]
 
 
 def test_a_draw_is_the_same_for_the_same_question_and_seed() -> None:
