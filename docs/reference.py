@@ -9,21 +9,17 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paretune.cli import ALIASES, COMMANDS, FIRST_WORDS, command_named
-from paretune.commands.design.reading import DesignReader
+from paretune.cli import COMMANDS, command_named
 from paretune.core import errors
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import annotations, default_text
-from paretune.specification.profile import ALLOWED
-from paretune.studies.definition.file import StudyReader
-from paretune.studies.definition.file_model import FileReader
-from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.specification.parameters import spell
+from paretune.specification.profile import SETTABLE
+from paretune.studies.definition.file import StudyFile
 from paretune.tracking import schema
 
 FOLDER = Path(__file__).parent / "reference"
@@ -38,9 +34,7 @@ PRODUCES = {
     "pictures.",
     "import": "makes a run, marked `published`, of each row of the table.",
     "study": "prints the front, a recommendation and the command that launches it. Its run has `pareto.html`, "
-    "`pareto.csv` and `study.yaml`.",
-    "design": "prints the table of jobs with what it can tell. Its run has `design.csv`, `design.yaml`, "
-    "`correlation.csv` and `correlation.png`.",
+    "`pareto.csv` and `study.yaml`; with `points` also `design.csv`, `correlation.csv` and `correlation.png`.",
     "sync": "prints a line for each run that it filled or closed.",
     "reconcile": "prints billed against recorded dollars. Its run has `reconcile.csv`, `residue.csv` and `rates.csv`.",
     "demo": "plays the study on the virtual clock, prints its answer and opens its page; everything is in "
@@ -50,33 +44,6 @@ PRODUCES = {
 }
 """What each command prints and writes."""
 
-READERS: dict[str, tuple[str, str, type[FileReader]]] = {
-    "study": ("Study", "studies/smoke.yaml", StudyReader),
-    "design": ("Design", "studies/polarity_scaling.yaml", DesignReader),
-}
-"""Kind of each file to its title, an example and its reader."""
-KEYS = {
-    "study": {
-        "name": "name of the study; the same name in the same storage continues the same study",
-        "job": "parameters of a job, the same for all trials: JSON ones as mappings, comma-separated ones as lists",
-        "search": "per parameter `{choices: [...]}` or `{low: , high: , log: true}`; also `training_arguments.NAME`",
-        "objectives": "`minimize` or `maximize` per metric, or `{direction: maximize, take: best}` for the best value "
-        "over the steps: " + ", ".join(f"`{name}`" for name in OBJECTIVES) + ", or any metric of your own training",
-        "constraints": "`{min: x}`, `{max: y}` or both per metric",
-        "quality": "`{metric: , direction: }` that models are judged by, if the objectives do not imply it",
-        "changes_quality": "searched parameters that change quality, for your own training",
-    },
-    "design": {
-        "name": "name of the design; the same name in the same storage continues the same design",
-        "job": "parameters of a job, the same for all rows; also `dataset_size`, `validation_share`, `total_steps`, "
-        "`round_epochs`",
-        "factors": "per parameter a list of levels, or per name a list of mappings whose parameters vary together",
-        "design": "`full`, `fractional`, `d-optimal`, `i-optimal`, or `{table: FILE.csv}`",
-        "exclude": "list of mappings; combinations that hold all values of one are left out",
-    },
-}
-"""Keys of files that hold more than one value. The others are declared with their help in the code."""
-
 CURVES = {
     "train/*": "curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second",
     "eval/*": "curves of the evaluations by step",
@@ -85,13 +52,7 @@ CURVES = {
     "train_tokens": "their tokens without padding; `validation_tokens` and `test_tokens` alike",
 }
 """Metrics whose names are not constants in `specification.metrics`."""
-OF_COMMANDS = {
-    "trials": "study: number of trials",
-    "design_runs": "design: rows of the table",
-    "design_d_efficiency": "design: D-efficiency, 0 to 1",
-    "design_estimated_usd": "design: estimated dollars of all rows",
-    "design_worst_usd": "design: worst-case dollars of all rows",
-}
+OF_COMMANDS = {"trials": "study: number of trials"}
 """Metrics of runs that are no job."""
 FACTS = {
     "paretune.basis": "what the seconds of a simulated job stand on, in words",
@@ -173,92 +134,65 @@ def _commands() -> Iterator[str]:
     yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Every command takes `--json`:"
     yield "one document on standard output, with [these fields](../api.md#-json)."
     yield ""
-    job_names = set(annotations(JobSpec))
-    for name, (line, _) in COMMANDS.items():
+    for name, entry in COMMANDS.items():
         command = command_named(name)
         yield f"## {name}"
         yield ""
-        yield f"{line[0].upper()}{line[1:]}. It {PRODUCES.get(name, '')}"
+        yield f"{entry.about[0].upper()}{entry.about[1:]}. It {PRODUCES.get(name, '')}"
         yield ""
-        if first := FIRST_WORDS.get(name):
-            yield f"The word after the command is `{first}`: `paretune {name} {first.upper()}`."
+        if entry.first_word:
+            yield f"The word after the command is `{entry.first_word}`: `paretune {name} {entry.first_word.upper()}`."
             yield ""
-        for alias in (alias for alias, target in ALIASES.items() if target == name):
-            argument = FIRST_WORDS.get(alias)
-            meaning = f"`paretune {name} --{argument} ...`" if argument else f"`paretune {name}`"
-            yield f"`paretune {alias}{f' {argument.upper()}' if argument else ''}` is {meaning}."
-            yield ""
-        shared = [] if command.takes_jobs else [key for key in command.parameters if key in job_names]
-        if others := {key: text for key, text in command.parameters.items() if key not in shared}:
-            yield from _table(
-                ("name", "meaning", "values", "default"),
-                [(f"`{key}`", *_split_help(help_line)) for key, help_line in others.items()],
-            )
-        if shared:
-            yield f"Of the [parameters of a job](job-parameters.md) it takes {', '.join(map(_code, shared))}."
-            yield ""
+        own = {key: model.schema_at([key]) for key, model in command.models().items() if model is not JobSpec}
+        if own:
+            yield from _parameter_table("name", own)
         if command.takes_jobs:
             without = f", without {', '.join(map(_code, command.excluded))}" if command.excluded else ""
             yield f"It takes the [parameters of a job](job-parameters.md){without}."
             yield ""
 
 
-def _split_help(line: str) -> tuple[str, str, str]:
-    """Meaning, values and default in a line of help such as `how it is sampled [tpe | gp] (default: tpe)`."""
-    match = re.fullmatch(r"(.*?)(?: \[([^\]]*)\])?(?: \(default: (.*)\))?", line, re.DOTALL)
-    meaning, choices, default = match.groups(default="") if match else (line, "", "")
-    return meaning, ", ".join(map(_code, choices.split(" | ") if choices else [])), _code(default)
-
-
 def _job_parameters() -> Iterator[str]:
     yield "Every command that describes a job takes these. An empty value means the default."
     yield ""
-    kinds = annotations(JobSpec)
-    groups: dict[str, list[Field[Any]]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     title = ""
-    for item in fields(JobSpec):
-        title = item.metadata["group"] or title
-        groups.setdefault(title, []).append(item)
-    order = list(groups)
-    first = order.index("model")  # the training comes before its placement, as in --help
-    for title in [*order[first:], *order[:first]]:
+    for name in JobSpec.model_fields:
+        schema = JobSpec.schema_at([name])
+        title = schema.get("group") or title
+        inner = {f"{name}.{key}": JobSpec.schema_at([name, key]) for key in schema.get("properties", ())}
+        groups.setdefault(title, {}).update({name: schema, **inner})
+    for title, schemas in groups.items():
         yield f"## {title[0].upper()}{title[1:]}"
         yield ""
-        yield from _parameter_table("parameter", groups[title], kinds)
+        yield from _parameter_table("parameter", schemas)
 
 
-def _parameter_table(head: str, items: Iterable["Field[Any]"], kinds: Mapping[str, Any]) -> Iterator[str]:
+def _parameter_table(head: str, schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     rows = [
-        (f"`{item.name}`", item.metadata["help"], _allowed(item, kinds[item.name]), _code(default_text(item)))
-        for item in items
+        (f"`{name}`", schema["description"], _allowed(schema), _code("" if schema.get("type") == "object" else spell(schema.get("default"))))
+        for name, schema in schemas.items()
     ]
     return _table((head, "meaning", "values", "default"), rows)
 
 
-def _allowed(item: "Field[Any]", kind: Any) -> str:
-    rules = item.metadata
-    if rules["choices"]:
-        return ", ".join(map(_code, rules["choices"]))
-    types = {"bool": "`true`, `false`", "int": "whole number", "float": "number", "str": "text"}
-    names = re.findall(r"\w+", getattr(kind, "__name__", "") if isinstance(kind, type) else str(kind))
-    text = "JSON" if "Mapping" in names else next(types[name] for name in names if name in types)
-    bounds = [
-        f"{word} {rules[key]:,}"
-        for key, word in (("minimum", "from"), ("above", "above"), ("maximum", "to"))
-        if rules[key] is not None
-    ]
-    return " ".join([text, *bounds])
+def _allowed(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(map(_code, schema["enum"]))
+    types = {"boolean": "`true`, `false`", "integer": "whole number", "number": "number", "string": "text"}
+    types |= {"array": "texts with commas", "object": "JSON"}
+    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    bounds = [f"{word} {schema[key]:,}" for key, word in words.items() if key in schema]
+    return " ".join([types.get(schema.get("type", ""), "text"), *bounds])
 
 
 def _files() -> Iterator[str]:
-    for kind, (title, example, reader) in READERS.items():
-        yield f"## {title}"
-        yield ""
-        yield f"YAML, such as `{example}`. Keys with one value and all parameters of a job can also be typed; typed"
-        yield "values win. `project`, `entry_point`, `entry_script` and `size` may stand beside `job`."
-        yield ""
-        yield from _table(("key", "meaning"), [(f"`{key}`", text) for key, text in KEYS[kind].items()])
-        yield from _parameter_table("key with one value", fields(reader.terms), annotations(reader.terms))
+    yield "## Study"
+    yield ""
+    yield "YAML, such as `studies/smoke.yaml`. Keys with one value and all parameters of a job can also be typed; typed"
+    yield "values win. `entry_script` and `entry_point` may stand beside `job`."
+    yield ""
+    yield from _parameter_table("key", {name: StudyFile.schema_at([name]) for name in StudyFile.model_fields})
     yield "## Budgets of a month"
     yield ""
     yield "YAML, named by `budget`: `storage` (a database; by default `PARETUNE_STORAGE`, else a file beside it) and"
@@ -266,7 +200,7 @@ def _files() -> Iterator[str]:
     yield ""
     yield "## paretune.toml"
     yield ""
-    names = ", ".join(map(_code, sorted(ALLOWED)))
+    names = ", ".join(map(_code, sorted(SETTABLE)))
     yield f"Defaults of a team, in TOML ([team set-up](../team.md#one-profile)): {names}."
     yield ""
     yield "## PARETUNE_HOME"

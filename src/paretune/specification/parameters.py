@@ -125,13 +125,18 @@ class Parameters(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True, str_max_length=LONGEST_TEXT
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,
+        str_max_length=LONGEST_TEXT,
+        ignored_types=(_Hidden,),
     )
     rules: ClassVar[Rules] = ()
     last_rules: ClassVar[Rules] = ()  # tried if there is no other fault
     listed_by: ClassVar[str] = "train"  # the command whose help lists all names
     hidden: ClassVar[str] = ""  # beginning of names that messages leave out
-    register: ClassVar[Any] = _Hidden()  # a parameter has the name of ABCMeta.register, which pydantic would warn of
+    register = _Hidden()  # a parameter has the name of ABCMeta.register, which pydantic would warn of
 
     def __init__(self, **values: Any) -> None:
         try:

@@ -30,7 +30,7 @@ FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"
 CHARGED = ("budget", "tags")  # they say who owns and pays a job; the files set them for studies, too
 _MERGED = {"tags", "sagemaker"}  # entry by entry
-_ALLOWED = {*affecting(JobSpec, "ownership", "stopping", "dollars"), "max_silence_minutes"} - {"simulation"}
+SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars"), "max_silence_minutes"} - {"simulation"}
 _ONLY_IN_OWN = {"role", "sagemaker", "budget", "max_cost_usd", "keep_alive_minutes", "max_runtime_minutes"}
 """Parameters that only the user's own file may set: they choose the code that runs, and whose money it spends."""
 _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
@@ -45,8 +45,8 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     """
     named = environment.get("PARETUNE_PROFILE")
     profile = dict[str, Any]()
-    for path, may_set in ((at_home(named or OWN_FILE), _ALLOWED), (Path(FILE), _ALLOWED - _ONLY_IN_OWN)):
-        if exists(path) or (named and may_set == _ALLOWED):
+    for path, may_set in ((at_home(named or OWN_FILE), SETTABLE), (Path(FILE), SETTABLE - _ONLY_IN_OWN)):
+        if exists(path) or (named and may_set == SETTABLE):
             profile = _merged(profile, _read(path, may_set, must="PARETUNE_PROFILE must name a file, and "))
     return profile
 
@@ -58,10 +58,10 @@ def _read(path: Path, may_set: set[str], must: str) -> dict[str, Any]:
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     faults = []
     for name in settings:
-        if name in _ALLOWED - may_set:
+        if name in SETTABLE - may_set:
             text = f"it chooses the code that runs or whose money it spends; set it in {OWN_FILE}"
             faults.append(f"{path} may not set {name}: {text}")
-        elif name not in _ALLOWED:
+        elif name not in SETTABLE:
             faults.append(f"{path} may not set {name}: it may set {', '.join(sorted(may_set))}")
     refuse(faults)
     _, wrong = JobValues.check(settings)

@@ -81,6 +81,11 @@ def _only_with(name: str, strategies: tuple[str, ...], is_used: Callable[["JobSp
 
 
 _TABLE: Rules = (
+    Rule(
+        "entry_script",
+        lambda job: (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet")),
+        "entry_script must be a program, and {entry_script} is a file of rows: name it with dataset",
+    ),
     _only_with("hybrid_shard_degree", ("fsdp", "smp"), lambda job: job.hybrid_shard_degree),
     _only_with("tensor_parallel_degree", ("fsdp", "smp"), lambda job: _degree(job, "tensor_parallel_degree") > 1),
     _only_with("pipeline_parallel_degree", ("fsdp",), lambda job: _degree(job, "pipeline_parallel_degree") > 1),

@@ -35,6 +35,8 @@ def training_arguments(
     """
     spec, plan = document.spec, document.plan
     options = _default_options(document, steps_per_epoch) | dict(of_strategy or {}) | dict(spec.training_arguments)
+    if "warmup_ratio" in options:  # transformers 5 takes a share of all steps as warmup_steps
+        options["warmup_steps"] = options.pop("warmup_ratio")
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
     return TrainingArguments(

@@ -67,7 +67,7 @@ def test_json_false_and_empty_are_the_text(
 
 
 def test_a_word_after_the_flag_that_is_no_truth_is_a_fault_of_its_own(run: Run) -> None:
-    code, document, _ = run("train", "--json", "maybe", "--seed", "x")
+    code, document, _ = run("train", "--seed", "x", "--json", "maybe")
 
     assert code == 2
     assert document["error"]["faults"] == [

@@ -46,7 +46,7 @@ WRONG = {  # words to sentences of the one message
     "train --spot": ["spot is for SageMaker"],
     "train --max_cost_usd 5$": ["max_cost_usd must be a number at least 0, got '5$'"],
     "train --max_cost_usd all": ["max_cost_usd must be a number at least 0, got 'all'"],
-    "train --instance_type ml.g5.xlage": ["known types, got 'ml.g5.xlage': did you mean ml.g5.xlarge?"],
+    "train --instance_type ml.g5.xlage": ["known types, got 'ml.g5.xlage': did you mean ml.g5.xlarge or"],
     "train --instance_type p4d": ["did you mean ml.p4d.24xlarge?"],
     "train --dataset none.csv --model ./no_model": [
         "dataset none.csv does not exist",
@@ -73,7 +73,7 @@ WRONG = {  # words to sentences of the one message
     "prices --region us-east": ["region must be an AWS region that has SageMaker"],
     "reconcile none.csv": ["bill must be a file or folder, or s3://BUCKET/PREFIX/, got none.csv"],
     "report --view runz": ["view must be one of runs, scaling, compare, got 'runz'; did you mean runs?"],
-    "sync --all": ["unknown parameter all"],
+    "sync --all true": ["unknown parameter all"],
     "completion tcsh": ["completion needs a shell: paretune completion bash | zsh | fish, got 'tcsh'"],
 }
 

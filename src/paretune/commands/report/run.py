@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+
 from datetime import date
 
 from paretune.commands.report.accuracy import accuracy, estimate_errors
@@ -20,7 +20,7 @@ from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.untrusted import markdown, without_secrets
 from paretune.presentation.numbers import usd
 from paretune.pricing.prices import PriceList
-from paretune.specification.parameters import spell, split_list
+from paretune.specification.parameters import split_list
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
 
 _FRONT = "no other run is as cheap and as good; cost = seconds x instances x price"
@@ -113,8 +113,7 @@ def _log(report: Report, request: ReportRequest, tracking: Tracking, origins: se
     is_simulated = origins == {"simulated"}
     origin = "simulated" if is_simulated else None
     run.set_tags({schema.KIND: "report", schema.ORIGIN: origin, schema.NOTE: markdown(_note(report))})
-    defaults = {item.name: item.default for item in fields(request)}
-    run.log_params({name: spell(value) for name, value in asdict(request).items() if value != defaults[name]})
+    run.log_params(request.changed())
     for name, text in {**report.tables(), "report.md": report.markdown(), "report.html": report.html()}.items():
         run.log_text(text, name)
     for picture in report.pictures:

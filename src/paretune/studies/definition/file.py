@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import PrivateAttr, field_validator
+from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, did_you_mean
@@ -190,7 +190,7 @@ class StudyFile(Parameters):
 
     @field_validator("search", mode="before")
     @classmethod
-    def _read_search(cls, value: Any) -> Any:
+    def _read_search(cls, value: Any, others: ValidationInfo) -> Any:
         if not isinstance(value, Mapping):
             example = "search: {learning_rate: {low: 1e-5, high: 1e-4, log: true}}"
             raise faults_error([Fault((), f"search must be a mapping of names to values, got {value!r}: {example}")])
@@ -199,7 +199,8 @@ class StudyFile(Parameters):
             try:
                 entries[name] = raw if name == ROW and isinstance(raw, Choices) else read_entry(name, raw)
             except BadInput as error:
-                faults += [Fault((name,), text) for text in error.faults]
+                sentences = _own_names(name, others.data.get("job")) or error.faults
+                faults += [Fault((name,), text) for text in sentences]
         if faults:
             raise faults_error(faults)
         return entries
@@ -391,16 +392,12 @@ def _terms(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("storage",), fault)
 
 
-def _own_names(study: StudyFile) -> Iterator[Fault]:
-    """Searched names that the user's own training does not declare."""
-    job = study.job
-    for name in study.search:
-        if name in JobSpec.model_fields or is_inside(name):
-            continue
-        if job.entry_script is not None:
-            declared = read_own_script(at_home(job.entry_script))
-            owner, names = f"{Path(job.entry_script).name} has the arguments", tuple(declared.arguments)
-            yield Fault(("search", name), f"unknown parameter {name}: {owner} {', '.join(names)}")
+def _own_names(name: str, job: JobValues | None) -> list[str]:
+    """What to say of a searched name that the user's own training does not declare; empty if it may."""
+    if job is None or job.entry_script is None or name in JobSpec.model_fields or is_inside(name):
+        return []
+    declared = ", ".join(read_own_script(at_home(job.entry_script)).arguments)
+    return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 
 _KEYS = {"constraints": ("min", "max"), "quality": ("metric", "direction", "take")}
@@ -573,7 +570,7 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
 
 
 StudyFile.rules = (
-    *(_terms, _own_names, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
+    *(_terms, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
     *(_missing_end, _own_training, _quality, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)
