@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from unittest import mock
 
-from paretune.cli import main as cli
+from paretune import cli
 from tests.conftest import user_s_own
 from tests.hostile.values import MARK, ODD_PATHS, broken, harmful, make_odd
 from tests.hostile.watch import Gate, watching
@@ -29,7 +29,7 @@ MOST_GIB = 4
 
 _RECORDED = (REPOSITORY / "studies" / "rehearsal.csv").read_text()
 _ROWS = "text,label\n" + "".join(f"a {word} film,{label}\n" for label in "01" for word in ("good", "bad") * 3)
-_PROFILE = 'region = "us-east-1"\nrole = "SageMakerRole"\nsubnets = ["subnet-1"]\nspot = true\nvolume_gib = 50\n'
+_PROFILE = 'region = "us-east-1"\nrole = "SageMakerRole"\nspot = true\nsagemaker = {subnets = ["subnet-1"], volume_size_in_gb = 50}\n'
 _PROFILE += 'tags = {team = "nlp", cost = "12"}\nbudget = "team.yaml"\n'
 _PRICES = "instance_type,price_usd_per_hour,region,as_of,source\nml.g5.xlarge,1.4,us-east-1,2026-10-01,mine\n"
 _PROJECT = (
@@ -113,8 +113,7 @@ def an_input(source: random.Random) -> HostileInput:
 
 def _parameters_of(command: str) -> list[str]:
     """What the command can be given; whether it is a dry run is ours to say."""
-    groups = cli.command_named(command).all_groups()
-    return sorted({name for lines in groups.values() for name in lines} - {"dry_run"})
+    return sorted(cli.command_named(command).models().keys() - {"dry_run"})
 
 
 def _job(source: random.Random) -> HostileInput:
@@ -147,11 +146,11 @@ def _project(source: random.Random) -> HostileInput:
     files = {name: text.encode() for name, text in texts.items()}
     name = source.choice(list(files)[:2])
     files[name] = broken(texts[name], source)
-    words: tuple[str, ...] = ("train", "--dry_run", "true", "--project", "own")
+    words: tuple[str, ...] = ("train", "--dry_run", "true", "--entry_script", "own/MLproject")
     if source.random() < 0.7:  # a job on this machine reads no environment file
         words += ("--instance_type", "ml.g5.xlarge", "--role", "SageMakerRole", "--region", "us-east-1")
     if source.random() < 0.5:
-        words += ("--project_parameters", json.dumps({"text": harmful(source), "alpha": "1"}))
+        words += ("--training_arguments", json.dumps({"text": harmful(source), "alpha": "1"}))
     return HostileInput(words=words, files=files)
 
 
@@ -161,18 +160,9 @@ def _estimate(source: random.Random) -> HostileInput:
 
 
 def _study(source: random.Random) -> HostileInput:
-    path = source.choice(_files_with("search:"))
+    path = source.choice(_files_with("name:"))
     words = ("study", "--study", "study.yaml")
     return HostileInput(words=words, files=_beside() | {"study.yaml": broken(path.read_text(), source)})
-
-
-def _design(source: random.Random) -> HostileInput:
-    path = source.choice(_files_with("factors:"))
-    words: tuple[str, ...] = ("design", "--design", "design.yaml")
-    content = broken(path.read_text(), source)
-    if source.random() < 0.3:  # formulas are code for the library that reads them
-        words, content = (*words, "--model", harmful(source)), path.read_bytes()
-    return HostileInput(words=words, files=_beside() | {"design.yaml": content})
 
 
 def _rehearsed(source: random.Random) -> HostileInput:
@@ -183,7 +173,7 @@ def _rehearsed(source: random.Random) -> HostileInput:
 
 def _import(source: random.Random) -> HostileInput:
     return HostileInput(
-        words=("import", "--simulation.runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)}
+        words=("import", "--recorded_runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)}
     )
 
 
@@ -217,7 +207,7 @@ def _odd(source: random.Random) -> HostileInput:
 
 
 def _beside() -> dict[str, bytes]:
-    """The tables that the shipped studies and designs name."""
+    """The tables that the shipped studies name."""
     tables = (path for path in (REPOSITORY / "studies").glob("*.csv"))
     return {path.name: path.read_bytes() for path in tables}
 
@@ -227,11 +217,11 @@ def _files_with(key: str) -> list[Path]:
 
 
 _OF_FILES = (
-    *(_study, _design, _with_profile, _with_prices, _project, _estimate, _rehearsed, _import),
+    *(_study, _with_profile, _with_prices, _project, _estimate, _rehearsed, _import),
     *(_bill, _budget),
 )
 """Kinds whose commands read a file."""
-_KINDS = (*(_job,) * 3, *(_study, _design, _odd) * 2, *_OF_FILES[2:], _bare)
+_KINDS = (*(_job,) * 3, *(_study, _odd) * 2, *_OF_FILES[1:], _bare)
 
 
 class Hangs(BaseException):
@@ -288,7 +278,6 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
         _little_memory(),
         watching(folder, Path(store.removeprefix("sqlite:///")).parent, REPOSITORY / ".hypothesis") as seen,
         mock.patch("paretune.studies.run.drive", side_effect=Gate("study")),
-        mock.patch("paretune.commands.design.run._run", side_effect=Gate("design")),
     ):
         signal.signal(signal.SIGALRM, _alarm)
         signal.setitimer(signal.ITIMER_REAL, LONGEST_S)

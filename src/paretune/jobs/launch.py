@@ -248,7 +248,7 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
     if inputs is None:
         return (
             f"job {name}: this command has started it before, and nobody watches it; watching it, so that nothing is "
-            "paid twice (again=true starts another)"
+            "paid twice (force=true starts another)"
         )
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""

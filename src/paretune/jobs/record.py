@@ -258,6 +258,7 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.COMMAND: spec.command(),
         schema.LAUNCHER: workplace.launcher.name,
         schema.WATCHED_BY: this_process(),
+        **schema.job_tags(spec.given()),
     }
 
 

@@ -10,7 +10,7 @@ from paretune.cli import main
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
 COMMANDS = {
     "import": (
-        *("import", "--simulation.runs", "runs.csv", "--model", "m", "--dataset", "d", "--num_train_epochs", "1"),
+        *("import", "--recorded_runs", "runs.csv", "--model", "m", "--dataset", "d", "--num_train_epochs", "1"),
         *("--max_seq_length", "128", "--precision", "fp32"),
     ),
     "prices": ("prices", "--region", "us-east-1"),

@@ -12,6 +12,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.pricing.budget import admit
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
 
 _SHORTEST_MINUTES = 10.0  # of a probe's limit: start-up takes minutes
 _PATIENCE = 4.0  # times the predicted duration
@@ -23,9 +24,9 @@ _MEASURED_APART = (
 
 def probes(estimates: Sequence[Estimate]) -> list[Estimate]:
     """One estimate for each cluster and model that was never measured: that of the smallest batch that may fit."""
-    chosen: dict[tuple[object, ...], Estimate] = {}
+    chosen: dict[tuple[str, ...], Estimate] = {}
     for item in sorted(estimates, key=lambda item: item.plan.per_device_train_batch_size):
-        key = tuple(getattr(item.spec, name) for name in _MEASURED_APART)
+        key = tuple(spell(getattr(item.spec, name)) for name in _MEASURED_APART)
         if item.fits != "no" and not item.measured_here:
             chosen.setdefault(key, item)
     return list(chosen.values())
@@ -43,7 +44,6 @@ def probe_of(item: Estimate) -> JobSpec:
         fallback_instance_types=None,
         keep_alive_minutes=0.0,
         spot=False,
-        max_wait_minutes=None,
     )
 
 

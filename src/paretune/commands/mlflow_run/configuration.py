@@ -49,7 +49,7 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
     if "instance_type" not in keys:
         faults.append('instance_type must be given, such as {"instance_type": "ml.m5.xlarge"}')
     values = {"instance_type": "ml.m5.xlarge", **profile, **keys}
-    values = {name: value for name, value in values.items() if name in CLUSTER_KEYS}
+    values = {name: value for name, value in values.items() if name.partition(".")[0] in CLUSTER_KEYS}
     with collecting(faults):
         # A specification with an entry script needs nothing for paretune's own training.
         spec = JobSpec(**values, launcher="sagemaker", entry_script=PROJECT)
@@ -67,7 +67,7 @@ def _unknown_key_faults(keys: Mapping[str, Any]) -> list[str]:
     allowed = (*CLUSTER_KEYS, "wait", "run_id", "force")
     faults = []
     for name in keys:
-        if name not in allowed:
+        if name.partition(".")[0] not in allowed:
             hint = did_you_mean(name, allowed, most=2) or f"it may hold {', '.join(allowed)}"
             faults.append(f"the backend configuration has no key {name}: {hint}")
     return faults

@@ -60,7 +60,7 @@ class ProjectRequest:
         words += ["-v", self.version] if self.version else []
         words += [] if self.experiment_id == "0" else ["--experiment-id", self.experiment_id]
         words += ["--env-manager", "local"] if self.configuration.get("ENV_MANAGER") == "local" else []
-        keys = {name: value for name, value in user_keys(self.configuration).items() if name not in {"run_id", "again"}}
+        keys = {name: value for name, value in user_keys(self.configuration).items() if name not in {"run_id", "force"}}
         words += ["--backend", "sagemaker", "--backend-config", dumps(keys)]
         words += [word for name, text in self.parameters.items() for word in ("-P", f"{name}={text}")]
         return without_secrets(shlex.join(words))
@@ -172,7 +172,7 @@ def _unwatched_run(request: ProjectRequest, configuration: Configuration, enviro
         return None
     tell(
         f"{job_name(run.run_id, 1)} of this command is already running and nobody watches it; watching it, so that "
-        'nothing is paid twice ("again": true in the backend configuration starts another)'
+        'nothing is paid twice ("force": true in the backend configuration starts another)'
     )
     return run.run_id
 
@@ -181,7 +181,7 @@ def _has_job(run_id: str, launcher: SageMakerLauncher, tracking: Tracking) -> bo
     """Whether a run has a job; raises LostContact if the job is in another account or region."""
     name = job_name(run_id, 1)
     if reason := elsewhere(tracking.run(run_id).tags(), launcher):
-        raise LostContact(f'{name} cannot be followed from here: {reason} ("again": true starts another)')
+        raise LostContact(f'{name} cannot be followed from here: {reason} ("force": true starts another)')
     return launcher.attach(name) is not None
 
 

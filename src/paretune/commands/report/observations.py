@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
-from paretune.commands.report.factors import DEFAULTS, DEVICES, SHAPE, VERSIONS
+from paretune.commands.report.factors import DEFAULTS, DEVICES, NESTED, SHAPE, VERSIONS
 from paretune.core.errors import BadInput
 from paretune.specification import catalog, metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
 from paretune.tracking import RecordedJob, RecordedRun, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
 
@@ -86,6 +87,9 @@ class Observation:
             return str(getattr(self.job.request.used_plan(self.spec), name))
         if name in ("instance_type", "instance_count") and self.job.param(name):
             return str(getattr(self.job.cluster, name))  # what it got
+        outer, _, inner = name.partition(".")
+        if outer in NESTED and inner:
+            return "" if self.spec is None else spell(self.spec.model_dump(mode="json")[outer].get(inner, "not set"))
         return self.job.param(name) or ("" if self.job.is_foreign else DEFAULTS[name])
 
     def number(self, name: str) -> float | None:

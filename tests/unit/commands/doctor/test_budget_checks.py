@@ -22,13 +22,19 @@ TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, 
 LOCAL = {"launcher": "local"}
 
 
+def profile(text: str = 'budget = "team.yaml"') -> dict[str, str]:
+    """The variable that names a new profile; only the user's own may set a budget."""
+    Path("own.toml").write_text(text)
+    return {"PARETUNE_PROFILE": "own.toml"}
+
+
 def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wrong(workplace: Path) -> None:
     environment = {"PARETUNE_HOME": str(workplace / "home")}
     request = DoctorRequest.from_text(LOCAL, environment)
     assert list(budget_findings(request, environment, NOW)) == []
 
     Path("team.yaml").write_text(TEAM)
-    Path("paretune.toml").write_text('budget = "team.yaml"')
+    environment |= profile()
     accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / '.paretune' / 'studies.db'}")
     requests = {
         "worst_usd": 5.0,
@@ -53,9 +59,9 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
     Path("team.yaml").write_text(
         "budgets: [{name: a, usd_per_month: 9, tags: {Team: nlp}}, {name: b, usd_per_month: 9}]"
     )
-    Path("paretune.toml").write_text('budget = "team.yaml"')
-    request = DoctorRequest.from_text(LOCAL, {})
-    assert not any("no job" in result.text for result in budget_findings(request, {}, NOW))  # there was none at all
+    environment = profile()
+    request = DoctorRequest.from_text(LOCAL, environment)
+    assert not any("no job" in result.text for result in budget_findings(request, environment, NOW))  # there was none at all
 
     accounts = budget_ledger_of("team.yaml", {})
     accounts.reserve(
@@ -69,16 +75,15 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
             instance_type="ml.g5.xlarge",
         )
     )
-    first, other = budget_findings(request, {}, NOW)
+    first, other = budget_findings(request, environment, NOW)
     assert first.text.endswith("Team=nlp; no job has had these tags yet, jobs have had team: check the spelling")
     assert other.text.endswith("every job")
 
 
 def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> None:
     Path("team.yaml").write_text(TEAM)
-    Path("paretune.toml").write_text('budget = "team.yaml"')
     budget_ledger_of("team.yaml", {}).check_storage(NOW, "measured", claims=True)
-    elsewhere = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'other.db'}"}
+    elsewhere = profile() | {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'other.db'}"}
     (finding,) = budget_findings(DoctorRequest.from_text(LOCAL, elsewhere), elsewhere, NOW)
 
     assert finding.verdict is Verdict.FAILED
@@ -86,9 +91,9 @@ def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> Non
 
 
 def test_a_profile_s_budget_alone_asks_nothing_of_aws(workplace: Path) -> None:
-    Path("paretune.toml").write_text('budget = "team.yaml"\nuser = "ana"')
-    request = DoctorRequest.from_text({}, {})
+    environment = profile('budget = "team.yaml"\ntags = {user = "ana"}')
+    request = DoctorRequest.from_text({}, environment)
 
     assert not request.wants_sagemaker
     with pytest.raises(BadInput, match=r"team\.yaml does not exist"):
-        list(budget_findings(request, {}, NOW))
+        list(budget_findings(request, environment, NOW))

@@ -21,8 +21,8 @@ __all__ = ["nothing_of_this_machine"]
 
 TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 USAGE = "ml.m5.large for training job usage"
-ACCOUNT = {"role": ROLE, "bucket": BUCKET}
-CLUSTER = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
+ACCOUNT = {"role": ROLE, "sagemaker.s3_bucket": BUCKET}
+CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
 
 
 def findings(environment: dict[str, str] | None = None, **typed: str) -> list[Finding]:
@@ -129,7 +129,7 @@ def test_what_the_profile_says_of_the_account_is_checked(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = tmp_path / "paretune.toml"
-    profile.write_text('role = "Nobody"\nbucket = "never-made"\n')
+    profile.write_text('role = "Nobody"\nsagemaker = {s3_bucket = "never-made"}\n')
     aws.refuse("GetRole", "NoSuchEntity")
 
     checks = findings({"PARETUNE_PROFILE": str(profile)})
@@ -139,7 +139,7 @@ def test_what_the_profile_says_of_the_account_is_checked(
 
 
 def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
-    inside = {"subnets": "subnet-1", "security_group_ids": "sg-1", **ACCOUNT}
+    inside = {"sagemaker.subnets": "subnet-1", "sagemaker.security_group_ids": "sg-1", **ACCOUNT}
     assert subjects(findings(**inside), Verdict.FAILED) == ["network", "network"]
 
     aws.ec2.main = [{"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}]
@@ -187,7 +187,7 @@ def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
     aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
     assert trust_finding(Account(CLUSTER, {})).verdict is Verdict.NOT_CHECKED
 
-    elsewhere = JobSpec(role=ROLE.replace(ACCOUNT_ID, "999999999999"), bucket=BUCKET)
+    elsewhere = JobSpec(role=ROLE.replace(ACCOUNT_ID, "999999999999"), sagemaker={"s3_bucket": BUCKET})
     assert trust_finding(Account(elsewhere, {})).verdict is Verdict.NOT_CHECKED
 
 
@@ -201,7 +201,7 @@ def test_the_image_is_found_without_asking_aws(aws: Aws) -> None:
 
 
 def test_the_network_of_a_job_is_a_finding_of_its_own(aws: Aws) -> None:
-    inside = {"subnets": "subnet-1", "security_group_ids": "sg-1", "instance_type": "ml.m5.large"}
+    inside = {"sagemaker.subnets": "subnet-1", "sagemaker.security_group_ids": "sg-1", "instance_type": "ml.m5.large"}
     spec = JobSpec(**inside)  # type: ignore[arg-type]
     account = Account(CLUSTER, {})
     local = {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"}

@@ -15,7 +15,7 @@ __all__ = ["nothing_of_this_machine"]
 def test_the_paid_job_fits_its_limit_and_keeps_the_account() -> None:
     typed = {
         "role": "Trainer",
-        "bucket": "models",
+        "sagemaker.s3_bucket": "models",
         "region": "us-east-1",
         "tags": '{"team": "search"}',
         "instance_type": "ml.p4d.24xlarge",
@@ -28,7 +28,8 @@ def test_the_paid_job_fits_its_limit_and_keeps_the_account() -> None:
     }
     spec = DoctorRequest.from_text(typed, {}).paid_spec()
 
-    assert (spec.role, spec.bucket, spec.region, spec.tags) == ("Trainer", "models", "us-east-1", {"team": "search"})
+    assert (spec.role, spec.region, spec.tags) == ("Trainer", "us-east-1", {"team": "search"})
+    assert spec.sagemaker.s3_bucket == "models"
     assert (spec.instance_type, spec.instance_count, spec.spot, spec.num_train_epochs) == ("ml.m5.large", 1, False, 1)
     assert (spec.max_cost_usd, spec.model) == (MOST_USD, "some/model")
     price = PriceList.read({}).price("ml.m5.large", "us-east-1")

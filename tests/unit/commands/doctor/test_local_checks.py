@@ -91,11 +91,11 @@ def test_a_broken_profile_is_a_finding_and_not_a_refusal(tmp_path: Path, text: s
 
 def test_what_a_profile_sets_is_told(tmp_path: Path) -> None:
     path = tmp_path / "paretune.toml"
-    path.write_text('region = "eu-west-1"\nbucket = "my-models"\n')
+    path.write_text('region = "eu-west-1"\ntags = {team = "nlp"}\n')
 
     (result,) = local_checks.profile_findings({"PARETUNE_PROFILE": str(path)}, ())
 
-    assert (result.verdict, result.text) == (Verdict.PASSED, f"{path} sets region=eu-west-1, bucket=my-models")
+    assert (result.verdict, result.text) == (Verdict.PASSED, f'{path} sets region=eu-west-1, tags={{"team": "nlp"}}')
 
 
 def test_a_home_that_cannot_be_a_folder_is_wrong(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         "dataset must be bundled:rotten_tomatoes or bundled:imdb",
     ),
     "negative number": ({"max_train_samples": "-5"}, "max_train_samples must be at least 1, got -5"),
-    "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got -1"),
+    "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got '-1'"),
     "probe": ({"probe": "ture"}, "probe must be true or false, got 'ture'"),
     "steps": ({"training_arguments": json.dumps({"max_steps": "abc"})}, "max_steps must be a whole number"),
     "model": ({"model": "nobody/knows"}, "model nobody/knows is not well known, and HF_HUB_OFFLINE forbids"),
@@ -273,7 +273,7 @@ def test_a_simulated_cluster_is_probed_on_the_virtual_clock_and_then_known(
     code, out, _ = run(
         launcher="simulated",
         instance_type="ml.g5.xlarge",
-        simulation={"runs": "runs.csv"},
+        **{"simulation.runs": "runs.csv"},
         probe="true",
         max_cost_usd="5",
     )

@@ -72,7 +72,6 @@ def test_what_a_measurement_would_say_nothing_about_is_probed_too(changes: dict[
 def test_a_probe_is_short_on_demand_and_limited() -> None:
     item = estimate(
         spot=True,
-        max_wait_minutes=90.0,
         max_cost_usd=5.0,
         fallback_instance_types="ml.g5.2xlarge",
         num_train_epochs=9.0,
@@ -80,7 +79,7 @@ def test_a_probe_is_short_on_demand_and_limited() -> None:
     spec = probe_of(item)
 
     assert (spec.probe_steps, spec.spot, spec.max_cost_usd) == (PROBE_STEPS, False, None)
-    assert (spec.fallback_instance_types, spec.max_wait_minutes) == (None, None)
+    assert spec.fallback_instance_types == ()
     assert spec.max_runtime_minutes == 10  # four times 104 seconds is less
 
 

@@ -55,7 +55,8 @@ def test_json_values_become_a_cluster() -> None:
         True,
         30,
     )
-    assert (spec.subnets, spec.security_group_ids, spec.tags) == ("subnet-1,subnet-2", "sg-1", {"team": "search"})
+    assert spec.sagemaker.subnets == ("subnet-1", "subnet-2")
+    assert (spec.sagemaker.security_group_ids, spec.tags) == (("sg-1",), {"team": "search"})
     assert (configuration.wait, configuration.run_id, configuration.installs) == (
         False,
         None,
@@ -82,8 +83,7 @@ def test_every_fault_is_told_at_once() -> None:
         "has no key instance_typ: did you mean instance_type",
         "has no key colour: it may hold instance_type, ",
         "instance_type must be given",
-        "instance_count must be a whole number, got 'many'",
-        "role must be a text, got 5",
+        "instance_count must be a whole number at least 1 and at most 1024, got 'many'",
         "spot must be true or false, got 'perhaps'",
         "wait must be true or false, got 'yes'",
         "run_id must be a text, got 1",
@@ -99,17 +99,17 @@ def test_a_type_that_does_not_exist_is_answered_with_its_neighbours() -> None:
 
 def test_what_contradicts_itself_is_refused() -> None:
     assert faults(instance_type="ml.m5.xlarge", sagemaker={"subnets": "subnet-1"}) == [
-        "subnets and security_group_ids go together: give both, or neither"
+        "sagemaker.subnets and sagemaker.security_group_ids go together: give both, or neither"
     ]
 
 
 def test_the_profile_fills_what_is_left_open(nowhere: Path) -> None:
     (nowhere / "paretune.toml").write_text(
-        'region = "eu-west-1"\nspot = true\nvolume_gib = 77\non_interrupt = "detach"\n'
+        'region = "eu-west-1"\nspot = true\non_interrupt = "detach"\n'
     )
     configuration = read_configuration({"instance_type": "ml.m5.xlarge", "sagemaker.volume_size_in_gb": 50}, {})
 
-    assert (configuration.spec.region, configuration.spec.spot, configuration.spec.volume_gib) == (
+    assert (configuration.spec.region, configuration.spec.spot, configuration.spec.sagemaker.volume_size_in_gb) == (
         "eu-west-1",
         True,
         50,

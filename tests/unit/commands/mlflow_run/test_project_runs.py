@@ -216,9 +216,9 @@ class Killer:
 
 
 def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: User) -> None:
-    whole = user.start(again=True)
+    whole = user.start(force=True)
     before = len(user.aws.calls)
-    user.end(user.start(again=True).run_id)  # its code is in S3 already, as that of those to come
+    user.end(user.start(force=True).run_id)  # its code is in S3 already, as that of those to come
     calls = len(user.aws.calls) - before
     user.end(whole.run_id)
     user.sync()
@@ -227,7 +227,7 @@ def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: Us
         with pytest.MonkeyPatch.context() as patch:
             Killer(patch).kill_at(user.aws, call)
             with pytest.raises(Killed):
-                user.start(again=True)
+                user.start(force=True)
     runs = [run for run in user.client.search_runs(["0"]) if run.info.run_id not in finished]
     named = [run.info.run_id for run in runs if "paretune.job_name" in run.data.tags]
 
@@ -450,14 +450,14 @@ def test_a_project_s_run_is_no_evidence_of_our_training(user: User) -> None:
     assert not evidence.read([reference]).times
 
 
-def test_the_same_command_watches_the_job_that_runs_unwatched_unless_again_is_set(user: User) -> None:
+def test_the_same_command_watches_the_job_that_runs_unwatched_unless_force_is_set(user: User) -> None:
     first = user.start()
 
     second = user.start()
     assert second.run_id == first.run_id
     assert user.aws.count("CreateTrainingJob") == 1
 
-    third = user.start(again=True)
+    third = user.start(force=True)
     assert third.run_id != first.run_id
     assert user.start(max_runtime_minutes=7).run_id not in {first.run_id, third.run_id}
     for run in (first, third):
@@ -470,7 +470,7 @@ def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: Use
     worst = (60 * 60 + 100 + usual("uploading", "cpu").bound) / 3600 * USD_PER_HOUR
     nlp = f"{{name: nlp, usd_per_month: {1.5 * worst}, tags: {{team: nlp}}}}"
     (user.folder / "team.yaml").write_text(f"storage: sqlite:///accounts.db\nbudgets: [{nlp}]\n")
-    chosen, file = {"tags": {"team": "nlp"}, "user": "ana", "budget": "team.yaml"}, str(user.folder / "team.yaml")
+    chosen, file = {"tags": {"team": "nlp", "user": "ana"}, "budget": "team.yaml"}, str(user.folder / "team.yaml")
     run_id = user.start(**chosen).run_id
     tags = user.client.get_run(run_id).data.tags
     (request,) = [call.parameters for call in user.aws.of("CreateTrainingJob")]
@@ -478,7 +478,7 @@ def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: Use
     assert {"Key": "paretune:user", "Value": "ana"} in request["Tags"]
 
     with pytest.raises(ExecutionException, match=f"{worst:.4g} promised to running jobs"):
-        user.start(**chosen, again=True)
+        user.start(**chosen, force=True)
     user.end(run_id)
     user.sync()
     (standing,) = BudgetLedger(BudgetFile.read("team.yaml"), "").statuses(user.clock.now(), "measured")

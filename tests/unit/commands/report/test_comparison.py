@@ -12,19 +12,21 @@ from paretune.core.errors import BadInput
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3
 
+TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": True}
 
-def compared(jobs: list[RecordedJob], by: str = "compiler") -> Comparison:
+
+def compared(jobs: list[RecordedJob], by: str = TORCH_COMPILE) -> Comparison:
     (result,), _ = comparisons(observations(jobs), by)
     return result
 
 
 def test_the_default_is_what_the_others_are_compared_with() -> None:
-    jobs = [*on_p3(1, [80, 84], compiler="inductor"), *on_p3(1, [100, 104])]
+    jobs = [*on_p3(1, [80, 84], training_arguments=COMPILED), *on_p3(1, [100, 104])]
     comparison = compared(jobs)
     table = comparison.table()
     cells = {name: [row[number].text for row in table.cells] for number, name in enumerate(table.headers)}
 
-    assert cells["compiler"] == ["none", "inductor"]
+    assert cells[TORCH_COMPILE] == ["not set", "true"]
     assert cells["billed time / first"][0] == ""
     assert cells["billed time / first"][1].startswith("0.804 (")  # 82 / 102
     assert comparison.rows()[1]["billable_seconds_ratio"] == pytest.approx(82 / 102)
@@ -61,7 +63,7 @@ def test_an_f1_is_compared_by_its_difference_with_welch_s_interval() -> None:
 
 
 def test_one_run_each_has_a_ratio_and_no_interval() -> None:
-    comparison = compared([*on_p3(1, [80], compiler="inductor"), *on_p3(1, [100])])
+    comparison = compared([*on_p3(1, [80], training_arguments=COMPILED), *on_p3(1, [100])])
 
     assert any(
         "billed time x 0.800; too few repeats to tell it from 1" in sentence for sentence in comparison.findings()
@@ -69,25 +71,25 @@ def test_one_run_each_has_a_ratio_and_no_interval() -> None:
 
 
 def test_what_else_differs_is_said() -> None:
-    jobs = [*on_p3(1, [80], compiler="inductor", per_device_train_batch_size=32), *on_p3(1, [100])]
+    jobs = [*on_p3(1, [80], training_arguments=COMPILED, per_device_train_batch_size=32), *on_p3(1, [100])]
 
     assert any("so does per_device_train_batch_size (16, 32)" in sentence for sentence in compared(jobs).findings())
 
 
 def test_shapes_stand_apart() -> None:
-    jobs = [job for count in (1, 2) for kind in ("none", "inductor") for job in on_p3(count, [100], compiler=kind)]
-    result, _ = comparisons(observations(jobs), "compiler")
+    jobs = [job for count in (1, 2) for kind in ({}, COMPILED) for job in on_p3(count, [100], training_arguments=kind)]
+    result, _ = comparisons(observations(jobs), TORCH_COMPILE)
 
     assert [item.kind.apart for item in result] == ["1 x ml.p3.2xlarge", "2 x ml.p3.2xlarge"]
 
 
 def test_one_value_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"at least two values of compiler, got .* 2 runs, all with compiler none"):
-        comparisons(observations(on_p3(1, [100, 101])), "compiler")
+    with pytest.raises(BadInput, match=rf"at least two values of {TORCH_COMPILE}, got .* 2 runs, all with {TORCH_COMPILE} not set"):
+        comparisons(observations(on_p3(1, [100, 101])), TORCH_COMPILE)
 
 
 def test_dollars_of_a_curve_are_those_of_the_time_since_the_run_began() -> None:
-    jobs = [*on_p3(1, [1000], started=5000.0), *on_p3(1, [1000], started=5000.0, compiler="inductor")]
+    jobs = [*on_p3(1, [1000], started=5000.0), *on_p3(1, [1000], started=5000.0, training_arguments=COMPILED)]
     curve = [(10, 5100.0, 0.9), (20, 5500.0, 0.5), (30, 7000.0, 0.4)]
     result = loss_curves(compared(jobs), {jobs[0].run_id: curve})
 
@@ -97,7 +99,7 @@ def test_dollars_of_a_curve_are_those_of_the_time_since_the_run_began() -> None:
 
 def test_dollars_of_a_simulated_curve_follow_its_steps() -> None:
     tags = {"origin": "simulated"}
-    jobs = [*on_p3(1, [1000], tags=tags), *on_p3(1, [1000], tags=tags, compiler="inductor")]
+    jobs = [*on_p3(1, [1000], tags=tags), *on_p3(1, [1000], tags=tags, training_arguments=COMPILED)]
     result = loss_curves(compared(jobs), {jobs[0].run_id: [(10, 1.0, 0.9), (40, 2.0, 0.5)]})
 
     ((points,),) = result.values()
