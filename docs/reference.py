@@ -170,7 +170,12 @@ def _job_parameters() -> Iterator[str]:
 
 def _parameter_table(head: str, schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     rows = [
-        (f"`{name}`", schema["description"], _allowed(schema), _code("" if schema.get("type") == "object" else spell(schema.get("default"))))
+        (
+            f"`{name}`",
+            schema["description"],
+            _allowed(schema),
+            _code("" if schema.get("type") == "object" else spell(schema.get("default"))),
+        )
         for name, schema in schemas.items()
     ]
     return _table((head, "meaning", "values", "default"), rows)

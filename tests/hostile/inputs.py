@@ -29,7 +29,8 @@ MOST_GIB = 4
 
 _RECORDED = (REPOSITORY / "studies" / "rehearsal.csv").read_text()
 _ROWS = "text,label\n" + "".join(f"a {word} film,{label}\n" for label in "01" for word in ("good", "bad") * 3)
-_PROFILE = 'region = "us-east-1"\nrole = "SageMakerRole"\nspot = true\nsagemaker = {subnets = ["subnet-1"], volume_size_in_gb = 50}\n'
+_PROFILE = 'region = "us-east-1"\nrole = "SageMakerRole"\nspot = true\n'
+_PROFILE += 'sagemaker = {subnets = ["subnet-1"], volume_size_in_gb = 50}\n'
 _PROFILE += 'tags = {team = "nlp", cost = "12"}\nbudget = "team.yaml"\n'
 _PRICES = "instance_type,price_usd_per_hour,region,as_of,source\nml.g5.xlarge,1.4,us-east-1,2026-10-01,mine\n"
 _PROJECT = (
@@ -146,11 +147,11 @@ def _project(source: random.Random) -> HostileInput:
     files = {name: text.encode() for name, text in texts.items()}
     name = source.choice(list(files)[:2])
     files[name] = broken(texts[name], source)
-    words: tuple[str, ...] = ("train", "--dry_run", "true", "--entry_script", "own/MLproject")
+    words: tuple[str, ...] = ("train", "--dry_run", "true", "--project", "own")
     if source.random() < 0.7:  # a job on this machine reads no environment file
         words += ("--instance_type", "ml.g5.xlarge", "--role", "SageMakerRole", "--region", "us-east-1")
     if source.random() < 0.5:
-        words += ("--training_arguments", json.dumps({"text": harmful(source), "alpha": "1"}))
+        words += ("--project_parameters", json.dumps({"text": harmful(source), "alpha": "1"}))
     return HostileInput(words=words, files=files)
 
 
@@ -172,9 +173,7 @@ def _rehearsed(source: random.Random) -> HostileInput:
 
 
 def _import(source: random.Random) -> HostileInput:
-    return HostileInput(
-        words=("import", "--recorded_runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)}
-    )
+    return HostileInput(words=("import", "--recorded_runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)})
 
 
 def _bill(source: random.Random) -> HostileInput:

@@ -48,7 +48,10 @@ def test_a_harmful_name_of_a_file_or_a_folder_does_nothing(store: str, tmp_path:
 
 TAKES_A_FILE = (
     *("study --study", "reconcile --bill", "import --recorded_runs", "estimate --instance_type local --model"),
-    *(f"train --dry_run true --{name}" for name in ("dataset", "validation_file", "test_file", "entry_script", "model")),
+    *(
+        f"train --dry_run true --{name}"
+        for name in ("dataset", "validation_file", "test_file", "entry_script", "model")
+    ),
     *(f"train --dry_run true --{name}" for name in ("budget", "launcher simulated --simulation.runs")),
 )
 """Commands, each up to the parameter whose value is a path."""

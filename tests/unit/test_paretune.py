@@ -100,7 +100,7 @@ def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stderr) == (2, "paretune: seed must be a whole number, got 'x'\n")
+    assert (done.returncode, done.stderr) == (2, "paretune: seed must be a whole number at least 0 and at most 4294967295, got 'x'\n")
 
 
 SIMULATED = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=4000)
@@ -135,8 +135,11 @@ def test_a_dry_run_in_the_specification_is_refused_rather_than_paid(beside_the_s
     assert not (beside_the_studies / ".paretune" / "jobs").exists()
 
 
-def test_the_profile_completes_a_specification_for_instances(beside_the_studies: Path) -> None:
-    (beside_the_studies / "paretune.toml").write_text('region = "eu-west-1"\nmax_cost_usd = 0.5\n')
+def test_the_profile_completes_a_specification_for_instances(
+    beside_the_studies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (beside_the_studies / "own.toml").write_text('region = "eu-west-1"\nmax_cost_usd = 0.5\n')
+    monkeypatch.setenv("PARETUNE_PROFILE", "own.toml")
 
     table = paretune.estimate([SIMULATED, SIMULATED.replace(max_cost_usd=2.0)])
     assert table.region == "eu-west-1"
@@ -163,7 +166,7 @@ def test_a_study_recorded_by_name_run_id_or_result_has_one_front(beside_the_stud
 
 
 def test_ctrl_c_stops_a_study_and_the_same_call_goes_on_with_it(beside_the_studies: Path) -> None:
-    typed = {"n_trials": "6", "method": "joint", "sampler": "random"}
+    typed = {"n_trials": "6", "sampler": "random"}
     before = signal.getsignal(signal.SIGINT)
 
     def interrupt(line: str) -> None:
@@ -267,7 +270,7 @@ def test_faults_of_a_study_in_python_have_no_lines_and_name_their_parameters() -
         paretune.study("types", {"learning_rate": [1e-5, "fast"]}, job={"modle": "x"}, n_trials=2, n_trial=3)
 
     assert [fault.partition(",")[0] for fault in refused.value.faults] == [
-        "the study: unknown parameter modle in job: did you mean model or role?",
+        "unknown parameter modle: did you mean model or role?",
         "the study: learning_rate must be a number",
         "the study: unknown key n_trial: did you mean n_trials?",
     ]

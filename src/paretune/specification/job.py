@@ -413,7 +413,7 @@ class JobSpec(Parameters):
         affects={"launcher"},
         not_searched=_NO_RESULT,
     )
-    register: str | None = parameter(  # type: ignore[misc]  # hidden in the base only to quiet pydantic
+    register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
         affects={"launcher"},

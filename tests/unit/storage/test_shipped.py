@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from paretune.commands.design.reading import read_design
 
 import paretune
 from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.storage.shipped import find_file, find_path, shipped_names
-from paretune.storage.yaml import DESIGN, STUDY
+from paretune.storage.yaml import STUDY
 from paretune.studies.definition.file import StudyFile
 
 REPOSITORY = Path(__file__).parents[3]
@@ -66,24 +65,19 @@ def test_a_path_counts_from_the_current_folder_then_from_those_given_then_from_w
     assert find_path(rows, tmp_path) == rows
 
 
-def test_the_files_that_a_shipped_study_or_design_names_are_found_too() -> None:
+def test_the_files_that_a_shipped_study_names_are_found_too() -> None:
     rows = str(REPOSITORY / "studies" / "rehearsal.csv")
 
-    assert StudyFile.read("pareto", {}).job["recorded_runs"] == rows
-    assert read_design("polarity_scaling", {}).prices == str(REPOSITORY / "studies" / "polarity_prices.csv")
-    assert read_design("model_parallel", {}).job["model"] == str(REPOSITORY / "studies" / "tiny_gpt2")
+    assert StudyFile.read("pareto", {"launcher": "simulated"}).job.simulation.runs == rows
+    assert StudyFile.read("model_parallel", {}).job.model == str(REPOSITORY / "studies" / "tiny_gpt2")
 
 
 def test_the_shipped_files_are_listed_by_kind() -> None:
-    studies = shipped_names(STUDY.marks)
-
-    assert {"smoke", "pareto"} <= set(studies)
-    assert "polarity_scaling" not in studies
-    assert "polarity_scaling" in shipped_names(DESIGN.marks)
+    assert {"smoke", "pareto", "polarity_scaling"} <= set(shipped_names(STUDY.marks))
 
 
 def test_a_name_that_is_nowhere_is_refused_with_the_names_that_are_shipped() -> None:
-    with pytest.raises(BadInput, match=r"no_such does not exist .* or a shipped one: demo, pareto, .*smoke"):
+    with pytest.raises(BadInput, match=r"no_such does not exist .* or a shipped one: batch_and_rate, .*demo, .*pareto, .*smoke"):
         StudyFile.read("no_such", {})
 
 
@@ -120,7 +114,6 @@ def test_a_wheel_brings_its_studies_along(here: Path, tmp_path: Path) -> None:
 
     assert paretune.__version__ in run("--version")
     run("study", "--study", "pareto", "--n_trials", "2")
-    run("design", "--design", "polarity_scaling", "--dry_run")
     assert (here / "mlflow.db").is_file()
 
 

@@ -33,19 +33,8 @@ _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learni
 estimate first; preview checks a job and bounds its dollars; launch starts a job or a study within the budget of this
 server; status says how it goes; front shows the best trade-offs of a study."""
 _NOT_OF_AGENTS = {
-    *(
-        "budget",
-        "role",
-        "sagemaker",
-        "region",
-        "tags",
-        "keep_alive_minutes",
-        "on_interrupt",
-        "force",
-        "dry_run",
-        "probe",
-    ),
-    *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
+    *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
+    *("probe", "entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
 }
 """Options that choose the code that runs, the account that pays, or what is recorded of it."""
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-
 from datetime import date
 
 from paretune.commands.report.accuracy import accuracy, estimate_errors

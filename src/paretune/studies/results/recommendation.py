@@ -124,7 +124,9 @@ def failures(trials: Sequence[Trial]) -> list[str]:
 def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str] = frozenset()) -> str:
     """The command that launches a job, without names that no job has; empty if the parameters make no job."""
     try:
-        return job_of({name: text for name, text in parameters.items() if name.partition(".")[0] not in without}).command()
+        return job_of(
+            {name: text for name, text in parameters.items() if name.partition(".")[0] not in without}
+        ).command()
     except BadInput:
         return ""
 
@@ -217,7 +219,9 @@ def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
         alike=next((group.others for group in front.groups if group.recommended.number == points[0].number), ()),
         command=command_of(trial.given or trial.parameters),
-        real_command=command_of(trial.given or trial.parameters, _SIMULATED_ONLY) if trial.origin == "simulated" else "",
+        real_command=command_of(trial.given or trial.parameters, _SIMULATED_ONLY)
+        if trial.origin == "simulated"
+        else "",
     )
 
 

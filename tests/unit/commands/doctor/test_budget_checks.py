@@ -61,7 +61,9 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
     )
     environment = profile()
     request = DoctorRequest.from_text(LOCAL, environment)
-    assert not any("no job" in result.text for result in budget_findings(request, environment, NOW))  # there was none at all
+    assert not any(
+        "no job" in result.text for result in budget_findings(request, environment, NOW)
+    )  # there was none at all
 
     accounts = budget_ledger_of("team.yaml", {})
     accounts.reserve(

@@ -104,9 +104,7 @@ def test_what_contradicts_itself_is_refused() -> None:
 
 
 def test_the_profile_fills_what_is_left_open(nowhere: Path) -> None:
-    (nowhere / "paretune.toml").write_text(
-        'region = "eu-west-1"\nspot = true\non_interrupt = "detach"\n'
-    )
+    (nowhere / "paretune.toml").write_text('region = "eu-west-1"\nspot = true\non_interrupt = "detach"\n')
     configuration = read_configuration({"instance_type": "ml.m5.xlarge", "sagemaker.volume_size_in_gb": 50}, {})
 
     assert (configuration.spec.region, configuration.spec.spot, configuration.spec.sagemaker.volume_size_in_gb) == (

@@ -84,7 +84,9 @@ def test_shapes_stand_apart() -> None:
 
 
 def test_one_value_is_refused() -> None:
-    with pytest.raises(BadInput, match=rf"at least two values of {TORCH_COMPILE}, got .* 2 runs, all with {TORCH_COMPILE} not set"):
+    with pytest.raises(
+        BadInput, match=rf"at least two values of {TORCH_COMPILE}, got .* 2 runs, all with {TORCH_COMPILE} not set"
+    ):
         comparisons(observations(on_p3(1, [100, 101])), TORCH_COMPILE)
 
 

@@ -9,8 +9,6 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from paretune.commands.design.plan import DesignPlan
-from paretune.commands.design.reading import read_design
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -28,13 +26,10 @@ TOKENS = 512 * 4
 
 def jobs_of(path: Path) -> list[JobSpec]:
     """Jobs that a file may ask of SageMaker, one for each cluster, compiler and number of rows."""
-    if "\nfactors:" in path.read_text():
-        result = [row.spec for row in DesignPlan.of(read_design(str(path), {})).rows]
-    else:
-        study = StudyFile.read(str(path), {"launcher": "sagemaker"})
-        result = [spec for _, spec in study.jobs_at(_corners(study))]
-    alike = ("instance_type", "instance_count", "strategy", "compiler", "max_train_samples")
-    return list({tuple(getattr(spec, name) for name in alike): spec for spec in result}.values())
+    study = StudyFile.read(str(path), {"launcher": "sagemaker"})
+    result = [spec for _, spec in study.jobs_at(_corners(study))]
+    alike = ("instance_type", "instance_count", "strategy", "max_train_samples")
+    return list({(*(getattr(spec, name) for name in alike), spec.is_compiled): spec for spec in result}.values())
 
 
 def _corners(study: StudyFile) -> Iterator[dict[str, Any]]:
