@@ -17,7 +17,7 @@ ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml
             FailureKind.OUT_OF_MEMORY,
             ["memory, with batch 8:", "max_seq_length", "fine_tuning", "larger instance"],
         ),
-        (FailureKind.CAPACITY, ["ml.g5.xlarge or ml.g5.2xlarge", "capacity_wait_minutes", "fallback_instance_types"]),
+        (FailureKind.CAPACITY, ["ml.g5.xlarge or ml.g5.2xlarge", "fallback_instance_types"]),
         (FailureKind.DISK_FULL, ["volume_gib"]),
         (FailureKind.ERROR, []),
     ],

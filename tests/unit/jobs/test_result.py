@@ -7,7 +7,7 @@ import pytest
 
 from paretune.jobs.record import params_of
 from paretune.jobs.result import JobResult
-from paretune.pricing.prices import local_price
+from paretune.pricing.prices import ML_M5_LARGE
 from paretune.specification.job import JobSpec
 
 MEASURED = {
@@ -28,7 +28,7 @@ def outcome(**changes: Any) -> JobResult:
         "run_id": "abc",
         "job_name": "paretune-abc-1",
         "metrics": MEASURED,
-        "price": local_price(0.115),
+        "price": ML_M5_LARGE,
         "open_command": "mlflow ui",
         "model": "jobs/paretune-abc-1/model",
         "has_gap": False,

@@ -13,7 +13,7 @@ from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostCo
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
+from paretune.jobs.retrying_job import STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import (
     CREATED_WITHIN_S,
     Job,
@@ -369,12 +369,10 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     desk: Desk, names: Names
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY, CAPACITY, DONE])
-    began = desk.clock.now()
     desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
 
     assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, OTHER]
     assert {document.plan.global_batch_size for document in launcher.documents} == {32}
-    assert desk.clock.now() - began < CAPACITY_PAUSE_S
     assert desk.tags["used_instance_type"] == OTHER
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price
@@ -406,7 +404,7 @@ def test_a_spot_job_that_waited_too_long_without_another_type_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(ScriptedJob, "state", _stopped_by_the_service)
 
-    with pytest.raises(JobFailed, match=r"set capacity_wait_minutes .*fallback_instance_types .*MaxWaitTimeExceeded"):
+    with pytest.raises(JobFailed, match=r"fallback_instance_types .*MaxWaitTimeExceeded"):
         desk.follow(desk.attempts(ScriptedLauncher([WAITED]), spot=True))
 
 
@@ -418,27 +416,15 @@ def _stopped_by_the_service(job: ScriptedJob) -> JobState:
     return JobState.COMPLETED if job.ending == DONE else JobState.STOPPED
 
 
-def test_without_a_list_and_without_patience_no_capacity_is_the_end_and_says_what_to_do(
+def test_without_a_list_no_capacity_is_the_end_and_says_what_to_do(
     desk: Desk, names: Names
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY])
 
-    with pytest.raises(JobFailed, match="set capacity_wait_minutes to go on asking, fallback_instance_types"):
+    with pytest.raises(JobFailed, match="fallback_instance_types"):
         desk.follow(desk.attempts(launcher))
 
     assert launcher.created == names(1)
-
-
-def test_capacity_is_asked_for_again_after_a_pause_as_long_as_was_said(desk: Desk) -> None:
-    launcher = ScriptedLauncher([CAPACITY] * 100)
-    began = desk.clock.now()
-
-    with pytest.raises(JobFailed, match=f"no capacity for {SMALL} or {LARGE}"):
-        desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=LARGE, capacity_wait_minutes=5.0))
-
-    waited = desk.clock.now() - began
-    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE] * 5
-    assert 4 * CAPACITY_PAUSE_S <= waited <= 300
 
 
 def test_out_of_memory_on_a_fallback_type_stays_on_that_type(desk: Desk) -> None:
@@ -455,8 +441,8 @@ def test_out_of_memory_on_a_fallback_type_stays_on_that_type(desk: Desk) -> None
 def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts_nothing_twice(
     desk: Desk, names: Names, looks: int
 ) -> None:
-    launcher = ScriptedLauncher([CAPACITY, MEMORY, CAPACITY, DONE])
-    changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16, "capacity_wait_minutes": 60.0}
+    launcher = ScriptedLauncher([CAPACITY, MEMORY, DONE])
+    changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16}
     changes["spot"] = True  # on demand one job names both types
     first = desk.attempts(launcher, **changes)
     for _ in range(looks):
@@ -466,27 +452,12 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     again = desk.attempts(launcher, **changes)
     desk.follow(again)
 
-    assert launcher.created == names(4)
-    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE, SMALL]
-    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8, 16]
-    assert desk.metrics["billable_seconds"] == 4 * 36
-    assert desk.metrics["cost_usd"] == pytest.approx(0.01 + 0.02 + 0.02 + 0.01)
+    assert launcher.created == names(3)
+    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE]
+    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8]
+    assert desk.metrics["billable_seconds"] == 3 * 36
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01 + 0.02 + 0.02)
     assert desk.metrics["f1"] == 0.75
-
-
-def test_a_launcher_started_again_does_not_wait_for_attempts_that_are_there(desk: Desk) -> None:
-    launcher = ScriptedLauncher([*[CAPACITY] * 20, DONE])
-    desk.follow(desk.attempts(launcher, capacity_wait_minutes=600.0))
-    created, began = list(launcher.created), desk.clock.now()
-    desk.clock.sleep(24 * 3600)  # long after what capacity_wait_minutes allows
-
-    again = desk.attempts(launcher, capacity_wait_minutes=1.0)
-    began = desk.clock.now()
-    outcome = desk.follow(again)
-
-    assert launcher.created == created
-    assert outcome.metrics["f1"] == 0.75
-    assert desk.clock.now() - began < 2 * CAPACITY_PAUSE_S
 
 
 def test_a_run_that_has_ended_is_followed_to_the_same_end_again(desk: Desk, names: Names) -> None:
@@ -505,7 +476,7 @@ def test_a_job_that_fails_for_another_reason_is_not_tried_again(desk: Desk, name
     launcher = ScriptedLauncher([BROKEN, DONE])
 
     with pytest.raises(JobFailed, match="broken") as caught:
-        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, capacity_wait_minutes=60.0))
+        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE))
 
     assert launcher.created == names(1)
     assert caught.value.log_tail == ("last line",)
@@ -526,7 +497,7 @@ def test_stopping_waits_for_the_end_and_books_once(desk: Desk) -> None:
 
 def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([CAPACITY, DONE])
-    attempts = desk.attempts(launcher, capacity_wait_minutes=60.0)
+    attempts = desk.attempts(launcher)
     while attempts.current is not None:
         attempts.poll()
 

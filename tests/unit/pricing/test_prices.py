@@ -15,7 +15,6 @@ from paretune.pricing.prices import (
     Price,
     PriceList,
     dates_of,
-    local_price,
     price_remarks,
     read_file,
     usual_price,
@@ -51,28 +50,15 @@ def faults_of(path: Path, text: str) -> tuple[str, ...]:
 # local jobs
 
 
-def test_the_default_price_is_that_of_ml_m5_large_with_region_date_and_source() -> None:
-    price = local_price(JobSpec().local_price_usd_per_hour)
+def test_a_local_job_counts_at_the_notional_price_of_ml_m5_large() -> None:
+    price = usual_price(JobSpec(launcher="local"), PriceList(listed=()), {})
 
     assert price == ML_M5_LARGE
-    assert price.usd_per_hour == 0.115
-    assert price.region == "us-east-1"
+    assert (price.usd_per_hour, price.region) == (0.115, "us-east-1")
     assert date.fromisoformat(price.as_of) == date(2026, 8, 11)
+    assert price.source.startswith("notional")
     assert "ml.m5.large" in price.source
-
-
-@pytest.mark.parametrize("usd", [0.0, 0.1, 2.5])
-def test_a_price_of_the_user_s_own_claims_no_region_and_no_date(usd: float) -> None:
-    price = local_price(usd)
-
-    assert (price.usd_per_hour, price.region, price.as_of) == (usd, "", "")
-    assert "local_price_usd_per_hour" in price.source
-
-
-@pytest.mark.parametrize("usd", [0.115, 1.0])
-def test_every_price_of_a_local_job_says_that_it_is_notional_and_is_never_stale(usd: float) -> None:
-    assert local_price(usd).source.startswith("notional")
-    assert local_price(usd).doubts(date(2036, 1, 1)) == local_price(usd).remarks(date(2036, 1, 1)) == []
+    assert price.doubts(date(2036, 1, 1)) == price.remarks(date(2036, 1, 1)) == []
 
 
 def test_a_job_s_price_is_that_of_its_region_or_a_local_one() -> None:
@@ -80,10 +66,9 @@ def test_a_job_s_price_is_that_of_its_region_or_a_local_one() -> None:
     there = {"AWS_REGION": "eu-west-1"}
     remote = JobSpec(launcher="sagemaker", instance_type="ml.m5.large")
 
-    assert usual_price(JobSpec(launcher="local", local_price_usd_per_hour=0.5), prices, there) == local_price(0.5)
     assert usual_price(remote, prices, there) == row(1, region="eu-west-1")
     assert usual_price(remote, prices, {}) == row(2, region="us-east-1")
-    assert usual_price(replace(remote, instance_type="ml.g5.xlarge"), prices, {}) is None
+    assert usual_price(remote.replace(instance_type="ml.g5.xlarge"), prices, {}) is None
 
 
 # the list that travels with the package
