@@ -83,6 +83,7 @@ class JobRecord:
         """
         with self.run.later():  # written together with the job's name
             self._describe_request(command)
+            self.run.set_tags(schema.job_tags(self.spec.given()))  # an adopted job keeps what was typed
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None:
                 self._tag_plan(plan, ("first", "used"))
@@ -131,7 +132,6 @@ class JobRecord:
         """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
         self._tag_location()
         self.run.set_tags({schema.SPEC_HASH: self.spec.spec_hash(), schema.COMMAND: command or self.spec.command()})
-        self.run.set_tags(schema.job_tags(self.spec.given()))
         self.run.log_params(params_of(self.spec))
 
     def _describe_project(self) -> None:

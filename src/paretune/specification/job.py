@@ -551,7 +551,8 @@ class JobSpec(Parameters):
         changes |= {"instance_count": 1, "fallback_instance_types": (), "gradient_accumulation_steps": None}
         changes["global_batch_size"] = plan.global_batch_size
         changes["per_device_train_batch_size"] = plan.per_device_train_batch_size
-        single = self.model_copy(update=changes)
+        kept = {name: value for name, value in self.training_arguments.items() if name != "gradient_checkpointing"}
+        single = self.model_copy(update=changes | {"training_arguments": kept})
         single._is_single = True
         return single
 

@@ -86,7 +86,7 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
 
     assert result.run_id == run_id
     assert len(user.launcher.created) == 1
-    assert "watching it, so that nothing is paid twice (again=true starts another)" in user.told[0]
+    assert "watching it, so that nothing is paid twice (force=true starts another)" in user.told[0]
     assert user.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert user.type().run_id != run_id  # it has ended
 
@@ -140,10 +140,10 @@ def test_a_run_that_has_watched_another_job_and_starts_its_own_is_the_run_of_a_j
     assert run.data.metrics["cost_usd"] > 0
 
 
-def test_again_starts_another(user: User) -> None:
+def test_force_starts_another(user: User) -> None:
     run_id = user.is_killed()
 
-    assert user.type(again=True).run_id != run_id
+    assert user.type(force=True).run_id != run_id
     assert len(user.launcher.created) == 2
 
 
@@ -191,7 +191,7 @@ def test_a_job_in_another_region_is_left_alone(user: User, monkeypatch: pytest.M
     assert user.type().run_id != run_id
 
 
-HERE = {"account": "111111111111", "region": "us-east-1", "sagemaker.s3_bucket": "ours"}
+HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ HERE = {"account": "111111111111", "region": "us-east-1", "sagemaker.s3_bucket":
     [
         ({"account": "222222222222"}, "in the AWS account 222222222222, and these credentials are of 111111111111"),
         (
-            {"region": "eu-west-1", "sagemaker.s3_bucket": "b"},
+            {"region": "eu-west-1", "bucket": "b"},
             "in the region eu-west-1, and this command asks us-east-1",
         ),
-        ({"sagemaker.s3_bucket": "theirs"}, "the bucket theirs, and this command reads ours: set bucket=theirs"),
+        ({"bucket": "theirs"}, "the bucket theirs, and this command reads ours: set s3_bucket in"),
         ({}, ""),
     ],
 )

@@ -25,7 +25,7 @@ from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE, SMALL
 from tests.workplaces import make_workplace
 
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
-NLP = {"tags": {"team": "nlp"}, "budget": "team.yaml", "user": "ana"}
+NLP = {"tags": {"team": "nlp", "user": "ana"}, "budget": "team.yaml"}
 
 
 class Payer(User):
@@ -314,21 +314,22 @@ def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
 
 def test_without_a_user_it_is_the_login_name(payer: Payer) -> None:
     workspace = replace(payer.place(), environment={"USER": "bob"})
-    record = JobRecord(payer.spec(user=None), workspace)
+    record = JobRecord(payer.spec(tags={"team": "nlp"}), workspace)
     record.describe_project({"x": "y"})
     record.run.flush()
     assert record.run.tags()["paretune.user"] == "bob"
 
-    again = JobRecord(payer.spec(user=None), payer.place(), run=record.run)  # somebody else's `sync`
+    again = JobRecord(payer.spec(tags={"team": "nlp"}), payer.place(), run=record.run)  # somebody else's `sync`
     again.adopt()
     assert again.attribution.user == "bob"
 
 
 def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulated_jobs_alone(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workplace / "team.yaml").write_text(TEAM)
-    (workplace / "paretune.toml").write_text('budget = "team.yaml"\ntags = {team = "nlp"}\nuser = "ana"\n')
+    (workplace / "own.toml").write_text('budget = "team.yaml"\ntags = {team = "nlp", user = "ana"}\n')
+    monkeypatch.setenv("PARETUNE_PROFILE", "own.toml")
     words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000"]
 
     assert main(["train", *words]) == 0

@@ -18,7 +18,7 @@ ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml
             ["memory, with batch 8:", "max_seq_length", "fine_tuning", "larger instance"],
         ),
         (FailureKind.CAPACITY, ["ml.g5.xlarge or ml.g5.2xlarge", "fallback_instance_types"]),
-        (FailureKind.DISK_FULL, ["volume_gib"]),
+        (FailureKind.DISK_FULL, ["volume_size_in_gb"]),
         (FailureKind.ERROR, []),
     ],
 )
@@ -31,11 +31,11 @@ def test_the_reason_of_a_failure_comes_with_what_to_do_about_it(kind: FailureKin
 def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
     message = failure_message(JobSpec(), (FailureKind.DISK_FULL, "the disk is full"), "")
     assert message.startswith("the disk is full: make room, or set PARETUNE_HOME")
-    assert "volume_gib" not in message
+    assert "volume_size_in_gb" not in message
 
 
 @pytest.mark.parametrize(
-    ("kind", "part"), [(FailureKind.OUT_OF_MEMORY, "a larger instance"), (FailureKind.DISK_FULL, "volume_gib")]
+    ("kind", "part"), [(FailureKind.OUT_OF_MEMORY, "a larger instance"), (FailureKind.DISK_FULL, "volume_size_in_gb")]
 )
 def test_a_project_s_failure_has_a_next_step_too(kind: FailureKind, part: str) -> None:
     project = ON_SAGEMAKER.replace(project="https://example.com/project.git")

@@ -71,16 +71,7 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
 
 
 @pytest.mark.usefixtures("no_store")
-@pytest.mark.parametrize(
-    ("command", "content"),
-    [
-        ("study", {"search": {"learning_rate": {"choices": [1e-5, 3e-5]}}, "n_trials": 2}),
-        ("design", {"factors": {"learning_rate": [1e-5, 3e-5]}}),
-    ],
-)
 def test_what_is_refused_leaves_nothing(
-    command: str,
-    content: dict[str, object],
     workplace: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -94,12 +85,13 @@ def test_what_is_refused_leaves_nothing(
         "paretune.launchers.processes.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": prepare})
     )
     path = tmp_path / "file.yaml"
-    path.write_text(json.dumps({"name": "n", "job": {"dataset": "."}, **content}))
-    assert main([command, f"--{command}", str(path)]) == 2
+    search = {"learning_rate": {"choices": [1e-5, 3e-5]}}
+    path.write_text(json.dumps({"name": "n", "job": {"dataset": "."}, "search": search, "n_trials": 2}))
+    assert main(["study", str(path)]) == 2
 
     assert "dataset . has no rows" in capsys.readouterr().err
     assert list(workplace.iterdir()) == []
     assert main(["train", "--dataset", "."]) == 2
     assert list(workplace.iterdir()) == []
-    assert main(["train", "--max_cost_usd", "1e-9", "--local_price_usd_per_hour", "1"]) == 4
+    assert main(["train", "--max_cost_usd", "1e-9"]) == 4
     assert list(workplace.iterdir()) == []

@@ -495,18 +495,6 @@ def test_stopping_waits_for_the_end_and_books_once(desk: Desk) -> None:
     assert attempts.bill.billable_seconds == 36
 
 
-def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([CAPACITY, DONE])
-    attempts = desk.attempts(launcher)
-    while attempts.current is not None:
-        attempts.poll()
-
-    attempts.stop()
-
-    assert launcher.created == names(1)
-    assert attempts.bill.billable_seconds == 36
-
-
 def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher)
