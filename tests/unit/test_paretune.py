@@ -100,7 +100,10 @@ def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stderr) == (2, "paretune: seed must be a whole number at least 0 and at most 4294967295, got 'x'\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "paretune: seed must be a whole number at least 0 and at most 4294967295, got 'x'\n",
+    )
 
 
 SIMULATED = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=4000)

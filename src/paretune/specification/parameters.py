@@ -213,6 +213,7 @@ class Parameters(BaseModel):
             return Fault(path, unknown(cls, ".".join(map(str, path)).removeprefix(cls.hidden)))
         schema = cls.schema_at(path)
         got = repr(value)[:80] if isinstance(value, str) else (spell(value) or "nothing")[:80]
+        got = re.sub(r"://[^\s/]*@", "://", got)  # the password of a database
         words = bounds_in_words(schema) if error["type"] in _OUT_OF_BOUNDS else in_words(schema)
         text = f"{name} must be {words}, got {got}"
         if error["type"] == "string_too_long":

@@ -416,9 +416,7 @@ def _stopped_by_the_service(job: ScriptedJob) -> JobState:
     return JobState.COMPLETED if job.ending == DONE else JobState.STOPPED
 
 
-def test_without_a_list_no_capacity_is_the_end_and_says_what_to_do(
-    desk: Desk, names: Names
-) -> None:
+def test_without_a_list_no_capacity_is_the_end_and_says_what_to_do(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([CAPACITY])
 
     with pytest.raises(JobFailed, match="fallback_instance_types"):

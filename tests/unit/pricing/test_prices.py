@@ -2,7 +2,6 @@
 
 import csv
 import re
-from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path

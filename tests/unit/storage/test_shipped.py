@@ -77,7 +77,9 @@ def test_the_shipped_files_are_listed_by_kind() -> None:
 
 
 def test_a_name_that_is_nowhere_is_refused_with_the_names_that_are_shipped() -> None:
-    with pytest.raises(BadInput, match=r"no_such does not exist .* or a shipped one: batch_and_rate, .*demo, .*pareto, .*smoke"):
+    with pytest.raises(
+        BadInput, match=r"no_such does not exist .* or a shipped one: batch_and_rate, .*demo, .*pareto, .*smoke"
+    ):
         StudyFile.read("no_such", {})
 
 

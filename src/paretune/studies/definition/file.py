@@ -179,8 +179,8 @@ class StudyFile(Parameters):
             described = {name: entry for name, entry in objectives.items() if isinstance(entry, Mapping)}
             taken = {name: entry["take"] for name, entry in described.items() if "take" in entry}
             values["takes"] = {**values.get("takes", {}), **taken}
-            known = {name for name, entry in described.items() if {"direction"} <= set(entry) <= {"direction", "take"}}
-            values["objectives"] = {**objectives, **{name: described[name]["direction"] for name in known}}
+            known = {name for name, entry in described.items() if set(entry) <= {"direction", "take"}}
+            values["objectives"] = {**objectives, **{name: described[name].get("direction", "") for name in known}}
         quality = values.get("quality")
         if isinstance(quality, Mapping) and {"metric", "take"} <= set(quality):
             values["takes"] = {**values.get("takes", {}), quality["metric"]: quality["take"]}
@@ -394,7 +394,13 @@ def _terms(study: StudyFile) -> Iterator[Fault]:
 
 def _own_names(name: str, job: JobValues | None) -> list[str]:
     """What to say of a searched name that the user's own training does not declare; empty if it may."""
-    if job is None or job.entry_script is None or name in JobSpec.model_fields or is_inside(name):
+    if job is None or name in JobSpec.model_fields or is_inside(name):
+        return []
+    if job.project is not None:
+        declared = ", ".join(_entry_parameters(job.given()))
+        owner = f"entry point {job.entry_point} of {Path(job.project).name} declares"
+        return [f"unknown parameter {name}: {owner} {declared}"]
+    if job.entry_script is None:
         return []
     declared = ", ".join(read_own_script(at_home(job.entry_script)).arguments)
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
@@ -649,7 +655,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     else:
         search = document.get("search")
         chooses = isinstance(search, dict) and isinstance(search.get(name), dict) and "choices" in search[name]
-        if chooses and "," in text:
+        if chooses and "," in text and not text.lstrip().startswith("{"):
             if not all(part.strip() for part in text.split(",")):
                 return [f"{name} must have a value between all commas, got {text!r}"]
             search[name] = {"choices": [Plain(part) for part in split_list(text)]}  # type: ignore[index]

@@ -16,7 +16,6 @@ search:
 objectives: {cost_usd: minimize, rmse: minimize}
 project: mine
 entry_point: train
-size: [depth, alpha]
 n_trials: 2
 """
 
@@ -50,7 +49,7 @@ def test_declared_parameters_are_searched_by_their_names_wherever_the_project_st
 
     spec = study.spec_at({names[0]: 0.5, names[1]: 3, names[2]: "1", "instance_type": "local"})
 
-    assert (spec.project, spec.entry_point, spec.size) == ("mine", "train", "depth,alpha")
+    assert (spec.project, spec.entry_point) == ("mine", "train")
     assert spec.project_parameters == {"alpha": 0.5, "depth": 3, "kind": "1"}
 
 
@@ -59,14 +58,8 @@ def test_what_was_typed_wins() -> None:
     Path("other", "run.py").write_text("print('ran')\n")
     study = read(project="other", entry_point="run.py")
 
-    assert study.job["project"] == "other"
+    assert study.job.project == "other"
     assert "project_parameters.alpha" in study.search  # a script declares nothing: all are taken
-
-
-def test_the_file_that_a_study_writes_reads_the_same() -> None:
-    study = read()
-
-    assert read(study.as_yaml()).as_yaml() == study.as_yaml()
 
 
 @pytest.mark.parametrize(

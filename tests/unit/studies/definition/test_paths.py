@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.file_model import beside
+from paretune.studies.definition.file import StudyFile, beside
 
 
 @pytest.fixture
@@ -31,8 +30,8 @@ def test_a_study_finds_the_files_that_lie_beside_it(project: Path) -> None:
 
     job = StudyFile.read(str(path), {}).job
 
-    assert job["dataset"] == str(project / "studies" / "rows.csv")
-    assert job["model"] == str(project / "studies" / "tiny")
+    assert job.dataset == str(project / "studies" / "rows.csv")
+    assert job.model == str(project / "studies" / "tiny")
 
 
 def test_what_is_in_the_current_folder_or_nowhere_stays_as_it_is_written(project: Path) -> None:
