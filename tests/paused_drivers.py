@@ -36,7 +36,7 @@ ml.g5.xlarge,1,16,1e-5,,,OutOfMemory
 ml.g5.xlarge,1,8,1e-5,600,0.9,Completed
 """
 STUDY = """name: paused
-job: {launcher: simulated, instance_type: ml.g5.xlarge, recorded_runs: runs.csv, learning_rate: 1e-5,
+job: {launcher: simulated, instance_type: ml.g5.xlarge, simulation.runs: runs.csv, learning_rate: 1e-5,
   max_runtime_minutes: 15}
 search:
   per_device_train_batch_size: {choices: [8, 16]}

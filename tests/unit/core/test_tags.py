@@ -53,10 +53,10 @@ def test_tags_that_aws_does_not_take_are_refused(tags: dict[str, str]) -> None:
     assert "letters, digits, spaces and _.:/=+-@, as AWS takes it" in fault
 
 
-def test_the_user_is_the_parameter_then_the_login_name_and_the_team_a_tag() -> None:
-    spec = JobSpec(tags={"team": "nlp", "project": "search"}, user="ana")
-    typed = Attribution.of(spec.user, spec.tags, {"USER": "bob"}, "my study")
-    login = Attribution.of(None, {}, {"LOGNAME": "", "USER": "bob"})
+def test_the_user_is_a_tag_or_the_login_name_and_the_team_a_tag() -> None:
+    spec = JobSpec(tags={"team": "nlp", "project": "search", "user": "ana"})
+    typed = Attribution.of(spec.tags, {"USER": "bob"}, "my study")
+    login = Attribution.of({}, {"LOGNAME": "", "USER": "bob"})
 
     assert typed == Attribution(study="my study", user="ana", team="nlp")
     assert login.named() == {"user": "bob"}
@@ -74,4 +74,4 @@ def test_without_a_login_name_there_is_no_user(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("getpass.getuser", nobody)
 
-    assert Attribution.of(None, {}, {}).aws_tags() == {}
+    assert Attribution.of({}, {}).aws_tags() == {}

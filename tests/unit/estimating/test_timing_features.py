@@ -297,14 +297,6 @@ def test_a_job_on_a_gpu_whose_speed_is_not_known_has_no_estimate() -> None:
     assert share_of(spec).usable_gib == pytest.approx(32 - 0.9)
 
 
-def test_a_described_type_is_estimated_as_what_it_is_said_to_have() -> None:
-    facts = {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 400, "vcpus": 192, "memory_gib": 2048}
-    found = described(instance_type="ml.p9.48xlarge", instance_facts={"ml.p9.48xlarge": facts})
-
-    assert (found.time.devices, found.time.chip, found.time.peak_flops) == (8, "NVIDIA H200 bf16", 989e12)
-    assert found.time.network_bytes_per_s == 50e9
-
-
 def test_tensor_groups_and_stages_divide_weights_and_layers_by_formula() -> None:
     cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 4}
     whole, stages = (described(**cluster, **more).memory for more in ({}, {"pipeline_parallel_degree": 2}))

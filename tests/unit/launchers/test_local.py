@@ -341,12 +341,8 @@ def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
     assert job.report() is None
 
 
-def test_the_price_is_that_of_a_small_instance_unless_the_user_has_set_one(place: Place) -> None:
+def test_the_price_is_that_of_a_small_instance(place: Place) -> None:
     assert place.launcher.price(JobSpec()) == ML_M5_LARGE
-    custom = place.launcher.price(JobSpec(local_price_usd_per_hour=2.5))
-    assert custom is not None
-    assert custom.usd_per_hour == 2.5
-    assert custom.region == custom.as_of == ""
 
 
 def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) -> None:

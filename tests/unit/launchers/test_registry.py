@@ -1,6 +1,5 @@
 """Launchers by name: each choice of the parameter `launcher` can be opened."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.specification.job import JobSpec
 
-(PARAMETER,) = (item for item in fields(JobSpec) if item.name == "launcher")
+LAUNCHERS = JobSpec.schema_at(["launcher"])["enum"]
 
 
-@pytest.mark.parametrize("name", sorted({*PARAMETER.metadata["choices"]} - {"auto"}))
+@pytest.mark.parametrize("name", sorted({*LAUNCHERS} - {"auto"}))
 def test_a_job_is_opened_on_the_launcher_that_it_names(name: str, tmp_path: Path) -> None:
     instance_type = "ml.m5.large" if name == "sagemaker" else "local"
     spec = JobSpec(launcher=name, instance_type=instance_type, region="eu-west-1")

@@ -129,7 +129,8 @@ def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> N
     ledger.book(4, end, settled=True)
 
     (entry,) = ledger.booked(0)
-    assert (entry.note, entry.end, entry.parameters) == (note, end, {"model": "tiny"})
+    assert (entry.note, entry.end, entry.given) == (note, end, {"model": "tiny"})
+    assert entry.parameters["model"] == "tiny"
     assert (entry.trial, entry.identity, entry.run_id) == (4, "a", "run")
     assert (entry.worst_usd, entry.booked_usd, entry.booking_order, entry.spent_usd) == (2.0, 1.5, 1, 1.5)
 

@@ -189,7 +189,7 @@ def test_an_error_of_a_round_leaves_its_jobs_to_the_next_one(desk: Desk, monkeyp
 def test_the_command_plays_rounds_until_the_study_has_ended(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write_study(workplace, sampler="none", method="split", n_parallel=2, n_trials=4, budget_usd=20.0)
+    path = write_study(workplace, sampler="split", n_parallel=2, n_trials=4, budget_usd=20.0)
     path.write_text(path.read_text().replace("sampler: none\n", ""))
     codes: list[int] = []
     while not codes or (codes[-1] == 75 and len(codes) < 60):

@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun
+from paretune.tracking import RecordedJob, RecordedRun, schema
 from paretune.tracking.recorded_job import first_plan
 
 GPU = "ml.g5.12xlarge"
@@ -26,19 +26,19 @@ def job(tags: dict[str, str] | None = None, params: dict[str, str] | None = None
 
 def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() -> None:
     spec = JobSpec(instance_type=GPU, tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
-    tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
+    tags = {**schema.job_tags(spec.given()), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
 
     assert job(tags).request.spec() == spec.replace(region="eu-west-1", sagemaker={"s3_bucket": "found"})
 
 
 def test_a_local_job_has_no_region() -> None:
-    tags = {"paretune.command": JobSpec(seed=7).command(), "paretune.region": "eu-west-1"}
+    tags = {**schema.job_tags({"seed": 7}), "paretune.region": "eu-west-1"}
 
     assert job(tags).request.spec() == JobSpec(seed=7)
 
 
 def test_a_run_without_a_command_of_ours_has_no_specification() -> None:
-    with pytest.raises(BadInput, match="no command of paretune is recorded"):
+    with pytest.raises(BadInput, match="no specification of a job is recorded"):
         job({}).request.spec()
 
 

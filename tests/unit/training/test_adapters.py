@@ -215,7 +215,7 @@ def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: 
         JobSpec(**request, lora={"target_modules": "query,q_proj,classifier,embeddings"}), tiny_model
     )
 
-    reference = "lora_target_modules must name linear layers of tiny: dense, key, query, value"
+    reference = "lora.target_modules must name linear layers of tiny: dense, key, query, value"
     assert fault == f"{reference}; got q_proj, classifier, embeddings"
     assert model_faults(JobSpec(**request, lora={"target_modules": "output.dense"}), tiny_model) == []
     assert model_faults(JobSpec(**request), tiny_model) == []

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +148,7 @@ def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_pa
         words = " ".join(words).split()
         lines.append(json.dumps({"text": words, "label": [labels[word] for word in words]}))
     rows.write_text("\n".join(lines))
-    spec = replace(
-        SPEC,
+    spec = SPEC.replace(
         task="token-classification",
         dataset=str(rows),
         learning_rate=0.02,

@@ -43,25 +43,6 @@ def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: Fai
     assert words in sentence
 
 
-def test_more_processes_than_gpus_are_refused_on_the_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = JobSpec(instance_type="ml.g5.xlarge", processes_per_instance=2)
-    folder = JobFolder(tmp_path)
-    folder.make()
-    write_json(folder.document, JobDocument(job_name="job", spec=spec, plan=spec.plan()).as_json())
-    hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
-    write_json(folder.resource_config, hosts)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(device, "has_gpu", lambda: True)
-    monkeypatch.setattr(device.torch.cuda, "device_count", lambda: 1)
-
-    assert job_process.main(folder) == 1
-
-    failure = folder.read_failure()
-    assert failure is not None
-    assert failure[0] is FailureKind.BAD_INPUT
-    assert "processes_per_instance must be at most 1" in failure[1]
-
-
 @pytest.mark.parametrize("has_room_for_the_reason", [True, False])
 def test_a_full_disk_ends_without_a_traceback_and_with_its_reason(
     has_room_for_the_reason: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

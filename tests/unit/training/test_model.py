@@ -266,7 +266,7 @@ def test_lora_trains_low_rank_pairs_beside_every_linear_layer_and_the_head(tiny_
     per_layer = 4 * (HIDDEN + HIDDEN) + 2 * (HIDDEN + WIDE)  # query, key, value, output; up, down
     pooler = HIDDEN * HIDDEN + HIDDEN  # the folder, that of a masked language model, has none
     head = HIDDEN * 3 + 3
-    assert Shape.of(model).trainable == JobSpec().lora_rank * LAYERS * per_layer + pooler + head
+    assert Shape.of(model).trainable == JobSpec().lora.r * LAYERS * per_layer + pooler + head
     parts = ("lora_", "pooler.dense.modules_to_save", "classifier.modules_to_save")
     assert all(any(part in name for part in parts) for name in trainable(model))
 

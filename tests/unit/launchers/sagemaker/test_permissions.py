@@ -15,7 +15,9 @@ from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, Sts
 PAGE = Path(__file__).parents[4] / "docs" / "sagemaker.md"
 USED = {"role": ROLE, "sagemaker.s3_bucket": BUCKET, "instance_type": "ml.g5.xlarge"}
 EVERYTHING = JobSpec(
-    **USED, sagemaker={"kms_key_id": "key-1", "subnets": "subnet-1", "security_group_ids": "sg-1"}, subnets="subnet-1"
+    role=ROLE,
+    instance_type="ml.g5.xlarge",
+    sagemaker={"s3_bucket": BUCKET, "kms_key_id": "key-1", "subnets": "subnet-1", "security_group_ids": "sg-1"},
 )
 
 

@@ -16,7 +16,6 @@ from paretune.launchers.sagemaker.request import TrainingJobRequest, build
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
@@ -119,7 +118,7 @@ def test_the_default_request_says_all_that_it_should_and_nothing_else(ask: Ask, 
     assert set(channels(request)) == {"job", "code", "sm_drivers"}
     assert channels(request)["job"] == f"s3://{BUCKET}/paretune/jobs/paretune-run1-1/job.json"
     content = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])
-    assert content["spec"]["num_train_epochs"] == "2.0"
+    assert content["spec"]["num_train_epochs"] == 2.0
     assert not {"MetricDefinitions"} & set(request["AlgorithmSpecification"])  # numbers come as events
 
 
@@ -144,7 +143,7 @@ def test_degrees_of_fsdp_travel_in_the_document_and_the_training_divides_the_dev
     request = ask(instance_type=GPU, instance_count=2, strategy="fsdp", **degrees)
 
     spec = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]
-    assert {name: spec[name] for name in degrees} == {name: spell(value) for name, value in degrees.items()}
+    assert spec.items() >= JobSpec(instance_type=GPU, strategy="fsdp", **degrees).given().items()
     assert drivers(request, aws)["sourcecode.json"]["command"] == COMMAND
     assert "HyperParameters" not in request
 
@@ -190,8 +189,6 @@ def test_smp_without_degrees_sends_only_what_was_set(ask: Ask) -> None:
     ("changes", "wait"),
     [
         ({}, 3600 + 3600),
-        ({"max_wait_minutes": 60.0}, 3600),
-        ({"max_wait_minutes": 90.5}, 5430),
         ({"max_runtime_minutes": 40_320.0}, 28 * 24 * 3600),
     ],
 )
@@ -350,13 +347,13 @@ def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: st
 def plain_order(**changes: Any) -> TrainingJobRequest:
     usual: dict[str, Any] = {
         "document": JobDocument.first("paretune-run1-1", JobSpec(instance_type="ml.m5.large")),
-        "sagemaker.training_image": "image",
+        "image_uri": "image",
         "code": {"paretune/__init__.py": ""},
         "command": "python3 -m paretune.training /opt/ml",
         "channels": {"job": f"s3://{BUCKET}/job.json"},
         "environment": {},
         "checkpoints": f"s3://{BUCKET}/checkpoints/",
-        "sagemaker.volume_size_in_gb": 30,
+        "volume_gib": 30,
         "tags": {},
     }
     return TrainingJobRequest(**(usual | changes))

@@ -155,18 +155,6 @@ def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Pla
     assert job.billable_seconds() == pytest.approx(30 + STOP_SECONDS)
 
 
-def test_a_spot_job_that_waits_too_long_says_so(place: Place, clock: VirtualClock) -> None:
-    limits = {"max_runtime_minutes": 1.0, "max_wait_minutes": 1.0}
-    job = place.submit("waiting", instance_type="ml.g5.xlarge", spot=True, **limits)
-    at_its_end(job, clock)
-
-    failure = job.failure()
-    assert failure is not None
-    assert failure[0] is FailureKind.CAPACITY
-    assert "MaxWaitTimeExceeded" in failure[1]
-    assert job.billable_seconds() == 0
-
-
 def test_a_job_that_is_stopped_while_it_waits_costs_nothing(place: Place, clock: VirtualClock) -> None:
     job = place.submit("waiting")
     clock.wake_at(clock.now() + 30)

@@ -296,7 +296,7 @@ def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
 
 
 def test_a_job_that_cannot_be_estimated_is_refused() -> None:
-    with pytest.raises(BadInput, match="recorded_runs"):
+    with pytest.raises(BadInput, match=r"simulation\.runs"):
         factory(predict=lambda _: None, recall_f1=lambda _: None)(document(None))
 
 

@@ -12,7 +12,7 @@ from tests.unit.studies.search.split.test_search import BATCHES, RATES, smooth, 
 
 STUDY = """
 name: default
-job: {{launcher: simulated, recorded_runs: table.csv, dataset: someone/reviews, max_train_samples: 60000}}
+job: {{launcher: simulated, simulation.runs: table.csv, dataset: someone/reviews, max_train_samples: 60000}}
 search:
   instance_type: {{choices: [ml.g5.12xlarge, ml.g5.xlarge]}}
   per_device_train_batch_size: {{choices: [{batches}]}}

@@ -110,7 +110,7 @@ def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Pa
     )
     (tmp_path / "study.yaml").write_text(
         "name: memory\n"
-        f"job: {{launcher: simulated, recorded_runs: '{tmp_path / 'runs.csv'}', instance_type: ml.g5.xlarge,\n"
+        f"job: {{launcher: simulated, simulation.runs: '{tmp_path / 'runs.csv'}', instance_type: ml.g5.xlarge,\n"
         "  per_device_train_batch_size: 8, num_train_epochs: 1}\n"
         f"search: {{learning_rate: {{choices: {list(RATES)}}}}}\n"
         "objectives: {cost_usd: minimize, f1: maximize}\n"

@@ -57,5 +57,5 @@ def test_only_the_inputs_of_layers_are_kept_in_the_machines_memory(model: Any, m
 def test_a_model_whose_layers_transformers_cannot_compute_again_is_refused() -> None:
     (fault,) = activation_faults(torch.nn.Linear, "mine")
 
-    assert fault == "activation_checkpointing: transformers cannot compute the layers of mine again: leave it out"
+    assert fault == "gradient_checkpointing: transformers cannot compute the layers of mine again: leave it out"
     assert not activation_faults(GPT2LMHeadModel, "gpt2")

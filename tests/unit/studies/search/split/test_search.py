@@ -53,14 +53,13 @@ def write_table(path: Path, quality: Quality) -> list[tuple[float, float]]:
 
 STUDY = f"""
 name: split
-job: {{launcher: simulated, recorded_runs: table.csv, dataset: someone/reviews, max_train_samples: {ROWS},
+job: {{launcher: simulated, simulation.runs: table.csv, dataset: someone/reviews, max_train_samples: {ROWS},
   max_runtime_minutes: 3000}}
 search:
   instance_type: {{choices: [{", ".join(TYPES)}]}}
   per_device_train_batch_size: {{choices: [{", ".join(map(str, BATCHES))}]}}
   learning_rate: {{choices: [{", ".join(map(str, RATES))}]}}
 budget_usd: 500
-method: split
 """
 
 

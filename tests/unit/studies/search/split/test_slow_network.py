@@ -17,7 +17,7 @@ ROWS = 60_000
 EXCHANGE_S = 0.2
 STUDY = f"""
 name: network
-job: {{launcher: simulated, recorded_runs: table.csv, dataset: someone/reviews, max_train_samples: {ROWS},
+job: {{launcher: simulated, simulation.runs: table.csv, dataset: someone/reviews, max_train_samples: {ROWS},
   max_runtime_minutes: 300}}
 search:
   instance_type: {{choices: [{", ".join(TYPES)}]}}
@@ -26,7 +26,6 @@ search:
   learning_rate: {{choices: [{", ".join(map(str, RATES))}]}}
 objectives: {{billable_seconds: minimize, f1: maximize}}
 budget_usd: 500
-method: split
 """
 
 
