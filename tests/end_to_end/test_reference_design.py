@@ -27,12 +27,13 @@ def report(client: MlflowClient, words: str, folder: Path) -> tuple[list[Row], d
 
 @pytest.mark.slow
 def test_two_commands_give_the_table_and_every_figure_of_the_simulated_benchmark(
-    workplace: Path, tmp_path_factory: pytest.TempPathFactory
+    workplace: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workplace / "studies").symlink_to(REPOSITORY / "studies")
+    monkeypatch.setenv("PARETUNE_PRICES", "studies/polarity_prices.csv")
     client = MlflowClient()
     for name in ("polarity_scaling", "polarity_scaling_more"):
-        assert main(["design", "--design", f"studies/{name}.yaml", "--launcher", "simulated"]) == 0
+        assert main(["study", f"studies/{name}.yaml", "--launcher", "simulated"]) == 0
     assert main(ESTIMATE.split()) == 0
 
     rows, texts, figures = report(client, "--view scaling", tmp_path_factory.mktemp("scaling"))

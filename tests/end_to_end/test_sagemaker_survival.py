@@ -133,28 +133,6 @@ def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
     assert cloud.client_of("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["KeyCount"] == 0
 
 
-def test_a_spot_job_that_waited_too_long_goes_on_elsewhere_from_its_checkpoint(
-    cloud: Cloud, tiny_job: dict[str, object]
-) -> None:
-    arguments = {"eval_strategy": "no", "logging_steps": 10, "save_strategy": "steps", "save_steps": 10}
-    limits: dict[str, object] = {"max_runtime_minutes": 0.75, "max_wait_minutes": 0.75}
-    limits |= {"fallback_instance_types": "ml.m5.xlarge", "force": "true"}
-    job = tiny_job | {"num_train_epochs": 5000, "training_arguments": arguments, "spot": "true"} | limits
-    with cloud.start(**job) as running:
-        assert running.wait(WITHIN_S) == 3, running.text
-        assert "no capacity for ml.m5.large: trying ml.m5.xlarge; " in running.text
-        assert "continuing from checkpoint-" in running.text
-
-    (run,) = cloud.runs()
-    first, second = (cloud.described(f"paretune-{run.info.run_id}-{attempt}") for attempt in (1, 2))
-    assert first["SecondaryStatus"] == "MaxWaitTimeExceeded"
-    assert second["ResourceConfig"]["InstanceType"] == "ml.m5.xlarge"
-    assert second["CheckpointConfig"] == first["CheckpointConfig"]
-    billed = [report["BillableTimeInSeconds"] for report in (first, second)]
-    assert run.data.metrics["billable_seconds"] == sum(billed)
-    assert sum(billed) <= 45 + 300  # the limit of one job, with a late stop and the upload
-
-
 def test_a_tracking_store_that_goes_away_meanwhile_costs_nothing(cloud: Cloud, tiny_job: dict[str, object]) -> None:
     job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
     store, away = cloud.folder / "mlflow.db", cloud.folder / "away.db"
