@@ -113,6 +113,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values = {name: getattr(plan, name) for name in map(str, _PLANNED) if _name_in(script, name)}
         values = values or {_PLANNED[0]: plan.per_device_train_batch_size}
     values |= dict(_given(spec, plan))
+    if script.is_complete and not _name_in(script, "seed"):  # a study repeats a training with other seeds
+        values.pop("seed", None)
     if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
         precision = values.pop("precision")
         values |= {precision: True} if precision in ("bf16", "fp16") else {}

@@ -6,7 +6,6 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from tests.design_examples import write_design
 
 STUDY = """
 name: two rates
@@ -14,7 +13,7 @@ job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
 search: {learning_rate: {choices: [1e-5, 3e-5]}}
 sampler: grid
 """
-PROFILE = 'budget = "team.yaml"\ntags = {team = "nlp"}\nuser = "ana"\n'
+PROFILE = 'budget = "team.yaml"\ntags = {team = "nlp", user = "ana"}\n'
 
 
 def budgets(usd: float) -> None:
@@ -28,10 +27,11 @@ def tags_of_trials() -> set[tuple[str | None, ...]]:
 
 
 def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised_or_gone(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PARETUNE_PROFILE", "own.toml")
     Path("study.yaml").write_text(STUDY)
-    Path("paretune.toml").write_text(f"{PROFILE}max_cost_usd = 5.0\n")
+    Path("own.toml").write_text(f"{PROFILE}max_cost_usd = 5.0\n")
     budgets(0.01)
     words = ["study", "--study", "study.yaml", "--max_runtime_minutes", "30"]
     assert main(words) == 4
@@ -45,15 +45,18 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert main(words) == 0
     assert tags_of_trials() == {("two rates", "ana", "nlp")}
     capsys.readouterr()
-    Path("paretune.toml").unlink()
+    monkeypatch.delenv("PARETUNE_PROFILE")
     assert main(words) == 0  # who pays is no part of what makes it this study
     assert "every point was tried" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(workplace: Path) -> None:
+def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARETUNE_PROFILE", "own.toml")
     Path("study.yaml").write_text(STUDY)
-    Path("paretune.toml").write_text(PROFILE)
+    Path("own.toml").write_text(PROFILE)
     words = ["study", "--study", "study.yaml", "--once", "--max_runtime_minutes", "30"]
     made = []
     for usd in (0.8, 10.0):
@@ -68,33 +71,15 @@ def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(workpl
 
 
 @pytest.mark.slow
-def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("paretune.toml").write_text(PROFILE)
-    budgets(0.001)
-    words = ["design", "--design", write_design(workplace)]
-    assert main(words) == 4
-    assert "fits what is left of budget nlp of simulated jobs" in capsys.readouterr().err
-
-    budgets(1000)
-    assert main(words) == 0
-    ((name, user, team),) = tags_of_trials()
-    assert (bool(name), user, team) == (True, "ana", "nlp")
-
-
-@pytest.mark.slow
-def test_studies_and_designs_share_the_storage_of_the_environment_and_a_wrong_one_is_refused(
+def test_studies_share_the_storage_of_the_environment_and_a_wrong_one_is_refused(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("study.yaml").write_text(STUDY)
-    both = [["study", "--study", "study.yaml"], ["design", "--design", write_design(workplace)]]
+    words = ["study", "--study", "study.yaml"]
     monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///:memory:")
-    for words in both:
-        assert main(words) == 2
-        assert "PARETUNE_STORAGE: storage must be sqlite:///FILE or postgresql://" in capsys.readouterr().err
+    assert main(words) == 2
+    assert "PARETUNE_STORAGE: storage must be sqlite:///FILE or postgresql://" in capsys.readouterr().err
     monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///shared.db")
-    for words in both:
-        assert main(words) == 0
+    assert main(words) == 0
     assert Path("shared.db").exists()
     assert not Path(".paretune/studies.db").exists()

@@ -369,11 +369,23 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
 
 
 def _entry_parameters(job: Mapping[str, Any]) -> tuple[str, ...]:
+    with suppress(BadInput):  # a rule tells the faults
+        return _declared_by_project(job)
+    return ()
+
+
+def _declared_by_project(job: Mapping[str, Any]) -> tuple[str, ...]:
     from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
 
-    with suppress(BadInput):
-        return tuple(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
-    return ()
+    return tuple(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
+
+
+def _project(study: StudyFile) -> Iterator[Fault]:
+    try:
+        if study.job.project is not None:
+            _declared_by_project(study.job.given())
+    except BadInput as error:
+        yield from (Fault(("job", "project"), text) for text in error.faults)
 
 
 def _key_hint(key: str) -> str:
@@ -390,6 +402,8 @@ def _terms(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("name",), f"name must be one line of 1 to {_LONGEST_NAME} characters, got {study.name[:90]!r}")
     if study.storage is not None and (fault := address_fault(study.storage)):
         yield Fault(("storage",), fault)
+    if study.job.register is not None:  # no trial registers its model, so no point tells it
+        yield from (Fault(("job", *path), text) for path, text in JobSpec.check({"register": study.job.register})[1])
 
 
 def _own_names(name: str, job: JobValues | None) -> list[str]:
@@ -576,7 +590,7 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
 
 
 StudyFile.rules = (
-    *(_terms, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
+    *(_terms, _project, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
     *(_missing_end, _own_training, _quality, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)

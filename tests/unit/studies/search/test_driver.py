@@ -351,18 +351,18 @@ def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
     assert rates(second) == list(RATES)
 
 
-HERE = {"account": "111111111111", "region": "us-east-1", "sagemaker.s3_bucket": "ours"}
+HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
 
 
 @pytest.mark.parametrize(
     ("now", "message"),
     [
         (
-            {"region": "eu-west-1", "sagemaker.s3_bucket": "there"},
+            {"region": "eu-west-1", "bucket": "there"},
             "its job is in the region us-east-1, .* asks eu-west-1",
         ),
         ({"account": "222222222222"}, "its job is in the AWS account 111111111111"),
-        ({"sagemaker.s3_bucket": "other"}, "its job writes to the bucket ours, and this command reads other"),
+        ({"bucket": "other"}, "its job writes to the bucket ours, and this command reads other"),
     ],
 )
 def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
