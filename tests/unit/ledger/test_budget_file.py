@@ -67,9 +67,9 @@ def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
     expected = [
         (1, "storage must be sqlite:///FILE or postgresql://"),
         (2, "unknown key budget: did you mean budgets?"),
-        (4, "usd_per_month must be a number, got 'plenty'"),
+        (4, "usd_per_month must be a number of at least 0, got 'plenty'"),
         (5, "unknown key tag of a budget: did you mean tags?"),
-        (5, "usd_per_month must be a number of at least 0, got -1"),
+        (5, "usd_per_month must be a number of at least 0, got '-1'"),
         (5, "there are two budgets nlp"),
         (6, "name is missing"),
         (6, "usd_per_month must be a number of at least 0"),

@@ -143,7 +143,7 @@ def test_degrees_of_fsdp_travel_in_the_document_and_the_training_divides_the_dev
     request = ask(instance_type=GPU, instance_count=2, strategy="fsdp", **degrees)
 
     spec = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]
-    assert spec.items() >= JobSpec(instance_type=GPU, strategy="fsdp", **degrees).given().items()
+    assert spec.items() >= JobSpec(instance_type=GPU, instance_count=2, strategy="fsdp", **degrees).given().items()
     assert drivers(request, aws)["sourcecode.json"]["command"] == COMMAND
     assert "HyperParameters" not in request
 

@@ -130,7 +130,6 @@ job: {{launcher: simulated, model: bert-base-uncased, dataset: a/b, max_runtime_
 objectives: {{job_seconds: minimize, cost_usd: minimize}}
 search:
   num_train_epochs: {{choices: [1, 100]}}
-sampler: tpe
 sampler: {sampler}
 n_trials: 4
 """

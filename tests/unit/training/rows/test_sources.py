@@ -431,15 +431,17 @@ def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path
     messages = faults(write(tmp_path / "rows.csv", texts, labels))
 
     assert messages == (
-        "'text' is missing or blank in 1 of 20 train rows (first: rows 4): fill or drop them",
-        "'label' is missing in 2 of 20 train rows (first: rows 1, 8): fill or drop them",
+        "'text' is missing or blank in 1 of 20 train rows (first: rows 4): fill them, or set missing_rows=drop",
+        "'label' is missing in 2 of 20 train rows (first: rows 1, 8): fill them, or set missing_rows=drop",
     )
 
 
 def test_blank_texts_of_own_data_are_refused_and_those_of_a_language_model_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", [*TEXTS[:18], "   ", "\u00a0"])
 
-    assert faults(path) == ("'text' is missing or blank in 2 of 20 train rows (first: rows 19, 20): fill or drop them",)
+    assert faults(path) == (
+        "'text' is missing or blank in 2 of 20 train rows (first: rows 19, 20): fill them, or set missing_rows=drop",
+    )
     assert "   " in [text for part in read_rows(spec(path, task="causal-lm"))[0].values() for text in part.texts]
 
 
