@@ -285,7 +285,7 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
     assert set(tags(local)) - set(tags(simulated)) <= computed
     assert set(tags(simulated)) - set(tags(local)) <= {"basis"}
     differing = {name for name in set(tags(local)) & set(tags(simulated)) if tags(local)[name] != tags(simulated)[name]}
-    assert differing <= {"origin", "launcher", "command", "claimed_at", "job_name", "estimate_basis"}
+    assert differing <= {"origin", "launcher", "command", "job", "claimed_at", "job_name", "estimate_basis"}
     assert (simulated.info.status, tags(simulated)["state"]) == (local.info.status, tags(local)["state"])
 
 
