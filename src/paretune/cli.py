@@ -150,11 +150,23 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     if rest and entry.first_word and not rest[0].startswith("-"):
         rest[0] = f"--{entry.first_word}={rest[0]}"
     from paretune.specification.inputs import PATHS
+    from paretune.specification.job import JobSpec
+    from paretune.specification.parameters import unknown
     from paretune.storage.shipped import find_path
 
     command = command_named(name)
-    switches = {option for option, model in command.models().items() if model.schema_at([option])["type"] == "boolean"}
+    options = command.models()
+    switches = {option for option, model in options.items() if model.schema_at([option])["type"] == "boolean"}
     texts, more = read_words(rest, switches)
+    known = {*options, *command.excluded, *command.hidden}
+    for option in [
+        option for option, text in texts.items() if not text.strip() and option.partition(".")[0] not in known
+    ]:
+        del texts[option]  # it has no default that the empty text could stand for
+        more = [fault for fault in more if not fault.startswith(f"{option} needs")]
+        near = did_you_mean(option, [key for key, model in options.items() if model is command.options])
+        model = JobSpec if command.takes_jobs or command.options is None else command.options
+        more.append(f"unknown parameter {option}: {near}" if near else unknown(model, option))
     texts = {key: find_path(text) if key in (*PATHS, *_FILE_OPTIONS[1:]) else text for key, text in texts.items()}
     all_faults, request = [*faults, *more], None
     with collecting(all_faults):

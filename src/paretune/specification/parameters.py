@@ -187,7 +187,7 @@ class Parameters(BaseModel):
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).partition(".")
             outer = outer.replace("-", "_")
-            if value is None or (isinstance(value, str) and not value.strip()):
+            if outer in cls.model_fields and (value is None or (isinstance(value, str) and not value.strip())):
                 continue
             if inner:
                 before = nested.get(outer) or {}

@@ -1,5 +1,7 @@
 """The command `sync`: collect jobs that have ended, follow jobs that still run."""
 
+from typing import ClassVar
+
 from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput
@@ -8,6 +10,8 @@ from paretune.specification.parameters import Parameters
 
 class SyncOptions(Parameters):
     """The command takes no options."""
+
+    listed_by: ClassVar[str] = "sync"
 
 
 def _run(_: SyncOptions) -> CommandOutput:
