@@ -14,6 +14,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.loop import Points, search
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.tracking import Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, Ending, ScriptedLauncher
@@ -53,6 +54,11 @@ class JudgedLauncher(ScriptedLauncher):
         job = super().submit(document, inputs)
         self.jobs[document.job_name].f1 += self.scatter * (document.spec.seed - 42)
         return job
+
+
+def searched(driver: Driver) -> str:
+    """Let a driver try its points; returns why it ended."""
+    return search(driver, Points(driver))
 
 
 @dataclass

@@ -3,9 +3,8 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +19,31 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.trials import Trial
-from paretune.studies.search import joint
+from paretune.studies.search import loop
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
-from paretune.studies.search.split import search as split
+from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.tracking import Tracking
 from search.scoring import OBJECTIVES, Booked
 from search.tables import PRICES, Point, Table
 
-_METHODS = {"joint": joint, "split": split}
+Searched = tuple[list[Booked], str]
+"""The jobs of a search in the order of their ends, and why it ended."""
 _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
 
 
 def search(
-    table: Table,
-    method: str,
-    objectives: str,
-    *,
-    seed: int,
-    parallel: int,
-    budget_usd: float,
-    most: int,
-    is_enough: Callable[[Booked], bool] = lambda job: False,
-) -> tuple[list[Booked], str]:
+    table: Table, sampler: str, objectives: str, *, seed: int, parallel: int, budget_usd: float, most: int
+) -> Searched:
     """Run one study to its end; its jobs in the order of their ends, and why it ended.
 
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
-    After a job that is enough no other one begins.
     """
-    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "method": method}
+    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "sampler": sampler}
     with empty_home() as home:
-        result = run(study(table, objectives, seed, **limits), table, home, is_enough)
-        return result.booked, result.remark
+        return run(study(table, objectives, seed, **limits), table, home)
 
 
 @contextmanager
@@ -84,24 +73,8 @@ def entry(table: Table, name: str) -> Choices | Range:
     return Range(low=values[0], high=values[-1], log=True) if name in table.ranges else Choices(values=values)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Searched:
-    """A study that has ended: its jobs in the order of their ends, and why it ended.
-
-    Attributes:
-        forecast: points that `split` predicts and has not run.
-        borrowed: what `split` has begun with from earlier studies, with its weights in the end.
-    """
-
-    booked: list[Booked]
-    remark: str
-    forecast: Sequence[Trial] = ()
-    borrowed: Sequence[Borrowed] = ()
-
-
 def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked], bool] = lambda job: False) -> Searched:
-    """Run a study to its end, in a folder of `empty_home`."""
-    module = _METHODS["split" if file.takes_split else "joint"]
+    """Run a study to its end, in a folder of `empty_home`: its jobs in the order of their ends, and why it ended."""
     clock = VirtualClock(home)
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
@@ -109,33 +82,20 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
     course = TimelineFactory(predict=lambda document: None, recall_f1=lambda document: None)
     course.read_table = lambda path: table.runs  # read once for all studies
     booked: list[Booked] = []
-    advisor: list[split.Split] = []
     names = list(file.objectives)
-
-    def advice() -> tuple[Point, ...] | None:
-        if module is not split:
-            return None
-        if not advisor:  # made once a search: its candidates take longer than what it recommends
-            advisor.append(split.Split(driver))
-        return tuple(at for item in advisor[0].recommended() if (at := _point_of(item, table)) is not None)
-
-    def book(job: Booked) -> None:
-        booked.append(job)
-        if is_enough(job):
-            driver.admission.has_enough = lambda count: True  # type: ignore[method-assign]
 
     def finished(trial: Trial) -> None:
         done = trial.status is TrialStatus.COMPLETED and set(names) <= set(trial.values)
         point = _point_of(trial, table)
-        book(
-            Booked(
-                usd=trial.cost_usd or 0.0,
-                point=point,
-                measured=tuple(trial.values[name] for name in names) if done and point is not None else None,
-                status=trial.status.value if point is not None else f"Probe {trial.status.value}",
-                recommended=advice(),
-            )
+        job = Booked(
+            usd=trial.cost_usd or 0.0,
+            point=point,
+            measured=tuple(trial.values[name] for name in names) if done and point is not None else None,
+            status=trial.status.value if point is not None else f"Probe {trial.status.value}",
         )
+        booked.append(job)
+        if is_enough(job):
+            driver.admission.has_enough = lambda count: True  # type: ignore[method-assign]
 
     run_id = StudyRunWriter(file, ledger, tracking).run_id  # its pages are not written
     driver = Driver(
@@ -154,13 +114,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         on_trial=finished,
         say=lambda text: None,
     )
-
-    remark = module.search(driver)
-    if module is not split:
-        return Searched(booked=booked, remark=remark)
-    last = split.Split(driver)
-    forecast = last.forecast()
-    return Searched(booked=booked, remark=remark, forecast=forecast, borrowed=last.borrowed())
+    return booked, loop.search(driver, Split(driver) if file.takes_split else loop.Points(driver))
 
 
 def _point_of(trial: Trial, table: Table) -> Point | None:

@@ -18,13 +18,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
+
 from paretune.core.pareto import front
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.hypervolume import hypervolume
-from paretune.studies.results.quality_model import F1_PRIOR, QualityModel, quality_key
 from paretune.studies.results.recommendation import recommend
-from paretune.studies.results.trials import Trial, job_of
+from paretune.studies.results.trials import Trial
+from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
+from paretune.studies.sampler.sampler import BY_TYPE as CLAIMED
 from paretune.studies.verification import MOST_REPEATS, RUNS
 from search.worlds import COLLAPSED, RATES, World
 
@@ -41,8 +44,7 @@ _USD = {"ml.g5.xlarge": 1.4, "ml.g6e.xlarge": 2.6}
 _JOBS = tuple(product(_USD, (8, 16, 32, 64, 128), RATES))
 _POINTS, _NOISE = 24, 0.0015
 _FALLEN = 0.2  # below the truth: a run that far below it has collapsed
-_SHIFT, _PAIRS, _NEAR = 0.05, 4, 0.1
-"""F1 between types, matched pairs that a study has bought, and how far below the best their points lie at most."""
+_SHIFT = 0.05  # F1 between types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +88,8 @@ class _Study:
         return Checked(
             errors=errors,
             front=self._share_of_front(study_front),
-            is_falsely_shifted=self._claims_shift(trials, 0.0),
-            has_noticed=self._claims_shift(trials, _SHIFT),
+            is_falsely_shifted=self._claims_shift(0.0),
+            has_noticed=self._claims_shift(_SHIFT),
         )
 
     def _run(self, number: int, of: int, first: int | None = None) -> Trial:
@@ -128,18 +130,15 @@ class _Study:
         ]
         return volumes[0] / volumes[1]
 
-    def _claims_shift(self, trials: Sequence[Trial], shift: float) -> bool:
-        """Whether the study claims that F1 depends on the type, if one type is so much better."""
-        pairs, best = [], max(self.truth(number) for number in range(_POINTS))
-        for trial in [trial for trial in trials[:_POINTS] if self.truth(trial.number) > best - _NEAR][:_PAIRS]:
-            key = quality_key(job := job_of(trial.parameters), job.plan())
-            for name in _USD:
-                f1 = self.truth(trial.number) + (shift if name == "ml.g6e.xlarge" else 0.0)
-                if self._draw.random() < self._share**2:  # a job that collapsed is run again once
-                    f1 = COLLAPSED
-                pairs.append((key, name, f1 + self._draw.gauss(0, self._noise)))
-        keys, names, values = zip(*pairs, strict=True)
-        return QualityModel(keys, values, F1_PRIOR).is_shifted(names)
+    def _claims_shift(self, shift: float) -> bool:
+        """Whether the search would believe that F1 depends on the type, if one type is so much better."""
+        keys, values = [], []
+        for number, (name, batch, rate) in enumerate(self._jobs):
+            keys.append((list(_USD).index(name), math.log2(batch), math.log(rate), math.log(3.0)))
+            f1 = COLLAPSED if self._draw.random() < self._share else self.truth(number)
+            f1 += shift if name == "ml.g6e.xlarge" else 0.0
+            values.append(f1 + self._draw.gauss(0, self._noise))
+        return QualityModel(np.array(keys), values, F1_SPREAD).type_probability >= CLAIMED
 
 
 def rows(seeds: Iterable[int]) -> list[list[str]]:

@@ -21,16 +21,17 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BudgetRefused
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
-from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS, Ledger
+from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_TAGS, Ledger
 from paretune.pricing.budget import Balance
 from paretune.specification.container import write_json_once
-from paretune.storage.database import is_same_database
+from paretune.storage.database import exclude_others, is_same_database
 
 ABANDONED_AFTER_S = 3600.0
 """Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
 
 A run is opened within seconds. A driver that slept for so long in between reserves again before it creates a job.
 """
+_ADMISSION = 1  # what `exclude_others` keeps apart
 _MONTH_MARK = "@"  # stands between the name of a job and the month in entries of later months
 
 
@@ -128,7 +129,7 @@ class BudgetLedger(Ledger):
             BudgetRefused: some budget does not cover it, or its price is unknown; nothing was written.
         """
         with self._transaction_or(within) as connection:
-            connection.execute(sa.select(BUDGET_LOCK).with_for_update())  # one admission at a time, whatever its tags
+            exclude_others(connection, _ADMISSION)  # one at a time, whatever its tags
             entry = self._newest(connection, request)
             if entry is not None and entry.booked_usd is None:
                 return

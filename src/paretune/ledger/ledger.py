@@ -71,7 +71,6 @@ BUDGET_TAGS = sa.Table(
     sa.Column("name", sa.String(128), primary_key=True),
     sa.Column("value", sa.String(256), nullable=False),
 )
-BUDGET_LOCK = sa.Table("paretune_budget_lock", BUDGET_METADATA, sa.Column("number", sa.Integer, primary_key=True))
 
 
 class Ledger:

@@ -15,7 +15,9 @@ from paretune.ledger.ledger import STUDIES, TRIALS, Ledger
 from paretune.ledger.lock import StudyLock
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.pricing.budget import Balance
+from paretune.storage.database import exclude_others
 
+_OPENING = 2  # what `exclude_others` keeps apart
 _MOST_DIFFERENCES = 8
 _LONGEST_VALUE = 200  # characters
 
@@ -64,6 +66,7 @@ class StudyLedger(Ledger):
         query = sa.select(STUDIES).where(self._is_study)
         study = {"name": self._study, "run_id": run_id, "mark": uuid.uuid4().hex, "described": described}
         with self._transaction() as connection:
+            exclude_others(connection, _OPENING)  # a row that is not there yet cannot be locked
             if connection.execute(query).first() is None:
                 connection.execute(STUDIES.insert().values(**study))
         (row,) = self._rows(query)

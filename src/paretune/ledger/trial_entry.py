@@ -28,14 +28,11 @@ class TrialNote:
     repeats: int | None = None  # number of the trial that it repeats with another seed; None for a first one
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of its job that differ from those of its point."""
-    kind: str = "trial"  # `trial` for a suggestion of the sampler, or the action of `method: split`
-    predicted: Mapping[str, float] = field(default_factory=dict)  # metric to the value that the trial is to verify
-    expected_usd: float = 0.0  # expected cost, including other jobs needed to learn the same; 0 if unknown
 
     @property
     def counts(self) -> bool:
-        """Whether it is one of the study's n_trials; repeats are not."""
-        return self.repeats is None
+        """Whether it is one of the study's n_trials; repeats and probes are not."""
+        return self.repeats is None and "probe_steps" not in self.changes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +42,7 @@ class TrialEnd:
     status: TrialStatus
     metrics: Mapping[str, float] = field(default_factory=dict)  # of its run; empty unless it completed
     cost_usd: float | None = None  # what was billed, however it ended; None if the price is unknown
+    billed_s: float | None = None  # seconds that were billed; None if nobody knows
     kept_usd: float | None = None  # most that its warm pool can still be billed; None if none is kept
     reason: str = ""
     retryable: bool = False  # its end says nothing of its point: no capacity, a quota, an interruption, a dead driver
@@ -53,6 +51,11 @@ class TrialEnd:
     verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
     at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
     refused_beside: int | None = None  # jobs of its driver that ran when the launcher refused to create it
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it was ended at its maximum runtime: a longer one may let it end."""
+        return "MaxRuntimeExceeded" in self.reason
 
     def as_json(self) -> str:
         """One JSON object with everything but the dollars, which have columns of their own."""

@@ -12,7 +12,7 @@ from sqlalchemy.pool import NullPool
 from paretune.core.errors import BadInput
 
 _VERSION = "0.5"  # of paretune that changed the tables last
-_LOCK = 7_205_759_403  # key of PostgreSQL's advisory lock; any number that nothing else in the database uses
+_LOCK = 7_205_759_403  # key of PostgreSQL's advisory locks; any number that nothing else in the database uses
 
 
 def open_engine(address: str, *, keeps_connections: bool = True) -> sa.Engine:
@@ -77,6 +77,12 @@ def without_waiting_for_the_disk() -> Iterator[None]:
         sa.event.remove(sa.Engine, "connect", hurry)
 
 
+def exclude_others(connection: sa.Connection, purpose: int = 0) -> None:
+    """Let no other transaction of this purpose begin before this one has ended; SQLite excludes all others anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"select pg_advisory_xact_lock({_LOCK + purpose})"))
+
+
 def create_tables(connection: sa.Connection, name: str, metadata: sa.MetaData, version_table: str) -> None:
     """Create the tables unless they are there. Several processes may do so at the same moment.
 
@@ -89,8 +95,7 @@ def create_tables(connection: sa.Connection, name: str, metadata: sa.MetaData, v
     Raises:
         BadInput: another version of paretune made them.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"select pg_advisory_xact_lock({_LOCK})"))
+    exclude_others(connection)
     versions = sa.Table(version_table, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
     versions.create(connection, checkfirst=True)
     version = connection.execute(sa.select(versions)).scalar()

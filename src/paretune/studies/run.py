@@ -30,10 +30,10 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
-from paretune.studies.search import joint
 from paretune.studies.search.driver import ROUND_S, Driver
+from paretune.studies.search.loop import Points, search
 from paretune.studies.search.optuna_study import OptunaStudy
-from paretune.studies.search.split import search as split
+from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
 from paretune.studies.verification import Verification
@@ -170,18 +170,16 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     try:
         with driver.study.reachable():
             driver.adopt()
-            searching = split.Split(driver) if file.takes_split else None
-            if searching is not None:
-                record.forecast, record.borrowed = searching.forecast, searching.borrowed
+            suggesting = Split(driver) if file.takes_split else Points(driver)
+            if isinstance(suggesting, Split):
+                record.forecast = suggesting.forecast
             if file.design is not None and not driver.trials:
                 _refuse_dear_rows(driver)
-            reason = joint.search(driver) if searching is None else searching.search()
+            reason = search(driver, suggesting)
             if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             verification = Verification(driver, lambda: record.answer().picks)
-            if (
-                file.judged_by is not None and file.design is None
-            ):  # else one run is enough: it shows the seconds and dollars of its point
+            if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
                 verification.run()
         driver.finish()
     except CallAgain as error:

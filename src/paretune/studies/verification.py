@@ -65,9 +65,9 @@ class Verification:
         changes = {**driver.history.notes[point.number].changes, "seed": point.trial.seed + len(repeats) + 1}
         reason = self._why_not(point, changes, len(repeats))
         if not reason:
-            suggestion = driver.study.ask_for(point.trial.point)
-            if driver.start(suggestion, TrialNote(changes=changes, repeats=point.number)):
-                self._under_way[suggestion.number] = point.number
+            number = driver.begin(point.trial.point, TrialNote(changes=changes, repeats=point.number))
+            if number is not None:
+                self._under_way[number] = point.number
                 self.repeats += 1
                 return
             reason = "its job could not be started again"

@@ -114,7 +114,6 @@ BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that e
 STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials
 STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
-BORROWED = "paretune.borrowed"  # what a study takes from earlier ones, in words; absent if nothing
 TRIAL = "paretune.trial"  # number of the trial
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 

@@ -1,6 +1,5 @@
 """A study with `once`: each call is a new driver that knows only what stands in the storages."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,17 +11,15 @@ from paretune.cli import main
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
 from paretune.studies.search.concurrency import LIMIT_RETRY_S, MOST_REFUSED
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.joint import search
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done
+from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched
 from tests.study_tables import entries_of, write_study
-from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, SECONDS, SMALL, Clock, Ending
+from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, SECONDS, Clock, Ending
 
 QUOTA = LaunchRefused("the account-level quota is 1 instance")
 TOLD = [Event(time=1.0, step=1, total_steps=4, metrics={"f1": 0.5})]
@@ -64,7 +61,7 @@ class Rounds:
         self.drivers.append(driver)
         try:
             driver.adopt()
-            return search(driver)
+            return searched(driver)
         except CallAgain as error:
             driver.stop(error)
             return ""
@@ -96,25 +93,6 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
 
 
 @pytest.mark.slow
-def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
-    request: list[float] = []
-
-    def judge(spec: JobSpec, times: int) -> Ending:
-        request.append(desk.clock.now())
-        return CAPACITY if len(request) < 3 else DONE
-
-    desk.launcher.judge = judge
-    job = {"instance_type": SMALL, "max_runtime_minutes": 6, "capacity_wait_minutes": 30}
-    rounds = Rounds(desk, {"job": job, "search": {"learning_rate": Choices(values=RATES[:1])}}, apart_s=25.0)
-    rounds.until_the_end()
-
-    assert len(request) == 3
-    assert all(60 <= later - before <= 60 + SECONDS + 2 * 25 for before, later in itertools.pairwise(request))
-    (entry,) = entries_of(rounds.drivers[-1].ledger)
-    assert entry.end is not None
-    assert entry.end.status is TrialStatus.COMPLETED
-
-
 @pytest.mark.slow
 def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
     request: list[float] = []
@@ -179,7 +157,7 @@ def test_an_error_of_a_round_leaves_its_jobs_to_the_next_one(desk: Desk, monkeyp
     desk.launcher.judge = lambda spec, times: "endless"
     driver = desk.driver(once=True)
     driver.adopt()
-    driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    driver.begin({"learning_rate": RATES[0]})
     driver.stop(KeyboardInterrupt())
     assert not any(job.stopped for job in desk.launcher.jobs.values())
     assert [entry.trial for entry in driver.ledger.running()] == [0]

@@ -11,10 +11,9 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.joint import search
 from paretune.studies.verification import RUNS, Verification
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, SMALL, Desk, QuickClock
+from tests.scripted_study import RATES, SMALL, Desk, QuickClock, searched
 from tests.unit.jobs.test_retrying_job import BROKEN, DONE
 
 
@@ -39,7 +38,7 @@ def pick_at(driver: Driver, rate: float) -> Pick:
 
 def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk) -> None:
     driver = desk.driver()
-    search(driver)
+    searched(driver)
 
     found = Verification(driver, lambda: [pick_at(driver, RATES[1])]).run()
 
@@ -51,13 +50,14 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
 @pytest.mark.slow
 def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> None:
     driver = desk.driver(search={"learning_rate": Choices(values=RATES)})
-    search(driver)
-    asked = driver.study.ask_for({"learning_rate": RATES[0]})
-    driver.start(asked, TrialNote(changes={"gradient_accumulation_steps": 4, "max_runtime_minutes": 1}))
+    searched(driver)
+    changes = {"gradient_accumulation_steps": 4, "max_runtime_minutes": 1}
+    number = driver.begin({"learning_rate": RATES[0]}, TrialNote(changes=changes))
+    assert number is not None
     while driver.running:
         driver.poll()
         driver.wait()
-    first = driver.trials[asked.number]
+    first = driver.trials[number]
 
     def recommended() -> list[Pick]:
         front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
@@ -75,7 +75,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
 
 def test_what_is_recommended_after_a_repeat_is_repeated_too(desk: Desk) -> None:
     driver = desk.driver()
-    search(driver)
+    searched(driver)
 
     def recommended() -> list[Pick]:
         was_worse_than_it_seemed = len(point_at(driver, RATES[0]).trials) > 1
@@ -88,7 +88,7 @@ def test_what_is_recommended_after_a_repeat_is_repeated_too(desk: Desk) -> None:
 def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(desk: Desk) -> None:
     driver = desk.driver()
     desk.launcher.scatter = 0.0
-    search(driver)
+    searched(driver)
 
     found = Verification(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).run()
 
@@ -102,7 +102,7 @@ def test_a_script_without_a_seed_that_gives_the_same_value_again_is_repeated_onc
     (desk.folder / "own.py").write_text("p.add_argument('--learning_rate')\n")
     driver = desk.driver(job={"instance_type": SMALL, "entry_script": str(desk.folder / "own.py")})
     desk.launcher.scatter = 0.0
-    search(driver)
+    searched(driver)
 
     found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
 
@@ -112,14 +112,14 @@ def test_a_script_without_a_seed_that_gives_the_same_value_again_is_repeated_onc
 
 def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> None:
     driver = desk.driver(n_parallel=4)
-    search(driver)
+    searched(driver)
 
     assert Verification(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).run().repeats == 2 * (RUNS - 1)
 
 
 def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = desk.driver()
-    search(driver)
+    searched(driver)
     monkeypatch.setattr(driver.admission, "fits", lambda spec: False)
 
     found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
@@ -130,7 +130,7 @@ def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypa
 
 def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
     driver = desk.driver(search={"learning_rate": Choices(values=RATES[:1])})
-    search(driver)
+    searched(driver)
 
     found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
 
@@ -140,7 +140,7 @@ def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
 
 def test_a_job_whose_repeats_fail_is_given_up(desk: Desk) -> None:
     driver = desk.driver()
-    search(driver)
+    searched(driver)
     desk.launcher.judge = lambda spec, times: DONE if spec.seed == 42 else BROKEN
 
     found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()

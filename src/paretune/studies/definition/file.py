@@ -129,9 +129,6 @@ class StudyFile(Parameters):
         False, "collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
     )
     later_runs: int = parameter(0, "how often the winner will be trained again", ge=0)
-    borrow: bool = parameter(
-        True, "split: begin with what MLflow holds of earlier studies of the same model; false: from nothing"
-    )
     value_of_front_usd: float | None = parameter(
         None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", gt=0
     )
@@ -341,15 +338,12 @@ def _design(points: Mapping[str, Any], seed: Any) -> Design:
 
 
 def can_be_split(study: StudyFile) -> bool:
-    """Whether quality depends on a part of the searched parameters, and the other objectives on the cluster."""
+    """Whether one objective measures the model, and all others follow from seconds and dollars of a job."""
     objectives, quality = study.objectives, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
-    if not study.is_own:
-        return quality.factors is None and set(objectives) <= {quality.metric, *OF_THE_CLUSTER}
-    factors = set(study.changes_quality)
-    is_measured = set(objectives) <= {quality.metric, *_MEASURED_FOR_ANY_JOB}
-    return bool(factors) and factors < set(study.search) and is_measured
+    others = _MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER
+    return set(objectives) <= {quality.metric, *others}
 
 
 def full_name(job: Mapping[str, Any], name: str) -> str:
@@ -574,14 +568,10 @@ def _sampler(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler")
     if study.sampler != "split" or can_be_split(study):
         return
-    if study.is_own and study.judged_by is not None:
-        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB))
-        text = "sampler split needs changes_quality, which names some of what is searched and not all, for a training "
-        text += f"of your own, and the objectives {study.judged_by.metric} and one of {times}, and no others: set it"
-    else:
-        times = ", ".join(sorted(OF_THE_CLUSTER))
-        text = f"sampler split needs the objective f1 and one of {times}, and takes no others: change them"
-    yield Fault(("sampler",), f"{text}, or take tpe")
+    times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER))
+    metric = study.judged_by.metric if study.judged_by is not None else "f1"
+    text = f"sampler split needs the objective {metric} and one of {times}, and takes no others"
+    yield Fault(("sampler",), f"{text}: change them, or take tpe")
 
 
 def _combinations(study: StudyFile) -> Iterator[Fault]:

@@ -1,8 +1,8 @@
 """The answer of a study: its front, what it recommends, its bill; as text, as a table and as a rank for every run."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -143,24 +143,6 @@ def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Borrowed:
-    """Knowledge that a study borrowed from an earlier one before its first job."""
-
-    study: str  # name of the earlier study, or names if several count as one
-    runs: int  # number of its runs that were read
-    is_same_data: bool  # whether they trained and were judged on the same data
-    weight: float | None = None
-    """Probability, judged by the study's own jobs, that quality depends on the parameters as it did there; None if only
-    seconds were borrowed."""
-
-    def __str__(self) -> str:
-        """For example `24 runs of study night (same model and data, weight 0.83)`."""
-        data = "same model and data" if self.is_same_data else "same model, other data"
-        weight = "seconds alone" if self.weight is None else f"weight {self.weight:.2f}"
-        return f"{self.runs} run{'s' if self.runs > 1 else ''} of study {self.study} ({data}, {weight})"
-
-
-@dataclass(frozen=True, kw_only=True)
 class StudyAnswer:
     """The answer of a study."""
 
@@ -171,7 +153,6 @@ class StudyAnswer:
     later_runs: int | None = None  # how often the winner will be trained again
     default: Trial | None = None  # of the default configuration, or an estimate with the origin "estimated"
     unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
-    borrowed: Sequence[Borrowed] = ()
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -190,10 +171,9 @@ class StudyAnswer:
         return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
 
     def opening(self, *, has_reason: bool = True) -> list[str]:
-        """The answer in a few sentences, `has_reason` as in `headline` and what was borrowed."""
+        """The answer in a few sentences; `has_reason` as in `headline`."""
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget." if self.over_budget_usd else ""
-        borrowed = [f"Borrowed before its first job: {'; '.join(map(str, self.borrowed))}."] if self.borrowed else []
-        return [*headline(self.front, self.picks, has_reason=has_reason), *borrowed, *filter(None, [over])]
+        return [*headline(self.front, self.picks, has_reason=has_reason), *filter(None, [over])]
 
     @property
     def over_budget_usd(self) -> float:
@@ -316,7 +296,6 @@ class StudyResult(Result):
             "committed_usd": self.answer.committed_usd,
             "budget_usd": self.answer.budget_usd,
             "hypervolume": as_json(self.answer.hypervolume),
-            "borrowed": [asdict(borrowed) for borrowed in self.answer.borrowed],
             "recommended": [_recommended(pick) for pick in self.answer.picks],
             "trials": as_json(self.rows()),
             "open_command": self.open_command,

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pvariance
 
+import numpy as np
+
 from paretune.estimating.noise import Scatter, are_alike
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
@@ -19,18 +21,10 @@ from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.results.objective_text import label
-from paretune.studies.results.quality_model import (
-    F1_PRIOR,
-    Key,
-    Prior,
-    QualityModel,
-    Surface,
-    keys_over,
-    quality_key,
-    unknown_prior,
-)
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import Trial, job_of
+from paretune.studies.sampler.candidates import CATEGORY, RATIO
+from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
 _MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
@@ -115,7 +109,8 @@ def merge(
     judged = [
         item for item in {item.metric: item for item in (F1, quality) if item}.values() if item.metric in measured
     ]
-    runs_of = {item.metric: _QualityRuns.of(trials, item) for item in judged} if shrinks else {}
+    found = [_QualityRuns.of(trials, item) for item in judged] if shrinks else []
+    runs_of = {item.quality.metric: item for item in found if item is not None}
     collapsed = {name: item.collapsed for name, item in runs_of.items()}
     families = _families(trials)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
@@ -221,45 +216,34 @@ class _QualityRuns:
 
     quality: Quality
     trials: Sequence[Trial]
-    keys: Sequence[Key]
+    keys: np.ndarray  # one row a trial, see `QualityModel`
     values: Sequence[float]  # more is better
-    prior: Prior
     model: QualityModel
     collapsed: frozenset[int]  # numbers of the trials that have
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], quality: Quality) -> "_QualityRuns":
+    def of(cls, trials: Sequence[Trial], quality: Quality) -> "_QualityRuns | None":
         families = [
             (max(quality.sign * value for value in _values(runs, quality.metric)), runs)
             for _, runs in _families(trials)
-            if _values(runs, quality.metric) and (quality.factors is not None or _quality_key(runs[0]))
+            if _values(runs, quality.metric)
         ]
         families.sort(key=lambda family: -family[0])
         chosen = [trial for _, runs in families[:_MOST_TO_SHRINK] for trial in runs if quality.metric in trial.values]
-        keys = _keys(chosen, quality)
-        values = [quality.sign * trial.values[quality.metric] for trial in chosen]
-        prior = F1_PRIOR if quality.factors is None else unknown_prior(values, len(keys[0][1]) if keys else 0)
-        model = QualityModel(keys, values, prior)
-        types = [trial.parameters.get("instance_type", "") for trial in chosen]
-        if model.is_shifted(types):
-            keys = [((*kinds, name), numbers) for (kinds, numbers), name in zip(keys, types, strict=True)]
-            model = QualityModel(keys, values, prior)
+        if not chosen:
+            return None
+        keys, values = _keys(chosen, quality), [quality.sign * trial.values[quality.metric] for trial in chosen]
+        bases = [trial.baseline for trial in chosen]
+        fell = [base is not None and value <= base for base, value in zip(bases, values, strict=True)]
+        model = QualityModel(keys, values, _spread(quality, chosen), collapsed=np.array(fell))
         collapsed = frozenset(trial.number for trial, has in zip(chosen, model.collapsed, strict=True) if has)
-        return cls(
-            quality=quality,
-            trials=chosen,
-            keys=keys,
-            values=values,
-            prior=prior,
-            model=model,
-            collapsed=collapsed,
-        )
+        return cls(quality=quality, trials=chosen, keys=keys, values=values, model=model, collapsed=collapsed)
 
     def shrunk(self, points: Sequence[Point], noise: RunNoise) -> list[Point]:
         """The points with the quality that a model of all of them predicts; if there are few, that of their runs."""
-        key_of = {trial.number: key for trial, key in zip(self.trials, self.keys, strict=True)}
+        index_of = {trial.number: index for index, trial in enumerate(self.trials)}
         judged = [point for point in points if self._runs(point)]
-        keys = [key_of[self._runs(point)[0].number] for point in judged]
+        keys = self.keys[[index_of[self._runs(point)[0].number] for point in judged]]
         probabilities = self.model.collapse_probability(keys)
         estimates = self._estimates(judged, keys, noise) if len(judged) >= FEWEST_TO_SHRINK else {}
         by_number = {}
@@ -280,10 +264,11 @@ class _QualityRuns:
         return [by_number.get(point.number, point) for point in points]
 
     def _estimates(
-        self, points: Sequence[Point], keys: Sequence[Key], noise: RunNoise
+        self, points: Sequence[Point], keys: np.ndarray, noise: RunNoise
     ) -> dict[int, tuple[float, float, float]]:
         """Stated quality of each point that has trained, within what its runs have shown; expected one, and error."""
-        sign, values_of, deviations, fitted = self.quality.sign, {}, {}, []
+        sign, values_of = self.quality.sign, dict[int, list[float]]()
+        fitted: list[tuple[np.ndarray, float, float]] = []
         value_of = {trial.number: value for trial, value in zip(self.trials, self.values, strict=True)}
         for point, key in zip(points, keys, strict=True):
             runs = [trial for trial in self._runs(point) if trial.number not in self.collapsed]
@@ -292,21 +277,19 @@ class _QualityRuns:
             values = values_of[point.number] = [value_of[trial.number] for trial in runs]
             usual = noise.of_one_run(fmean(values))
             squares = _OWN_DEGREES * usual**2 + len(values) * pvariance(values)
-            deviations[point.number] = math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))
-            fitted += [(key, value, deviations[point.number]) for value in values]
-        deviation = fmean(deviations.values()) if deviations else 0.0
-        if not deviation:
+            deviation = math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))
+            fitted += [(key, value, deviation) for value in values]
+        if not fitted or not any(deviation for _, _, deviation in fitted):
             return {}
-        prior = replace(self.prior, noise=deviation, degrees=math.inf)  # how uncertain the noise is widens the error
-        ratios = [deviation_of_run / deviation for _, _, deviation_of_run in fitted]
-        surface = Surface([key for key, _, _ in fitted], [value for _, value, _ in fitted], prior, ratios=ratios)
-        predicted = surface.predict(keys)
+        rows, values, deviations = zip(*fitted, strict=True)
+        spread = _spread(self.quality, self.trials)
+        surface = QualityModel(np.array(rows), values, spread, noise=np.array(deviations))
         estimates = {}
-        for point, mean, spread in zip(points, predicted.mean, predicted.deviation, strict=True):
+        for point, mean, deviation in zip(points, *surface.predict(keys), strict=True):
             if point.number in values_of:
-                values = values_of[point.number]
-                stated = min(max(float(mean), min(values)), max(values))
-                error = noise.widened(math.hypot(float(spread), stated - float(mean)))
+                shown = values_of[point.number]
+                stated = min(max(float(mean), min(shown)), max(shown))
+                error = noise.widened(math.hypot(float(deviation), stated - float(mean)))
                 estimates[point.number] = (sign * stated, sign * float(mean), error)
         return estimates
 
@@ -315,16 +298,39 @@ class _QualityRuns:
         return [trial for trial in point.trials if trial.number in numbers]
 
 
-def _keys(trials: Sequence[Trial], quality: Quality) -> list[Key]:
-    if quality.factors is None:
-        return [key for trial in trials if (key := _quality_key(trial)) is not None]
-    searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))
-    factors = quality.factors or searched
-    return keys_over([{factor: trial.value(factor) for factor in factors} for trial in trials]) if trials else []
+def _spread(quality: Quality, trials: Sequence[Trial]) -> float | None:
+    """The usual standard deviation of quality between configurations, or None to learn it."""
+    return F1_SPREAD if quality.is_share and not any(trial.is_own for trial in trials) else None
 
 
-def _quality_key(trial: Trial) -> Key | None:
-    return quality_key(job_of(trial.parameters), trial.plan) if trial.plan is not None else None
+def _keys(trials: Sequence[Trial], quality: Quality) -> np.ndarray:
+    """What the quality of these trials depends on, as `Space.quality_keys` orders it."""
+    types = sorted({trial.parameters.get("instance_type", "") for trial in trials})
+    known = np.zeros((len(trials), 4))
+    known[:, 0] = [types.index(trial.parameters.get("instance_type", "")) for trial in trials]
+    if any(trial.is_own for trial in trials):
+        searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))
+        names = quality.factors or [name for name in searched if name not in {"instance_type", "spot"}]
+        columns: list[list[object]] = [[trial.value(name) for trial in trials] for name in names]
+    else:
+        specs = [job_of(trial.parameters) for trial in trials]
+        for row, spec in zip(known, specs, strict=True):
+            plan = spec.plan()
+            row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)
+        kinds = [spec.key_of("quality", but="num_train_epochs") for spec in specs]
+        columns = [list(column) for column in zip(*kinds, strict=True)]
+    return np.hstack([known, *(_scaled(column) for column in columns if len(set(map(str, column))) > 1)])
+
+
+def _scaled(values: Sequence[object]) -> np.ndarray:
+    """Numbers scaled to 0 to 1, by logarithms over a wide range, shape (N, 1); of texts a column each."""
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < len(values):
+        return CATEGORY * np.array([[str(value) == text for text in sorted(set(map(str, values)))] for value in values])
+    column = np.array(numbers, dtype=float)
+    if column.min() > 0 and column.max() / column.min() >= RATIO:
+        column = np.log(column)
+    return np.asarray((column - column.min()) / (column.max() - column.min()))[:, None]
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ from paretune.estimating.noise import (
 )
 from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.definition.quality import KNOWN, Quality
-from paretune.studies.results.quality_model import robust_spread
 
 INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
 _USUAL_SHARE = 0.4
@@ -134,3 +133,10 @@ def _of_the_spread(values: Sequence[float]) -> tuple[float, int, str]:
         return _OF_THE_SPREAD * spread, F1_DEGREES, f"{_OF_THE_SPREAD:.0%} of what configurations differ by"
     size = abs(statistics.median(values) if values else 0.0) or 1.0
     return _OF_THE_VALUE * size, F1_DEGREES, f"{_OF_THE_VALUE:.0%} of its value, for no two configurations differ"
+
+
+def robust_spread(values: np.ndarray) -> float:
+    """Standard deviation that the median distance to the median stands for; the plain one if that is 0."""
+    if not len(values):
+        return 0.0
+    return float(np.median(np.abs(values - np.median(values)))) / 0.6745 or float(values.std())

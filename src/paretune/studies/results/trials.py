@@ -58,6 +58,7 @@ class Trial:
     """For a predicted point, objective to the ends of its interval of probability `run_noise.INTERVAL`."""
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
     baseline_f1: float | None = None  # F1 of TF-IDF with logistic regression on the same rows, or None
+    baseline: float | None = None  # F1 of the most frequent class for all rows, or None
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that its loss did not fall
 
     @cached_property
@@ -78,6 +79,11 @@ class Trial:
         texts = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
         batch = self.plan.per_device_train_batch_size, self.plan.gradient_accumulation_steps, self.plan.devices
         return json.dumps([self.origin, batch, sorted(texts.items())])
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its job ran a training of the user's own."""
+        return bool(self.parameters.get("entry_script") or self.parameters.get("project"))
 
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it, or None."""

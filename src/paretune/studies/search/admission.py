@@ -77,8 +77,10 @@ class Admission:
         if self._shared is not None:
             self._shared.release(self._shared_name(trial))
 
-    def affordable(self) -> Callable[[JobSpec], bool]:
+    def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
         """A test of jobs with their limits: whether the budgets, as they are now, cover the worst case.
+
+        `keep_usd` are dollars of the study's own budget that must be left after that.
 
         The ledgers are read once, for all jobs. The test raises Interrupted if the command was interrupted.
         """
@@ -92,7 +94,7 @@ class Admission:
                 worst_usd = self.worst_case.reserved_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is unknown
                 return False
-            limits = [] if balance is None or budget_usd is None else [(balance, budget_usd)]
+            limits = [] if balance is None or budget_usd is None else [(balance, budget_usd - keep_usd)]
             if (status := shared_status(spec)) is not None:
                 limits.append((status.balance, status.budget.usd_per_month))
             return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)

@@ -38,7 +38,7 @@ from paretune.studies.search.admission import Admission
 from paretune.studies.search.code_errors import CodeErrors
 from paretune.studies.search.concurrency import ConcurrencyLimit
 from paretune.studies.search.kept_pools import KeptPools
-from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
+from paretune.studies.search.optuna_study import OptunaStudy, Point
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import schema
@@ -108,15 +108,20 @@ class Driver:
                 self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
                 self.study.tell_failed(number)
 
-    def start(self, suggestion: Suggestion, note: TrialNote | None = None) -> bool:
+    def begin(self, point: Point, note: TrialNote | None = None) -> int | None:
+        """Ask for a trial at a point and start its job; its number, or None if no job was started (see `start`)."""
+        number = self.study.ask_for(point, {} if note is None else note.changes)
+        return number if self.start(number, point, note) else None
+
+    def start(self, number: int, point: Point, note: TrialNote | None = None) -> bool:
         """Start the job of a trial; False if none was started, for example because its outcome is known.
 
         Point and seed are added to the `note` that the ledger keeps of the trial.
         """
-        number, note = suggestion.number, note or TrialNote()
-        if (spec := self._spec_of(suggestion, note.changes)) is None:
+        note = note or TrialNote()
+        if (spec := self._spec_of(number, point, note.changes)) is None:
             return False
-        note = replace(note, point=suggestion.point, seed=spec.seed)
+        note = replace(note, point=point, seed=spec.seed)
         identity = spec.spec_hash()
         if (equal_trial := self.history.settled.get(identity)) is not None:
             self.study.report_outcome(self.ledger.entry(equal_trial), self.history, number)
@@ -140,7 +145,7 @@ class Driver:
         if (identity := self.history.next_retry(self.workplace.clock.now())) is None:
             return False
         note = self.history.retries.pop(identity).note
-        self.start(self.study.ask_for(note.point), note)
+        self.begin(note.point, note)
         return True
 
     def has_free_slot(self) -> bool:
@@ -215,20 +220,20 @@ class Driver:
             self._pools.give_back(waits=not self._once)
             self.history.refresh()
 
-    def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
+    def _spec_of(self, number: int, point: Point, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
-        number, identity = suggestion.number, ""
+        identity = ""
         try:
-            spec = self.file.spec_at(suggestion.point).replace(**changes)
+            spec = self.file.spec_at(point).replace(**changes)
             identity = spec.spec_hash()
             self.workplace.launcher.check(spec)
         except BadInput as error:
             self.history.impossible |= {identity} - {""}
-            self.study.tell_infeasible(number, job=identity)
+            self.study.tell_impossible(number, identity)
             self._say(f"trial {number}: not possible: {error.faults[0]}")
             return None
         if self.history.cannot_fit(spec) and identity not in self.history.settled:
-            self.study.tell_infeasible(number, out_of_memory=True)
+            self.study.tell_impossible(number)
             reason = "a job with no more rows per device ran out of memory on a device as large"
             self._say(f"trial {number}: not run: {reason}")
             return None

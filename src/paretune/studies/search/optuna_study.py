@@ -1,10 +1,6 @@
-"""A study's trials in Optuna's storage. No other module imports Optuna.
+"""A study in Optuna's storage: its points, its objectives, and in user attributes what else a trial has shown.
 
-For numeric choices Optuna gets the rank among the choices, so that samplers know which of them are neighbours. The
-values themselves are in the trial's user attributes: `point` has all of them, and each has one by its own name.
-
-`optuna-dashboard` opens the same storage. There a trial also has the attributes `mlflow_run_id` and `status`, that of
-its job. A trial whose job completed but shows nothing about its point, such as a probe of a few steps, is pruned.
+`optuna-dashboard` on the same storage shows it. Only Optuna's public interface is used.
 """
 
 import logging
@@ -12,44 +8,36 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import StorageInternalError
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialStatus
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value, affecting
+from paretune.specification.parameters import Value
 from paretune.storage.database import with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Range, is_whole
+from paretune.studies.sampler import rows
+from paretune.studies.sampler.candidates import own_space
 from paretune.studies.search.trial_history import TrialHistory
 
-_MEMORY = "memory"
-_POSSIBLE = "possible"
-_POINT, _RUN_ID, _STATUS, _IMPOSSIBLE = "point", "mlflow_run_id", "status", "impossible_job"
+_RUN_ID, _STATUS, _IMPOSSIBLE = "mlflow_run_id", "status", "impossible_job"
 _TRIES = 3
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
-_FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
-_HARMLESS = {*affecting(JobSpec, "noise", "stopping")}
-"""Changes with which a job still shows the values of its point."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Suggestion:
-    """A point that Optuna has suggested, or that `OptunaStudy.ask_for` has added."""
-
-    number: int
-    point: Mapping[str, Value]
+Point = Mapping[str, Value]
+Accepts = Callable[[Point], bool]
 
 
 class OptunaStudy:
@@ -63,19 +51,20 @@ class OptunaStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._file = file
-        self._ranked = {name: sorted(entry.values) for name, entry in file.search.items() if _is_ordered(entry)}
-        self._space = {self._key(name): _distribution(name, entry) for name, entry in file.search.items()}
+        self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
+        self._own = own_space(file.job.given(), self.distributions) if file.takes_split else {}
         self._where = file.shown_storage or "the study's file"
         try:
             self._storage = _storage(storage)
-            self._study = _opened(file, self._storage)
+            self.trials = _opened(file, self._storage)
         except Exception as error:  # SQLAlchemy's and each driver's own
             text = f"storage {self._where} cannot be used ({first_line(error)}): check address, server and driver"
             raise BadInput([text]) from None
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
-        trials = self._study.get_trials(deepcopy=False)
-        self._study.sampler = _sampler(file, (file.seed + 7919 * len(trials)) % 2**32)
-        if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
+        count = len(self.trials.get_trials(deepcopy=False))
+        self._chosen = _Chosen(_sampler(file, (file.seed + 7919 * count) % 2**32))
+        self.trials.sampler = self._chosen
+        if [direction.name.lower() for direction in self.trials.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
     @contextmanager
@@ -87,163 +76,151 @@ class OptunaStudy:
             text = f"it does not answer ({first_line(error)}): the same command continues the study"
             raise LostContact(f"storage {self._where}: {text}") from error
 
-    def ask(
-        self,
-        accepts: Callable[[Mapping[str, Value]], bool] = lambda point: True,
-        otherwise: Mapping[str, Value] | None = None,
-    ) -> Suggestion:
-        """The next trial: the sampler's first point that `accepts` is true of, or `otherwise` if none is accepted."""
+    def ask(self, accepts: Accepts, otherwise: Point) -> tuple[int, Point]:
+        """Number and point of the next trial: the sampler's first one that `accepts` is true of, or `otherwise`."""
+        self._chosen.choose = lambda draw: next(
+            (point for point in (draw(self.distributions) for _ in range(_MOST_DRAWS)) if accepts(point)), otherwise
+        )
+        trial = self._asked(self.distributions)
+        return trial.number, {name: trial.params[name] for name in self._file.search}
+
+    def ask_for(self, point: Point, changes: Mapping[str, Any]) -> int:
+        """The number of a trial at this point, whatever the sampler thinks; `changes` are those of its job."""
+        own = {name: changes.get(name, each.low) for name, each in self._own.items()}
+        self._chosen.choose = lambda draw: {**point, **own}
+        return self._asked({**self.distributions, **self._own}).number
+
+    def _asked(self, space: dict[str, BaseDistribution]) -> Trial:
+        self._chosen.space = space
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trial = self._study.ask()
-            try:
-                for _ in range(_MOST_DRAWS):
-                    point = self._drawn(trial)
-                    if otherwise is None or accepts(point):
-                        break
-                else:
-                    point = dict(otherwise or point)
-            except BaseException:  # such as an interruption
-                self.tell_failed(trial.number)
-                raise
-            for name, value in point.items():
-                coded = self._coded(name, value)
-                distribution = _with(self._space[self._key(name)], coded)
-                repr_ = distribution.to_internal_repr(coded)
-                self._study._storage.set_trial_param(trial._trial_id, self._key(name), repr_, distribution)
-            for name, attribute in self._attributes(point).items():
-                trial.set_user_attr(name, attribute)
-        return Suggestion(number=trial.number, point=point)
-
-    def _drawn(self, trial: optuna.Trial) -> dict[str, Value]:
-        """A point of the sampler for a trial that has none yet, another one at each call."""
-        sampler, study = self._study.sampler, self._study
-        frozen = study._storage.get_trial(trial._trial_id)
-        relative = sampler.infer_relative_search_space(study, frozen)
-        drawn = sampler.sample_relative(study, frozen, relative)
-        for name, distribution in self._space.items():
-            if distribution.single():
-                drawn[name] = optuna.distributions._get_single_value(distribution)
-            elif name not in drawn or relative.get(name) != distribution:
-                drawn[name] = sampler.sample_independent(study, frozen, name, distribution)
-        values = {name: drawn[self._key(name)] for name in self._file.search}
-        return {name: self._ranked[name][it] if name in self._ranked else it for name, it in values.items()}
-
-    def _coded(self, name: str, value: Value) -> Value:
-        """The value as Optuna gets it: its rank if it is an ordered choice."""
-        return self._ranked[name].index(value) if name in self._ranked else value
-
-    def ask_for(self, point: Mapping[str, Value]) -> Suggestion:
-        """A trial at this point, whatever the sampler thinks: made at once."""
-        params = {self._key(name): self._coded(name, value) for name, value in point.items()}
-        template = optuna.trial.create_trial(
-            state=TrialState.RUNNING,
-            params=params,
-            distributions={key: _with(self._space[key], value) for key, value in params.items()},
-            user_attrs=self._attributes(point),
-        )
-        identity = self._study._storage.create_new_trial(self._study._study_id, template_trial=template)
-        return Suggestion(number=self._study._storage.get_trial(identity).number, point=dict(point))
-
-    def _attributes(self, point: Mapping[str, Value]) -> dict[str, Any]:
-        """User attributes with the values of a point; empty if no parameter is coded by its rank."""
-        ranked = {name: value for name, value in point.items() if name in self._ranked}
-        return {_POINT: dict(point), **ranked} if ranked else {}
-
-    def _key(self, name: str) -> str:
-        return f"rank of {name}" if name in self._ranked else name
+            return self.trials.ask(space)
 
     def report_outcome(self, entry: TrialEntry, history: TrialHistory, number: int | None = None) -> None:
-        """Tell Optuna how a trial has ended.
+        """Tell Optuna how a trial has ended, and in user attributes what it has shown.
 
-        A job that is retryable, or failed once, is failed; one that completed with other parameters than its point,
-        such as a probe, is pruned; one that ran out of memory or failed again is infeasible. `number` is that of a
-        trial with an equal job, by default the entry's.
+        A probe is pruned: it has no objectives. `number` is that of a trial with an equal job, by default the entry's.
         """
         number, end = entry.trial if number is None else number, entry.end
         assert end is not None  # it was booked
-        is_off_point = bool(set(entry.note.changes) - _HARMLESS)
-        self._describe(number, entry, "Probe" if entry.parameters.get("probe_steps") else end.status.value)
+        is_probe = bool(entry.parameters.get("probe_steps")) and end.status is TrialStatus.COMPLETED
+        status = "Probe" if is_probe else end.status.value
+        self._describe(number, {_RUN_ID: entry.run_id, _STATUS: status, **_shown(entry, end)})
         values = history.values(end.metrics, entry.parameters)
-        if is_off_point and end.status is TrialStatus.COMPLETED:
+        if is_probe:
             self._tell_state(number, TrialState.PRUNED)
-        elif end.retryable or is_off_point:
-            self.tell_failed(number)
-        elif set(self._file.objectives) <= set(values):
-            self.tell(number, values, violations(values, self._file.constraints))
-        elif entry.identity in history.settled and self._is_infeasible(end):
-            self.tell_infeasible(number, out_of_memory=end.status is TrialStatus.OUT_OF_MEMORY)
+        elif not end.retryable and set(self._file.objectives) <= set(values):
+            self._tell(number, values)
         else:
             self.tell_failed(number)
 
-    def _is_infeasible(self, end: TrialEnd) -> bool:
-        """Whether no job can be at its point: out of memory, failed twice, or an objective that is not finite."""
-        if end.status is TrialStatus.COMPLETED:
-            values = [end.metrics[name] for name in self._file.objectives if name in end.metrics]
-            return not all(math.isfinite(value) for value in values)
-        return end.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.FAILED}
-
-    def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
-        """Tell Optuna all objectives of a trial, and by how much it misses each constraint; 0 or less is met."""
-        trial = self._study._storage.get_trial(self._id_of(number))
-        if trial.state.is_finished():
-            return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            live = optuna.trial.Trial(self._study, trial._trial_id)
-            for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **(violations or {})}.items():
-                if name not in trial.constraints:
-                    live.set_constraint(name, amount)
-            self._study.tell(number, values=[values[name] for name in self._file.objectives], skip_if_finished=True)
-
-    def tell_infeasible(self, number: int, *, out_of_memory: bool = False, job: str = "") -> None:
-        """Tell Optuna by a violated constraint that a point is impossible: a plain failure would be suggested again.
-
-        Its values are the worst of all trials, which no sampler uses beyond the constraint. `job` is the hash of a job
-        that was refused for what it asks, for `impossible`.
-        """
-        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        feasible = (trial for trial in complete if all(amount <= 0 for amount in trial.constraints.values()))
-        objectives = self._file.objectives
-        values = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(objectives)]
-        worst = {
-            name: max(column) if direction == "minimize" else min(column)
-            for (name, direction), column in zip(objectives.items(), zip(*values, strict=True), strict=True)
-        }
-        if job:
-            self._study._storage.set_trial_user_attr(self._id_of(number), _IMPOSSIBLE, job)
-        self.tell(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
-
     def tell_failed(self, number: int) -> None:
-        """Tell Optuna that a trial has shown nothing: no capacity, a quota, a broken instance, a budget."""
+        """Tell Optuna that a trial has no objectives."""
         self._tell_state(number, TrialState.FAIL)
 
-    def _tell_state(self, number: int, state: TrialState) -> None:
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before a driver died
-            self._study.tell(number, state=state, skip_if_finished=True)
-
-    def _describe(self, number: int, entry: TrialEntry, status: str) -> None:
-        """Set the attributes with run and status, unless the trial is finished."""
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before
-            for name, text in {_RUN_ID: entry.run_id, _STATUS: status}.items():
-                self._study._storage.set_trial_user_attr(self._id_of(number), name, text)
+    def tell_impossible(self, number: int, job: str = "") -> None:
+        """Tell Optuna that a point makes no job that could run; `job` is its hash, for `impossible`."""
+        self._describe(number, {_STATUS: "Impossible", _IMPOSSIBLE: job})
+        self.tell_failed(number)
 
     def impossible(self) -> set[str]:
-        """Hashes of jobs that a driver was refused for what they ask."""
-        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return {str(trial.user_attrs[_IMPOSSIBLE]) for trial in complete if _IMPOSSIBLE in trial.user_attrs}
+        """Hashes of the jobs that could not be, as earlier drivers have found."""
+        return {trial.user_attrs.get(_IMPOSSIBLE, "") for trial in self.trials.get_trials(deepcopy=False)} - {""}
 
     def running(self) -> list[int]:
         """Numbers of the trials that have not finished."""
-        return [trial.number for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
+        return [trial.number for trial in self.trials.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
 
     def close(self) -> None:
         """Close the connections to the storage; the next call opens new ones."""
         self._storage.remove_session()
         self._storage.engine.dispose()
 
+    def _tell(self, number: int, values: Mapping[str, float]) -> None:
+        with warnings.catch_warnings(), suppress(UpdateFinishedTrialError):
+            warnings.simplefilter("ignore")
+            if self._file.constraints:
+                trial = Trial(self.trials, self._id_of(number))
+                for name, amount in violations(values, self._file.constraints).items():
+                    trial.set_constraint(name, amount)
+            self.trials.tell(number, [values[name] for name in self._file.objectives], skip_if_finished=True)
+
+    def _tell_state(self, number: int, state: TrialState) -> None:
+        with suppress(UpdateFinishedTrialError):  # told before a driver died
+            self.trials.tell(number, state=state, skip_if_finished=True)
+
+    def _describe(self, number: int, attributes: Mapping[str, Any]) -> None:
+        with suppress(UpdateFinishedTrialError):  # told before
+            for name, value in attributes.items():
+                self._storage.set_trial_user_attr(self._id_of(number), name, value)
+
     def _id_of(self, number: int) -> int:
-        return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+        study = self._storage.get_study_id_from_name(self._file.name)
+        return self._storage.get_trial_id_from_study_id_trial_number(study, number)
+
+
+class _Chosen(BaseSampler):
+    """Gives each trial the point that `choose` makes of the points that a sampler draws."""
+
+    def __init__(self, sampler: BaseSampler) -> None:
+        self._sampler = sampler
+        self.space: dict[str, BaseDistribution] = {}
+        self.choose: Callable[[Callable[[Mapping[str, BaseDistribution]], dict[str, Any]]], Mapping[str, Any]]
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.space
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        def draw(space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+            relative = self._sampler.infer_relative_search_space(study, trial)
+            drawn = self._sampler.sample_relative(study, trial, relative)
+            rest = {name: distribution for name, distribution in space.items() if name not in drawn}
+            alone = self._sampler.sample_independent
+            return {**drawn, **{name: alone(study, trial, name, each) for name, each in rest.items()}}
+
+        return dict(self.choose(draw))
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._sampler.before_trial(study, trial)
+
+    def after_trial(self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Any) -> None:
+        self._sampler.after_trial(study, trial, state, values)
+
+
+def _shown(entry: TrialEntry, end: TrialEnd) -> dict[str, Any]:
+    """User attributes of a job that has ended, as `SplitSampler` reads them."""
+    if end.status is not TrialStatus.COMPLETED:
+        failed = rows.CUT_OFF if end.is_cut_off else rows.FAILED
+        kinds = {TrialStatus.OUT_OF_MEMORY: rows.OUT_OF_MEMORY}
+        outcome = rows.AGAIN if end.retryable else kinds.get(end.status, failed)
+        return {rows.OUTCOME: outcome, rows.SECONDS: end.billed_s or 0.0}
+    measured, spec = end.metrics, JobSpec.read(entry.given)
+    shown: dict[str, float | None] = {rows.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
+    speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
+    if speed and training_s is not None and not spec.runs_own_training:
+        shown[rows.STEP_S] = spec.plan().global_batch_size / speed
+        shown[rows.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
+        if spec.probe_steps is None and spec.max_train_samples is None:
+            shown[rows.ROWS] = speed * training_s / spec.num_train_epochs
+    if metrics.F1 in measured:
+        shown[rows.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
+    return {name: value for name, value in shown.items() if value is not None and math.isfinite(value)}
+
+
+def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:
+    """The values of a searched parameter, as Optuna describes them."""
+    if isinstance(entry, Choices):
+        return CategoricalDistribution(list(entry.values))
+    if is_whole(name, entry):
+        return IntDistribution(int(entry.low), int(entry.high), log=entry.log)
+    return FloatDistribution(entry.low, entry.high, log=entry.log)
 
 
 def _storage(address: str) -> RDBStorage:
@@ -261,7 +238,6 @@ def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
         study = optuna.create_study(
             study_name=file.name,
             storage=storage,
-            sampler=_sampler(file, file.seed),
             directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
             load_if_exists=True,
         )
@@ -270,37 +246,11 @@ def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
         return study
 
 
-def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
-    """The distribution, wide enough for a number outside of it."""
-    if not isinstance(distribution, IntDistribution | FloatDistribution):
-        return distribution
-    number: Any = int(value) if isinstance(distribution, IntDistribution) else float(value)
-    low, high = min(distribution.low, number), max(distribution.high, number)
-    return type(distribution)(low, high, log=distribution.log)
-
-
-def _is_ordered(entry: Choices | Range) -> TypeGuard[Choices]:
-    """Whether choices are two numbers or more."""
-    if isinstance(entry, Range) or len(entry.values) < 2:
-        return False
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in entry.values)
-
-
-def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:
-    if _is_ordered(entry):
-        return IntDistribution(0, len(entry.values) - 1)
-    if isinstance(entry, Choices):
-        return CategoricalDistribution(list(entry.values))
-    if is_whole(name, entry):
-        return IntDistribution(int(entry.low), int(entry.high), log=entry.log)
-    return FloatDistribution(entry.low, entry.high, log=entry.log)
-
-
 def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     if file.sampler == "gp":
         return GPSampler(seed=seed)
     if file.sampler == "nsga2":
         return NSGAIISampler(seed=seed)
-    if file.sampler in {"random", "grid"}:  # the points of a grid are asked for one by one
-        return RandomSampler(seed=seed)
-    return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
+    if file.sampler == "tpe" or not (file.takes_split or file.tries_all or file.sampler == "random"):
+        return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
+    return RandomSampler(seed=seed)  # every point is asked for one by one

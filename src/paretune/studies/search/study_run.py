@@ -18,7 +18,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
-from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult
+from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.design import correlations, effects, findings, labels, table
 from paretune.studies.results.design import picture as correlation_picture
 from paretune.studies.results.front import StudyFront
@@ -65,8 +65,6 @@ class StudyRunWriter(ParentRun):
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
-        self.borrowed: Callable[[], Sequence[Borrowed]] = tuple
-        """Earlier studies that the search has begun with."""
         self.forecast: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
 
@@ -103,7 +101,6 @@ class StudyRunWriter(ParentRun):
             later_runs=file.later_runs or None,
             default=default_trial(self._driver),
             unverified=self._unverified,
-            borrowed=self.borrowed(),
         )
 
     @cached_property
@@ -191,8 +188,7 @@ class StudyRunWriter(ParentRun):
         drawn = picture(current) if is_last else None
         if drawn is not None:
             self._run.log_figure(drawn.figure(), PICTURE_FILE)
-        borrowed = {schema.BORROWED: "; ".join(map(str, current.borrowed))} if current.borrowed else {}
-        self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None), **borrowed})
+        self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
         self._write_ranks(current.ranks(), is_last=is_last)
 
     def _write_ranks(self, ranks: Mapping[str, int], *, is_last: bool) -> None:

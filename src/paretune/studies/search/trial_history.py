@@ -15,7 +15,7 @@ from paretune.studies.results.front import trials_on_front
 from paretune.studies.results.trials import Trial
 
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
-MOST_FAILURES = 2  # times that a job is run which fails by itself; then its point counts as impossible
+MOST_FAILURES = 2  # times that a job is run which fails by itself or is cut off; then its point counts as impossible
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
 
 
@@ -88,7 +88,8 @@ class TrialHistory:
         """Whether a job with this end need not run again."""
         if end.retryable:
             return False
-        return end.status is not TrialStatus.FAILED or end.conclusive or self.failures[identity] + 1 >= MOST_FAILURES
+        may_pass = end.status is TrialStatus.FAILED or end.is_cut_off
+        return not may_pass or end.conclusive or self.failures[identity] + 1 >= MOST_FAILURES
 
     def _add_footprint(self, spec: JobSpec, end: TrialEnd) -> None:
         """Learn from a job that completed or ran out of memory what fits, and how long such a job takes."""
@@ -143,6 +144,7 @@ class TrialHistory:
             repeats=note.repeats,
             reason=end.reason,
             baseline_f1=end.metrics.get(metrics.BASELINE_TFIDF),
+            baseline=end.metrics.get(metrics.BASELINE_MAJORITY) if metrics.F1 in self._file.objectives else None,
             verdicts=end.verdicts,
         )
 

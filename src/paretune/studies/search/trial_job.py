@@ -159,6 +159,7 @@ class TrialJob:
         return TrialEnd(
             status=status,
             cost_usd=self._job.bill.cost_usd,
+            billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,
             reason=reason,
             at=self._workplace.clock.now(),

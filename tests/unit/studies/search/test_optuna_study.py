@@ -1,8 +1,9 @@
 """The door to Optuna: trials that are asked for, told about and found again, in a storage of their own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import optuna
 import pytest
@@ -13,6 +14,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.optuna_study import OptunaStudy
 
+STEPS = "gradient_accumulation_steps"
 OPENED: list[OptunaStudy] = []
 
 
@@ -37,6 +39,7 @@ def study(storage: str, **terms: Any) -> OptunaStudy:
         },
         "job": {"instance_type": "ml.g5.xlarge"},
         "budget_usd": 10.0,
+        "sampler": "tpe",
         "objectives": {"cost_usd": "minimize", "f1": "maximize"},
     }
     OPENED.append(OptunaStudy(StudyFile(**{**standard, **terms}), storage))
@@ -44,87 +47,81 @@ def study(storage: str, **terms: Any) -> OptunaStudy:
 
 
 def trial(made: OptunaStudy, number: int) -> optuna.trial.FrozenTrial:
-    return made._study.get_trials()[number]
+    return made.trials.get_trials()[number]
+
+
+def ask(made: OptunaStudy) -> tuple[int, Mapping[str, Any]]:
+    """Number and point of the next trial."""
+    return made.ask(lambda point: True, {})
+
+
+def tell(made: OptunaStudy, number: int, **values: float) -> None:
+    """Tell how a completed job has ended."""
+    made.report_outcome(entry(number, end=TrialEnd(status=TrialStatus.COMPLETED, metrics=values)), HISTORY)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random", "grid"])
 def test_every_sampler_suggests_a_point_of_the_search(storage: str, sampler: str) -> None:
     search = {"instance_count": Choices(values=(1, 2)), "learning_rate": Choices(values=(1e-5, 1e-4))}
-    answer = study(storage, sampler=sampler, search=search).ask()
-    assert answer.number == 0
-    assert answer.point["instance_count"] in (1, 2)
-    assert answer.point["learning_rate"] in (1e-5, 1e-4)
+    number, point = ask(study(storage, sampler=sampler, search=search))
+    assert number == 0
+    assert point["instance_count"] in (1, 2)
+    assert point["learning_rate"] in (1e-5, 1e-4)
+
+
+def test_a_point_that_is_not_accepted_is_replaced_by_another_one(storage: str) -> None:
+    made = study(storage)
+    tried: list[Any] = []
+    _, point = made.ask(lambda point: bool(tried.append(point)) or len(tried) == 3, {})
+    assert point == tried[-1]
+    least = {"instance_count": 1, "learning_rate": 1e-5}
+    assert made.ask(lambda point: False, least) == (1, least)
 
 
 def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(storage: str) -> None:
     item, other = study(storage), study(storage)
     first, second = {"instance_count": 1, "learning_rate": 1e-4}, {"instance_count": 2, "learning_rate": 5e-4}
-    assert item.ask_for(first).point == first
-    assert other.ask().point != first
-    assert other.ask_for(second).point == second
-    assert [trial(item, number).user_attrs["point"] for number in (0, 2)] == [first, second]
+    assert item.ask_for(first, {}) == 0
+    assert ask(other)[1] != first
+    assert other.ask_for(second, {}) == 2
+    assert [trial(item, number).params for number in (0, 2)] == [first, second]
 
 
-def test_a_number_beyond_its_range_can_be_asked_for(storage: str) -> None:
-    point = {"instance_count": 1, "learning_rate": 2e-3}
-    assert study(storage).ask_for(point).point == point
+def test_a_split_search_says_in_optuna_what_is_a_probe_and_what_accumulates(storage: str) -> None:
+    made = study(storage, sampler="split")
+    point = {"instance_count": 1, "learning_rate": 1e-4}
+    made.ask_for(point, {})
+    made.ask_for(point, {"probe_steps": 40, "gradient_accumulation_steps": 4})
+    own = [(trial(made, number).params["probe_steps"], trial(made, number).params[STEPS]) for number in (0, 1)]
+    assert own == [(0, 1), (40, 4)]
 
 
-def test_values_are_told_in_the_order_of_the_objectives(storage: str) -> None:
-    made = study(storage)
-    made.tell(made.ask().number, {"f1": 0.9, "cost_usd": 2.0}, {"f1 min": -0.1})
+def test_values_are_told_in_the_order_of_the_objectives_and_constraints_beside_them(storage: str) -> None:
+    made = study(storage, constraints={"f1": {"min": 0.8}})
+    tell(made, ask(made)[0], f1=0.9, cost_usd=2.0, billable_seconds=60.0)
     assert trial(made, 0).values == [2.0, 0.9]
-    assert made._study.metric_names == ["cost_usd", "f1"]
+    assert made.trials.metric_names == ["cost_usd", "f1"]
     assert all(amount <= 0 for amount in trial(made, 0).constraints.values())
-
-
-def test_an_infeasible_point_is_told_as_a_constraint_with_the_worst_values_seen(storage: str) -> None:
-    made = study(storage)
-    made.tell(made.ask().number, {"f1": 0.9, "cost_usd": 2.0})
-    made.tell(made.ask().number, {"f1": 0.7, "cost_usd": 1.0})
-    made.tell_infeasible(made.ask().number, out_of_memory=True)
-    assert trial(made, 2).state is optuna.trial.TrialState.COMPLETE
-    assert trial(made, 2).values == [2.0, 0.7]
-    assert trial(made, 2).constraints["memory"] > 0
-    assert trial(made, 2).constraints["possible"] == 0
-
-
-def test_a_trial_that_another_driver_tells_at_the_same_moment_is_no_error(
-    storage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, other = study(storage), study(storage)
-    number = made.ask().number
-    tell = made._study.tell
-
-    def later(*arguments: Any, **named: Any) -> Any:
-        other.tell(number, {"f1": 0.9, "cost_usd": 2.0})
-        monkeypatch.setattr("optuna.study._tell._get_frozen_trial", lambda *_: unfinished)
-        return tell(*arguments, **named)
-
-    unfinished = trial(made, number)
-    monkeypatch.setattr(made._study, "tell", later)
-    made.tell_failed(number)
-    assert trial(other, number).values == [2.0, 0.9]
 
 
 def test_what_was_told_first_stands(storage: str) -> None:
     made, other = study(storage), study(storage)
-    number = made.ask().number
-    made.tell(number, {"f1": 0.9, "cost_usd": 2.0})
-    other.tell(number, {"f1": 0.1, "cost_usd": 9.0})
+    number, _ = ask(made)
+    tell(made, number, f1=0.9, cost_usd=2.0)
+    tell(other, number, f1=0.1, cost_usd=9.0)
     other.tell_failed(number)
     assert trial(other, number).values == [2.0, 0.9]
 
 
 def test_running_trials_are_those_that_were_not_told_about(storage: str) -> None:
     made = study(storage)
-    report, left = made.ask().number, made.ask().number
+    (report, _), (left, _) = ask(made), ask(made)
     made.tell_failed(report)
     assert list(study(storage).running()) == [left]
 
 
 def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None:
-    assert study(storage, sampler="random").ask().point != study(storage, sampler="random").ask().point
+    assert ask(study(storage, sampler="random"))[1] != ask(study(storage, sampler="random"))[1]
 
 
 def entry(number: int, **more: Any) -> TrialEntry:
@@ -133,7 +130,7 @@ def entry(number: int, **more: Any) -> TrialEntry:
         "parameters": {},
         "given": {},
         "note": TrialNote(),
-        "end": TrialEnd(status=TrialStatus.COMPLETED, metrics={"cost_usd": 1.0, "f1": 0.9}),
+        "end": TrialEnd(status=TrialStatus.COMPLETED, metrics={"cost_usd": 1.0, "f1": 0.9, "billable_seconds": 60.0}),
     }
     unset = dict.fromkeys(("worst_usd", "booked_usd", "kept_usd", "booking_order", "spent_usd"))
     return TrialEntry(trial=number, run_id=f"run{number}", **{**unset, **standard, **more})
@@ -142,33 +139,49 @@ def entry(number: int, **more: Any) -> TrialEntry:
 class NoHistory:
     """Stands for the history of a study in which nothing is settled."""
 
-    settled: ClassVar[dict[str, TrialEntry]] = {}
-
     def values(self, found: dict[str, float], _: object) -> dict[str, float]:
         return dict(found)
 
 
+HISTORY: Any = NoHistory()
+
+
 def test_the_dashboard_shows_values_by_name_the_run_and_a_probe_that_is_no_failure(storage: str) -> None:
     made = study(storage)
-    history: Any = NoHistory()
     for size in (1, 2):
-        made.ask_for({"instance_count": size, "learning_rate": 1e-4})
-    made.report_outcome(entry(0), history)
+        made.ask_for({"instance_count": size, "learning_rate": 1e-4}, {})
+    made.report_outcome(entry(0), HISTORY)
     probe = TrialNote(changes={"probe_steps": 40})
-    made.report_outcome(entry(1, note=probe, parameters={"probe_steps": "40"}), history)
-    number = made.ask().number
+    made.report_outcome(entry(1, note=probe, parameters={"probe_steps": "40"}), HISTORY)
+    number, _ = ask(made)
     lost = TrialEnd(status=TrialStatus.FAILED, retryable=True)
-    made.report_outcome(entry(number, end=lost), history)
+    made.report_outcome(entry(number, end=lost), HISTORY)
 
-    trials = made._study.get_trials()
+    trials = made.trials.get_trials()
     assert [first.state.name for first in trials] == ["COMPLETE", "PRUNED", "FAIL"]
     assert [item.user_attrs["status"] for item in trials] == ["Completed", "Probe", "Failed"]
     assert [single.user_attrs["mlflow_run_id"] for single in trials] == ["run0", "run1", "run2"]
-    assert [element.user_attrs["instance_count"] for element in trials[:2]] == [1, 2]
-    assert made._study.metric_names == ["cost_usd", "f1"]
-    assert [best_trial.number for best_trial in made._study.best_trials] == [0]
-    made.report_outcome(entry(1, note=probe), history)  # told again by another driver: nothing changes
-    assert made._study.get_trials()[1].user_attrs == trials[1].user_attrs
+    assert [item.params["instance_count"] for item in trials[:2]] == [1, 2]
+    assert made.trials.metric_names == ["cost_usd", "f1"]
+    assert [best_trial.number for best_trial in made.trials.best_trials] == [0]
+    made.report_outcome(entry(1, note=probe), HISTORY)  # told again by another driver: nothing changes
+    assert made.trials.get_trials()[1].user_attrs == trials[1].user_attrs
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        (TrialEnd(status=TrialStatus.OUT_OF_MEMORY), "out_of_memory"),
+        (TrialEnd(status=TrialStatus.STOPPED, reason="MaxRuntimeExceeded: longer than 5 minutes"), "cut_off"),
+        (TrialEnd(status=TrialStatus.FAILED, reason="it broke"), "failed"),
+        (TrialEnd(status=TrialStatus.FAILED, retryable=True), "again"),
+    ],
+)
+def test_a_job_that_failed_says_why_and_what_was_billed(storage: str, end: TrialEnd, outcome: str) -> None:
+    made = study(storage)
+    made.report_outcome(entry(ask(made)[0], end=replace(end, billed_s=90.0)), HISTORY)
+    attributes = trial(made, 0).user_attrs
+    assert (trial(made, 0).state.name, attributes["outcome"], attributes["seconds"]) == ("FAIL", outcome, 90.0)
 
 
 def test_a_study_with_other_objectives_is_refused(storage: str) -> None:
@@ -183,27 +196,6 @@ def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> Non
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random"])
-@pytest.mark.slow
-def test_numbers_to_choose_from_are_told_by_rank_and_suggested_as_they_stand(storage: str, sampler: str) -> None:
-    made = study(storage, sampler=sampler, search={"global_batch_size": Choices(values=(8, 16, 64, 32))})
-    points = [made.ask().point["global_batch_size"] for _ in range(20)]
-    assert set(points) == {8, 16, 32, 64}
-    assert all(isinstance(point, int) for point in points)
-    report = [trial(made, number) for number in range(20)]
-    assert [item.params["rank of global_batch_size"] for item in report] == [(8, 16, 32, 64).index(it) for it in points]
-    assert [element.user_attrs["point"] for element in report] == [{"global_batch_size": point} for point in points]
-    assert report[0].distributions["rank of global_batch_size"] == optuna.distributions.IntDistribution(0, 3)
-
-
-@pytest.mark.parametrize("values", [("ml.g5.xlarge", "ml.g6.xlarge"), ("gpt2",)])
-def test_what_has_no_order_is_told_as_categories(storage: str, values: tuple[Any, ...]) -> None:
-    made = study(storage, search={"model": Choices(values=values)})
-    assert made.ask().point["model"] in values
-    (scale,) = trial(made, 0).distributions.values()
-    assert isinstance(scale, optuna.distributions.CategoricalDistribution)
-
-
 def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +204,6 @@ def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(
     def crash(*_: object) -> None:
         raise optuna.exceptions.StorageInternalError("server closed the connection")
 
-    monkeypatch.setattr(made._study, "ask", crash)
+    monkeypatch.setattr(made.trials, "ask", crash)
     with pytest.raises(LostContact, match="the same command continues the study"), made.reachable():
-        made.ask()
+        ask(made)

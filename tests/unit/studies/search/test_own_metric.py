@@ -12,10 +12,9 @@ from paretune.specification.container import Event, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.joint import search
 from paretune.studies.verification import RUNS, Verification
 from paretune.tracking import Tracking
-from tests.scripted_study import Desk, QuickClock
+from tests.scripted_study import Desk, QuickClock, searched
 from tests.study_examples import answer
 from tests.unit.jobs.test_retrying_job import SMALL, ScriptedJob
 
@@ -71,7 +70,7 @@ def test_the_same_points_are_tried_whatever_the_metric_is_called_and_whichever_w
     for name, direction, sign in (("f1", "maximize", 1), ("val_ndcg", "maximize", 1), ("val_loss", "minimize", -1)):
         logs(monkeypatch, name, lambda value, sign=sign: sign * value)  # type: ignore[misc]
         driver = study_of(desk, name, direction)
-        search(driver)
+        searched(driver)
         tried.append(asked(driver))
 
     assert len(tried[0]) == TRIALS
@@ -84,7 +83,7 @@ def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_
 ) -> None:
     logs(monkeypatch, "val_ndcg")
     driver = study_of(desk, "val_ndcg")
-    search(driver)
+    searched(driver)
 
     def answered() -> Any:
         trials, file = list(driver.trials.values()), driver.file
@@ -112,7 +111,7 @@ def test_the_best_value_over_the_steps_counts_where_the_study_says_so_and_is_rec
     best = study_of(desk, "eval_ndcg", n_trials=1, name="best", takes={"eval_ndcg": "best"})
     least = study_of(desk, "eval_ndcg", "minimize", n_trials=1, name="least", takes={"eval_ndcg": "best"})
     for driver in (last, best, least):
-        search(driver)
+        searched(driver)
 
     values = [next(iter(driver.trials.values())).values["eval_ndcg"] for driver in (last, best, least)]
     assert values == pytest.approx([0.5, 0.8, 0.3])
@@ -129,7 +128,7 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_
 ) -> None:
     logs(monkeypatch, "eval_ndcg")
     driver = study_of(desk, "ndcg", n_trials=n_trials)
-    reason = search(driver)
+    reason = searched(driver)
 
     assert len(driver.trials) == 2
     assert "none has logged ndcg" in reason
@@ -142,7 +141,7 @@ def test_a_job_without_an_estimate_reserves_all_of_its_maximum_runtime(
 ) -> None:
     logs(monkeypatch, "val_ndcg")
     driver = study_of(desk, "val_ndcg", n_trials=3, budget_usd=0.25)  # 6 minutes at a dollar an hour: 0.1 at worst
-    search(driver)
+    searched(driver)
 
     assert driver.ledger.balance().spent_usd <= 0.25
     assert {trial.parameters["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}

@@ -18,9 +18,8 @@ from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.joint import search
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, Desk, QuickClock
+from tests.scripted_study import RATES, Desk, QuickClock, searched
 from tests.stand_ins import postgresql
 from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
 
@@ -67,14 +66,14 @@ def balances(driver: Driver) -> dict[str, tuple[float, float]]:
 def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_others_go_on(desk: Desk) -> None:
     team(nlp=0.04)
     driver = driver_of(desk)
-    reason = search(driver)
+    reason = searched(driver)
 
     # Each of the first three leaves 0.01 less: 0.04, 0.03 and 0.02 cover the worst case, 0.01 does not.
     assert len(driver.trials) == 3
     assert "no untried point fits what is left of budget nlp: 0.01 of 0.04 USD left in 2027-01 (UTC)" in reason
     assert "the least one is 0.01167 USD: raise that budget" in reason
     other = driver_of(desk, "of vision", "vision")
-    assert search(other) == "every point was tried"
+    assert searched(other) == "every point was tried"
     assert balances(driver) == {"all": (round(7 * USD, 6), 0.0), "nlp": (round(3 * USD, 6), 0.0)}
     other.finish()
     driver.finish()
@@ -86,18 +85,18 @@ def test_the_study_s_own_budget_is_named_where_that_leaves_less(desk: Desk) -> N
     driver = desk.driver(job=job, budget_usd=0.04, n_parallel=1)
     driver.ledger.open(desk.run_id, "{}")
 
-    assert "fits what is left of the budget (0.01 USD)" in search(driver)
+    assert "fits what is left of the budget (0.01 USD)" in searched(driver)
 
 
 def test_a_killed_driver_s_trial_stays_reserved_until_the_study_goes_on(desk: Desk) -> None:
     team(nlp=5.0)
     dead = driver_of(desk)
-    assert dead.start(dead.study.ask_for({"learning_rate": RATES[0]}))
+    assert dead.begin({"learning_rate": RATES[0]}) is not None
     assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
 
     again = driver_of(desk)
     again.adopt()
-    search(again)
+    searched(again)
     assert balances(again)["nlp"] == (round(4 * USD, 6), 0.0)
     assert len(desk.launcher.created) == 4
     again.finish()
@@ -106,7 +105,7 @@ def test_a_killed_driver_s_trial_stays_reserved_until_the_study_goes_on(desk: De
 def test_sync_books_the_trial_of_a_killed_driver(desk: Desk) -> None:
     team(nlp=5.0)
     dead = driver_of(desk)
-    assert dead.start(dead.study.ask_for({"learning_rate": RATES[0]}))
+    assert dead.begin({"learning_rate": RATES[0]}) is not None
     (run,) = desk.tracking.runs("tags.`paretune.trial` LIKE '%'")
     desk.tracking.run(run.run_id).set_tags({"paretune.watched_by": ""})
     Sync(
@@ -125,9 +124,9 @@ def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_n
 ) -> None:
     team(nlp=5.0, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
     dead = driver_of(desk)
-    request = dead.study.ask_for({"learning_rate": RATES[0]})
+    number = dead.study.ask_for({"learning_rate": RATES[0]}, {})
     spec = JobSpec(budget="team.yaml", tags={"team": "nlp"})
-    reserve = dead.admission._shared_reservation(request.number, spec, WORST)
+    reserve = dead.admission._shared_reservation(number, spec, WORST)
     with dead.ledger._engine.connect() as connection:
         undone = connection.begin()
         reserve(connection)
@@ -155,7 +154,7 @@ def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_n
 def test_a_study_in_one_database_fills_a_budget_in_another_to_the_same_cent(desk: Desk) -> None:
     team(nlp=0.04, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
     driver = driver_of(desk)
-    search(driver)
+    searched(driver)
 
     assert balances(driver)["nlp"] == (round(3 * USD, 6), 0.0)
     driver.finish()
@@ -163,7 +162,7 @@ def test_a_study_in_one_database_fills_a_budget_in_another_to_the_same_cent(desk
 
 def test_each_trial_says_of_which_study_user_and_team_it_is(desk: Desk) -> None:
     team(nlp=5.0)
-    search(driver_of(desk))
+    searched(driver_of(desk))
 
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert {run.data.tags["paretune.study"] for run in runs} == {"scripted"}
@@ -178,10 +177,10 @@ def test_each_trial_says_of_which_study_user_and_team_it_is(desk: Desk) -> None:
 def test_a_budget_may_be_that_of_one_study(desk: Desk) -> None:
     Path("team.yaml").write_text("budgets: [{name: pilot, usd_per_month: 0.02, tags: {study: scripted}}]\n")
     driver = driver_of(desk)
-    search(driver)
+    searched(driver)
     assert len(driver.trials) == 1
 
-    assert search(driver_of(desk, "another")) == "every point was tried"
+    assert searched(driver_of(desk, "another")) == "every point was tried"
 
 
 def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:

@@ -55,7 +55,7 @@ def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Pat
     driver = made(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
     point = {"per_device_train_batch_size": 16, "learning_rate": 3e-5}
     note = TrialNote(changes={"max_runtime_minutes": 90.0})
-    assert driver.start(driver.study.ask_for(point), note)
+    assert driver.begin(point, note) is not None
     while driver.running:
         driver.poll()
         driver.wait()
@@ -92,7 +92,7 @@ def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
     untried, seen = UntriedPoints(driver), set()
     while (point := untried.next_point()) is not None:
         seen.add(point["learning_rate"])
-        assert driver.start(driver.study.ask_for(point))
+        assert driver.begin(point) is not None
         while driver.running:
             driver.poll()
             driver.wait()

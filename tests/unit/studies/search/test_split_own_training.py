@@ -5,19 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.quality_model import QualityModel, unknown_prior
+from paretune.studies.definition.space import Choices
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split.actions import PROBE
-from paretune.studies.search.split.candidates import key_over
-from paretune.studies.search.split.search import Split
-from paretune.studies.search.split.seconds_model import job_seconds_model
+from paretune.studies.search.loop import search
+from paretune.studies.search.split import Split
 from paretune.tracking import Tracking
 from tests.scripted_study import Desk, QuickClock
 from tests.unit.jobs.test_retrying_job import LARGE, PRICES, SMALL, ScriptedJob
@@ -69,20 +65,16 @@ def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_tria
     driver = study_of(desk, monkeypatch, 1.0)
     assert driver.file.takes_split
     searching = Split(driver)
-    searching.search()
+    search(driver, searching)
 
     assert all(trial.status is TrialStatus.COMPLETED for trial in driver.trials.values())
     assert len(driver.trials) < len(driver.file.search) * 5 < math.prod(len(entry.corners) for entry in SEARCH.values())
-    assert PROBE not in {note.kind for note in driver.history.notes.values()}
     specs = [driver.file.spec_at(point) for point in driver.file.points_in_turn()]
     cheapest = min(seconds_of(spec) / 3600 * PRICES[spec.instance_type] for spec in specs)
     best = [trial for trial in driver.trials.values() if trial.values["x"] == 2.0]
     assert min(trial.values["cost_usd"] for trial in best) == pytest.approx(cheapest)
     assert driver.ledger.balance().spent_usd <= 20.0
-    knowledge = searching.learner.learn()
-    assert knowledge.predictions.is_known.any()
-    for index in np.flatnonzero(knowledge.predictions.is_known):  # in the metric's own direction
-        trial = searching._predicted_trial(knowledge, int(index), 0)
+    for trial in searching.forecast():  # in the metric's own direction
         low, high = trial.intervals["x"]
         assert 1.5 < low <= trial.values["x"] <= high
 
@@ -91,33 +83,7 @@ def test_more_of_the_negative_metric_is_searched_in_the_same_way(desk: Desk, mon
     tried = []
     for sign in (1.0, -1.0):
         driver = study_of(desk, monkeypatch, sign, n_trials=4)
-        Split(driver).search()
+        search(driver, Split(driver))
         tried.append([trial.point for _, trial in sorted(driver.trials.items())])
 
     assert tried[0] == tried[1]
-
-
-def test_predictions_are_wide_before_data() -> None:
-    unseen = job_seconds_model([], [], 1).predict([((), (0.5,))])
-    assert unseen.deviation[0] > 1.0
-    alone = QualityModel([((), (0.0,))], [10.0], unknown_prior([10.0], 1)).predict([((), (0.0,)), ((), (1.0,))])
-    assert alone.deviation[1] > 2 * alone.deviation[0]
-
-
-def test_keys_hold_numbers_from_0_to_1_and_texts_of_what_a_job_is_told() -> None:
-    search = {RATE: Range(low=0.001, high=0.1, log=True), "learning_rate": Choices(values=(1e-5, 2e-5))}
-    spec = JobSpec(training_arguments={"rate": 0.01}, learning_rate=2e-5)
-
-    kinds, numbers = key_over([RATE, "learning_rate"], search)(spec, spec.plan())
-    assert kinds == ()
-    assert numbers == pytest.approx((0.5, 1.0))
-    spec = spec.replace(training_arguments={"rate": 0.001, "boosting": True})
-    result = key_over(["training_arguments.boosting"], {"training_arguments.boosting": Choices(values=(True, False))})
-    assert result(spec, spec.plan()) == (("True",), ())
-
-
-def test_without_a_parameter_that_leaves_quality_alone_it_cannot_be_split(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not study_of(desk, monkeypatch, 1.0, changes_quality=tuple(SEARCH)).file.takes_split
-    assert not study_of(desk, monkeypatch, 1.0, changes_quality=()).file.takes_split

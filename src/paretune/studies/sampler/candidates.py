@@ -1,0 +1,223 @@
+"""The jobs that a sampler chooses among, with the numbers that their quality and their seconds depend on.
+
+Quality follows from global batch size, learning rate, epochs and further parameters, wherever a job runs. Seconds
+follow from the cluster and the per-device batch. So what a training would reach may be found out on the cheapest
+cluster, with accumulated gradients, and how long it takes by a probe of a few steps.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from paretune.core.errors import BadInput
+from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.workload import PROBE_STEPS
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value, effects_of
+from paretune.studies.definition.space import make_spec
+
+Point = Mapping[str, Value]
+ACCUMULATION, PROBE = "gradient_accumulation_steps", "probe_steps"
+N_VALUES = 13  # of a range, on the grid of candidates
+MOST_CANDIDATES = 5000
+RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
+CATEGORY = 0.35  # distance of two texts, in lengths over which a metric changes: 0.5 for two that differ
+_CLUSTER = {"instance_type", "instance_count", "spot", "per_device_train_batch_size", ACCUMULATION}
+_KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
+_DEFAULT_ROWS = 10_000.0  # of data that nobody has counted
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One job: a point of the space, perhaps with accumulated gradients, or ended after a few steps."""
+
+    point: Point
+    spec: JobSpec
+    plan: BatchPlan
+    accumulation: int = 1  # times the batch of its point
+    is_probe: bool = False
+
+    @cached_property
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for jobs that show the same."""
+        return (*sorted(self.point.items()), self.accumulation, self.is_probe)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """The memory that it needs and has."""
+        return Footprint.of(self.spec, self.plan)
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Parameters of its job that differ from those of its point."""
+        steps = {PROBE: PROBE_STEPS} if self.is_probe else {}
+        return steps | ({ACCUMULATION: self.plan.gradient_accumulation_steps} if self.accumulation > 1 else {})
+
+
+class Space:
+    """The candidates of a study.
+
+    Args:
+        job: parameters that all jobs share, as given.
+        searched: parameter to the distribution of its values.
+        changes_quality: of a training of the user's own, the searched parameters that its quality depends on.
+        rows: training rows of the whole data set, or None if nobody has counted them.
+        price_of: dollars a second of a job.
+    """
+
+    def __init__(
+        self,
+        job: Mapping[str, Any],
+        searched: Mapping[str, BaseDistribution],
+        *,
+        changes_quality: Sequence[str] = (),
+        rows: float | None = None,
+        price_of: Callable[[JobSpec], float],
+    ) -> None:
+        self._job, self.searched, self.price_of, self.rows = job, searched, price_of, rows
+        self._jobs: dict[tuple[Any, ...], Job | None] = {}
+        values = {name: grid_values(distribution) for name, distribution in searched.items()}
+        self.candidates = [made for point in _points(values) if (made := self.job(point)) is not None]
+        first = self.candidates[0].spec if self.candidates else None
+        self.is_own = first is not None and first.runs_own_training
+        self.types = list(dict.fromkeys(item.spec.instance_type for item in self.candidates))
+        counts = [item.spec.instance_count for item in self.candidates]
+        self.fewest, self.most = (min(counts), max(counts)) if counts else (1, 1)
+        self.own = {} if self.is_own else own_space(job, searched)
+        if self.is_own:
+            cluster = {"instance_type", "spot"}
+            self._quality_names = list(changes_quality) or [name for name in searched if name not in cluster]
+            self._seconds_names = [name for name in searched if name not in cluster]
+        else:
+            free = _CLUSTER | _KNOWN
+            self._quality_names = [n for n in searched if n not in free and "quality" in effects_of(JobSpec, n)]
+            self._seconds_names = [n for n in searched if n not in free and _costs_time(n)]
+        self._scales = {name: scale_of(searched[name]) for name in {*self._quality_names, *self._seconds_names}}
+
+    def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Job | None:
+        """The job at a point; None if there is none, for example because devices cannot share its batch."""
+        key = (*point.items(), accumulation, is_probe)
+        if key not in self._jobs:
+            try:
+                spec = make_spec(self._job, point)
+                plan = spec.plan()
+                steps = accumulation * plan.gradient_accumulation_steps
+                changes = ({ACCUMULATION: steps} if accumulation > 1 else {}) | (
+                    {PROBE: PROBE_STEPS} if is_probe else {}
+                )
+                spec = spec.replace(**changes) if changes else spec
+                self._jobs[key] = Job(dict(point), spec, spec.plan() if changes else plan, accumulation, is_probe)
+            except BadInput:
+                self._jobs[key] = None
+        return self._jobs[key]
+
+    def n_rows(self, job: Job) -> float:
+        """Rows that a training passes, over all epochs; 1 for a training of the user's own."""
+        if self.is_own:
+            return 1.0
+        return float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
+
+    def n_steps(self, job: Job) -> float:
+        """Optimiser steps of a training; 1 for a training of the user's own."""
+        return 1.0 if self.is_own else math.ceil(self.n_rows(job) / job.plan.global_batch_size)
+
+    def quality_keys(self, jobs: Sequence[Job]) -> np.ndarray:
+        """What quality depends on, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""
+        if self.is_own:
+            known = [(self.types.index(job.spec.instance_type), 0.0, 0.0, 0.0) for job in jobs]
+        else:
+            known = [
+                (
+                    self.types.index(job.spec.instance_type),
+                    math.log2(job.plan.global_batch_size),
+                    math.log(job.plan.learning_rate),
+                    math.log(job.spec.num_train_epochs),
+                )
+                for job in jobs
+            ]
+        return np.hstack([np.array(known, dtype=float).reshape(len(jobs), 4), self._scaled(jobs, self._quality_names)])
+
+    def seconds_keys(self, jobs: Sequence[Job]) -> np.ndarray:
+        """What the seconds of a step are multiplied with, shape (N, T + D): ones for the type, all others scaled."""
+        types = [self.types.index(job.spec.instance_type) for job in jobs]
+        return np.hstack([np.eye(len(self.types))[types], self._scaled(jobs, self._seconds_names)])
+
+    def changed_seconds(self, job: Job) -> list[dict[str, Value]]:
+        """Points that differ in one parameter that may cost time: every other text, the other end of numbers."""
+        points: list[dict[str, Value]] = []
+        for name in self._seconds_names:
+            values = grid_values(self.searched[name])
+            is_text = self._scales[name] is None
+            others = values if is_text else [values[0], values[-1]]
+            points += [{**job.point, name: value} for value in others if value != job.point[name]]
+        return points
+
+    def _scaled(self, jobs: Sequence[Job], names: Sequence[str]) -> np.ndarray:
+        columns: list[list[float]] = []
+        for name in names:
+            scale, values = self._scales[name], [job.point[name] for job in jobs]
+            if scale is None:
+                columns += [
+                    [CATEGORY * (value == each) for value in values] for each in grid_values(self.searched[name])
+                ]
+            else:
+                columns.append([scale(float(value)) for value in values])
+        return np.array(columns, dtype=float).reshape(len(columns), len(jobs)).T
+
+
+def own_space(job: Mapping[str, Any], searched: Mapping[str, BaseDistribution]) -> dict[str, IntDistribution]:
+    """Parameters that the sampler sets itself, with their values; the least one changes nothing."""
+    if "entry_script" in job or "project" in job:
+        return {}
+    steps = IntDistribution(1, 4096, log=True)
+    accumulates = not {*searched, *job} & {"global_batch_size", ACCUMULATION}
+    return {PROBE: IntDistribution(0, PROBE_STEPS)} | ({ACCUMULATION: steps} if accumulates else {})
+
+
+def _costs_time(name: str) -> bool:
+    return bool({"seconds", "memory"} & {*effects_of(JobSpec, name)})
+
+
+def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
+    """All combinations, or a sample of them that is the same each time."""
+    lengths = [len(column) for column in values.values()]
+    size = math.prod(lengths)
+    if size <= MOST_CANDIDATES:
+        return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+    drawn = np.sort(np.random.default_rng(0).choice(size, MOST_CANDIDATES, replace=False))
+    places = zip(*np.unravel_index(drawn, lengths), strict=True)
+    return [{n: column[k] for (n, column), k in zip(values.items(), place, strict=True)} for place in places]
+
+
+def grid_values(distribution: BaseDistribution) -> list[Any]:
+    """Every value of a list, or N_VALUES even ones of a range."""
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices)
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    low, high, step = distribution.low, distribution.high, distribution.step
+    count = min(N_VALUES, int((high - low) / step) + 1) if step else N_VALUES
+    values = (np.geomspace if distribution.log else np.linspace)(low, high, count).clip(low, high)
+    if step:
+        values = low + step * np.round((values - low) / step)
+    kind = int if isinstance(distribution, IntDistribution) else float
+    return sorted({kind(value) for value in values})
+
+
+def scale_of(distribution: BaseDistribution) -> Callable[[float], float] | None:
+    """A function that maps a number to 0 to 1, by logarithms over a wide range; None if the values are texts."""
+    values = grid_values(distribution)
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return None
+    low, high = float(min(values)), float(max(values))
+    if high == low:
+        return lambda value: 0.0
+    if low > 0 and (getattr(distribution, "log", False) or high / low >= RATIO):
+        return lambda value: math.log(value / low) / math.log(high / low)
+    return lambda value: (value - low) / (high - low)

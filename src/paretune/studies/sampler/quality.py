@@ -1,0 +1,168 @@
+"""The model of quality: a run collapses to what one answer for all rows gets, or it follows a smooth surface.
+
+The surface is a Gaussian process over `Space.quality_keys`, averaged over hypotheses, each with its posterior
+probability. Good learning rates lie along a ridge: they grow with a power of the global batch size. The instance type
+may shift quality, which is likely only where runs say so by far. A run that has collapsed says nothing of the surface;
+it raises the probability of a collapse around it.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+F1_SPREAD = 0.03  # standard deviation of F1 between configurations
+F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
+"""Learning rate of full fine-tuning and global batch size at which BERT is usually trained: 2e-5 to 5e-5 at 16 and 32
+(Devlin et al., 2019, appendix A.3)."""
+_BATCH, _RATE, _EPOCHS, _OTHERS = 6.0, 1.5, 1.0, 0.7  # lengths over which quality changes
+_FALL, _GAIN = 0.13, 0.3  # of the scale: lost at e times the ridge's rate, gained by e times the epochs
+_LEVEL = 3.0  # spreads that the common level may lie away from the median
+_NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
+_POWERS, _SCALES, _NOISES, _TYPES, _BUMPS = (
+    (0.0, 0.5, 1.0),
+    (0.5, 1.0, 2.0),
+    (1.0, 2.0, 4.0),
+    (0.0, 0.5),
+    (0.0, 1.0, 3.0),
+)
+_UNLIKELY = 0.02  # of the likeliest hypothesis: left out
+_FEWEST = 5  # runs from which on their own scatter sets the scale
+
+
+class Hypothesis(NamedTuple):
+    """Power of the ridge, and standard deviations: of the surface, a run, an instance type, a point around both."""
+
+    power: float
+    scale: float
+    noise: float
+    type_sd: float
+    bump: float
+
+
+class QualityModel:
+    """A surface through N runs, more being better.
+
+    Args:
+        keys: of the runs, shape (N, 4 + D), see `Space.quality_keys`.
+        values: their quality.
+        spread: between configurations, or None to learn it from the runs.
+        noise: known standard deviations of the runs, shape (N,), or None to learn one for all. If they are known, a
+            point may differ from the surface, as far as runs scatter more than they should.
+        collapsed: runs that are known to have collapsed, beside those that the model finds.
+
+    Attributes:
+        collapsed: N truths, whether a run has collapsed.
+        noise: standard deviation of one run.
+        type_probability: that the instance type matters.
+    """
+
+    def __init__(
+        self,
+        keys: np.ndarray,
+        values: Sequence[float],
+        spread: float | None,
+        *,
+        noise: np.ndarray | None = None,
+        collapsed: np.ndarray | None = None,
+    ) -> None:
+        self._keys, self._values, self._known_noise = keys, np.array(values, dtype=float), noise
+        own = max(float(np.std(self._values)), 1e-3 * float(np.abs(self._values).max(initial=0.0)), 1e-9)
+        self._spread = spread or own
+        self.collapsed = np.zeros(len(self._values), dtype=bool) if collapsed is None else collapsed.copy()
+        if self.collapsed.all():
+            self.collapsed[:] = False
+        self._fit()
+        while noise is None and (found := self._find_collapsed()).any():  # one can hide another
+            self.collapsed |= found
+            self._fit()
+
+    def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations at M keys, without the noise of a single run."""
+        mean, square = np.zeros(len(keys)), np.zeros(len(keys))
+        for weight, (hypothesis, inverse, weights) in zip(self._weights, self._fits, strict=True):
+            if weight:
+                kernel = self._kernel(hypothesis, keys)
+                prior = hypothesis.scale**2 + hypothesis.type_sd**2 + hypothesis.bump**2 + (_LEVEL * self._spread) ** 2
+                variance = np.maximum(prior - np.einsum("ij,jk,ik->i", kernel, inverse, kernel, optimize=True), 1e-12)
+                expected = self._prior_mean(hypothesis, keys) + kernel @ weights
+                mean += weight * expected
+                square += weight * (expected**2 + variance)
+        return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
+
+    def collapse_probability(self, keys: np.ndarray) -> np.ndarray:
+        """The share of runs nearby that have collapsed, drawn towards that of all."""
+        overall = (self.collapsed.sum() + 0.5) / (len(self.collapsed) + 10.0)
+        near = _matern52(2.0 * _distances(_place(keys, 0.5), _place(self._keys, 0.5)))
+        return np.asarray((near @ self.collapsed + overall) / (near.sum(axis=1) + 1.0))
+
+    def _fit(self) -> None:
+        runs = ~self.collapsed
+        self._x, y = self._keys[runs], self._values[runs]
+        self._centre, self._top, self._scale = float(np.median(y)), self._x[[int(np.argmax(y))]], self._spread
+        if len(y) >= _FEWEST:  # most runs lie closer together than the whole spread
+            scatter = float(np.median(np.abs(y - self._centre))) / 0.6745
+            self._scale = max(scatter, _NOISE * self._spread)
+        known = None if self._known_noise is None else self._known_noise[runs]
+        usual = _NOISE * self._spread if known is None else float(np.mean(known))
+        noises, bumps = (_NOISES, (0.0,)) if known is None else ((1.0,), _BUMPS)
+        self._fits, evidence = [], []
+        for power, scale, noise, type_sd, bump in itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps):
+            it = Hypothesis(power, scale * self._scale, noise * usual, type_sd * self._spread, bump * usual)
+            variances = np.full(len(y), it.noise**2) if known is None else known**2
+            covariance = self._kernel(it, self._x) + np.diag(np.maximum(variances, 1e-12))
+            inverse = np.linalg.inv(covariance)
+            residual = y - self._prior_mean(it, self._x)
+            self._fits.append((it, inverse, inverse @ residual))
+            unlikely = (
+                0.5 * math.log(scale) ** 2 + 2.0 * (power - 0.5) ** 2 + math.log(noise) ** 2 + 5.0 * type_sd + bump
+            )
+            fit = residual @ inverse @ residual + np.linalg.slogdet(covariance)[1]
+            evidence.append(-unlikely - 0.5 * fit)
+        likelihood = np.exp(np.array(evidence) - max(evidence))
+        likelihood[likelihood < _UNLIKELY] = 0.0
+        self._weights = likelihood / likelihood.sum()
+        weighted = list(zip(self._weights, (it for it, _, _ in self._fits), strict=True))
+        self.noise = math.sqrt(sum(weight * it.noise**2 for weight, it in weighted))
+        self.type_probability = sum(weight for weight, it in weighted if it.type_sd)
+
+    def _find_collapsed(self) -> np.ndarray:
+        """The runs far below what all others say of them (leave one out), or far below the best."""
+        found = np.zeros(len(self._values), dtype=bool)
+        if (~self.collapsed).sum() >= 3:
+            _, inverse, weights = self._fits[int(np.argmax(self._weights))]
+            precision = np.diag(inverse)
+            residual = weights / precision
+            far = (residual < -4.0 / np.sqrt(precision)) & (residual < -1.6 * self._spread)
+            found[np.flatnonzero(~self.collapsed)[far]] = True
+        return np.asarray(found | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
+
+    def _prior_mean(self, it: Hypothesis, keys: np.ndarray) -> np.ndarray:
+        across, top = (_place(each, it.power)[:, 1] * _RATE for each in (keys, self._top))
+        longer = keys[:, 3] - self._top[:, 3]
+        return np.asarray(self._centre + self._scale * (_GAIN * longer - _FALL * (across - top) ** 2))
+
+    def _kernel(self, it: Hypothesis, keys: np.ndarray) -> np.ndarray:
+        """Covariances of M points with the N runs of the surface."""
+        apart = _distances(_place(keys, it.power), _place(self._x, it.power))
+        same_type = keys[:, None, 0] == self._x[:, 0]
+        varying = it.scale**2 * _matern52(apart) + it.type_sd**2 * same_type + it.bump**2 * (apart < 1e-9)
+        return np.asarray(varying + (_LEVEL * self._spread) ** 2)
+
+
+def _place(keys: np.ndarray, power: float) -> np.ndarray:
+    """Keys without the type, in lengths, learning rates along the ridge of that power."""
+    numbers = keys[:, 1:] / np.array([_BATCH, _RATE, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
+    numbers[:, 1] -= power * math.log(2.0) * keys[:, 1] / _RATE
+    return np.asarray(numbers)
+
+
+def _distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.norm(left[:, None] - right, axis=2))
+
+
+def _matern52(distance: np.ndarray) -> np.ndarray:
+    scaled = math.sqrt(5.0) * distance
+    return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))

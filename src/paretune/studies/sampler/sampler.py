@@ -1,0 +1,415 @@
+"""An Optuna sampler that knows what a job costs: which cluster, batch and learning rate, for the fewest dollars.
+
+First it buys two short probes of each instance type, from which the seconds of every job follow. Then it takes the job
+that promises most expected hypervolume per dollar: for its own place on the front, and for what it tells of others.
+What a training would reach may be found out on the cheapest cluster with the same global batch.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
+
+from paretune.estimating.memory_limits import MemoryLimits
+from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
+from paretune.pricing.prices import PriceList, usual_price
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.studies.definition.objectives import TIMES
+from paretune.studies.definition.quality import KNOWN
+from paretune.studies.sampler.candidates import ACCUMULATION, PROBE, Job, Space
+from paretune.studies.sampler.gains import Bounds, expected_improvement, front_of, reference_of
+from paretune.studies.sampler.quality import F1_SPREAD, F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
+from paretune.studies.sampler.rows import CUT_OFF, FAILED, OUT_OF_MEMORY, Row, rows_of
+from paretune.studies.sampler.seconds import SecondsModel, Terms
+
+LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
+PATIENCE = 50.0  # times what a study has cost so far: what its front is worth if nobody has said so
+LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
+SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
+MOST_COMPARED = 150  # candidates with the largest gains
+MOST_TRIES, MOST_PROBE_TRIES = 2, 4  # of a job that fails by itself
+BY_TYPE = 0.9  # probability from which on a type is trained on for its own quality
+BRIEF = 0.5  # of the seconds of a training, from which on it shows as much as a probe, and quality too
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What is known of all candidates, arrays of N: seconds, costs (N, goals), quality as normal, chance to train."""
+
+    seconds: np.ndarray
+    log_deviation: np.ndarray
+    costs: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    chance: np.ndarray
+    is_usable: np.ndarray
+    is_known: np.ndarray
+    is_new: np.ndarray
+
+
+class SplitSampler(optuna.samplers.BaseSampler):
+    """Suggests the job with most expected hypervolume per dollar; `space` holds what a trial is asked for.
+
+    A suggestion follows from `study.trials` alone, so a study goes on where it was left. A trial with `probe_steps`
+    trains so many steps only and is told as PRUNED. User attributes tell what a job has shown: `seconds` billed,
+    `startup_seconds` of them around the training, `step_seconds`, and of a failed one `outcome`: out_of_memory,
+    cut_off (at its time limit), failed, or again (its end says nothing of its point).
+
+    Args:
+        job: what all jobs share, a `JobSpec` or the parameters that are given.
+        searched: parameter of a job to the Optuna distribution of its values.
+        objectives: metrics in the order of the study's directions: of the cluster such as cost_usd, and one of quality.
+        price_of: dollars a second of a job; by default on demand in the job's region.
+        rows: training rows of the whole data set, if known.
+        spread: usual standard deviation of quality between configurations; by default 0.03 of F1, else learnt.
+        metric: the objective that measures the model; by default the first that is not of the cluster.
+        changes_quality: of a training of your own, the searched parameters that its quality depends on.
+        constraints: metric to its `min` and `max`.
+        value_usd: dollars that the whole front is worth; by default fifty times what was spent.
+
+    Attributes:
+        accepts: whether a job may be begun now, such as within a budget. Set it before a trial is asked for.
+        depends_on_type: whether quality depends on the instance type, as far as the last decision knew.
+        has_refused: whether the last decision was left without a worthwhile job because `accepts` refused some.
+    """
+
+    def __init__(
+        self,
+        job: JobSpec | Mapping[str, Any],
+        searched: Mapping[str, BaseDistribution],
+        *,
+        objectives: Sequence[str] = (metrics.COST_USD, metrics.F1),
+        price_of: Callable[[JobSpec], float] | None = None,
+        rows: float | None = None,
+        spread: float | None = None,
+        metric: str | None = None,
+        changes_quality: Sequence[str] = (),
+        constraints: Bounds | None = None,
+        value_usd: float | None = None,
+    ) -> None:
+        given = job.given() if isinstance(job, JobSpec) else dict(job)
+        known = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
+        price_of = price_of or _list_price()
+        self._grid = grid = Space(given, searched, changes_quality=changes_quality, rows=known, price_of=price_of)
+        self._objectives = list(objectives)
+        self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
+        quality = KNOWN.get(self._metric)
+        is_share = quality is not None and quality.is_share
+        self._spread = spread if spread is not None or not is_share or grid.is_own else F1_SPREAD
+        self._constraints, self._value_usd = constraints or {}, value_usd
+        goals = [(metrics.COST_USD, metrics.COST_USD in objectives), (metrics.JOB_SECONDS, set(TIMES) & {*objectives})]
+        self._goals = [name for name, is_goal in goals if is_goal] or [metrics.COST_USD]
+        self._jobs = grid.candidates
+        if self._goals == [metrics.COST_USD] and not grid.is_own:  # more instances never train for fewer dollars
+            self._jobs = [item for item in self._jobs if item.spec.instance_count == grid.fewest]
+        self._keys, self._terms = grid.quality_keys(self._jobs), Terms.of(grid, self._jobs)
+        self._usd_per_s = np.array([price_of(item.spec) for item in self._jobs])
+        self._identities = [item.identity for item in self._jobs]
+        self._family = self._families()
+        self._model: SecondsModel | None = None  # of the last decision
+        self._limits = MemoryLimits()
+        self.accepts: Callable[[Job], bool] = lambda job: True
+        self.has_refused = self.depends_on_type = False
+        self.space: dict[str, BaseDistribution] = {**searched, **grid.own}
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """All of `space`."""
+        return self.space
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The parameters of the next job; of the last one again if none is worth its dollars."""
+        job = self.next_job(study) or next(
+            (row.job for row in reversed(self._rows(study)) if row.values), self._jobs[0]
+        )
+        return self.params(job)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A random value of a parameter that `space` does not hold."""
+        return optuna.samplers.RandomSampler(trial.number).sample_independent(
+            study, trial, param_name, param_distribution
+        )
+
+    def a_job(self) -> JobSpec | None:
+        """Any job of the study; None if no point makes one."""
+        return self._jobs[0].spec if self._jobs else None
+
+    def price_of(self, spec: JobSpec) -> float:
+        """Dollars a second of a job."""
+        return self._grid.price_of(spec)
+
+    def params(self, job: Job) -> dict[str, Any]:
+        """The parameters of a trial that runs this job."""
+        own = {PROBE: PROBE_STEPS * job.is_probe, ACCUMULATION: job.accumulation}
+        return {**job.point, **{name: value for name, value in own.items() if name in self.space}}
+
+    def next_job(self, study: optuna.Study) -> Job | None:
+        """The job that a trial would get; None if none is worth its dollars, for now or for good."""
+        rows = self._rows(study)
+        if not self._jobs:
+            return None
+        self.has_refused, self._model = False, SecondsModel(self._grid, rows)
+        return self._next_probe(rows, self._model) or self._next_training(study, rows, self._model)
+
+    def is_done(self, study: optuna.Study) -> bool:
+        """Whether nothing runs and no further job is worth its dollars."""
+        return all(row.outcome != "running" for row in self._rows(study)) and self.next_job(study) is None
+
+    def seconds_of(self, job: Job) -> tuple[float, float] | None:
+        """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
+        model, is_counted = self._model, self._grid.is_own or job.spec.max_train_samples or self._grid.rows
+        if model is None or not is_counted or not model.is_seen[self._grid.types.index(job.spec.instance_type)]:
+            return None
+        seconds, deviation = model.predict(Terms.of(self._grid, [job]))
+        return float(seconds[0]), float(deviation[0])
+
+    def predicted(self, study: optuna.Study) -> list[tuple[Job, Belief, int]]:
+        """Candidates that were not run, are as good as known, and that no other such one beats; with their beliefs."""
+        rows = self._rows(study)
+        if not any(row.values for row in rows) or not self._jobs:
+            return []
+        belief, _, _ = self._belief(study, rows, SecondsModel(self._grid, rows))
+        chosen = np.flatnonzero(belief.is_usable & belief.is_known & belief.is_new & self._meets(belief, 0.0))
+        points = np.column_stack([belief.costs, -belief.mean])[chosen]
+        best = {tuple(point) for point in front_of(points)}
+        return [(self._jobs[i], belief, int(i)) for i, p in zip(chosen, points, strict=True) if tuple(p) in best]
+
+    def _rows(self, study: optuna.Study) -> list[Row]:
+        counted = self._grid.rows
+        rows = rows_of(study, self._grid)
+        if self._grid.rows != counted:
+            self._terms = Terms.of(self._grid, self._jobs)
+        self._limits = MemoryLimits()
+        for row in rows:
+            if row.outcome == OUT_OF_MEMORY:
+                self._limits.ran_out(row.job.footprint)
+        return rows
+
+    def _fits(self, job: Job) -> bool:
+        return not self._limits.has_full or self._limits.why_full(job.footprint) is None
+
+    def _settled(self, rows: Sequence[Row], tries: int) -> set[Any]:
+        """Jobs that are not begun again: they ran, run, or have failed or were cut off so many times."""
+        failed = [row.job.identity for row in rows if row.outcome in (FAILED, CUT_OFF)]
+        others = {row.job.identity for row in rows if row.outcome not in (FAILED, CUT_OFF)}
+        return others | {identity for identity in failed if failed.count(identity) >= tries}
+
+    def _accepted(self, job: Job) -> bool:
+        is_accepted = self.accepts(job)
+        self.has_refused |= not is_accepted
+        return is_accepted
+
+    def _next_probe(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
+        settled = self._settled(rows, MOST_PROBE_TRIES)
+        for job in self._wanted_probes(rows, model):
+            if job.identity not in settled and self._accepted(job):
+                return job
+        return None
+
+    def _wanted_probes(self, rows: Sequence[Row], model: SecondsModel) -> Iterator[Job]:
+        """The smallest and the largest batch that fits of each type, then one change of every other parameter."""
+        grid, first = self._grid, next(iter(self._jobs))
+        if grid.is_own:
+            return
+        others = {n: v for n, v in first.point.items() if n not in {"instance_type", "instance_count", "spot"}}
+        others = {n: v for n, v in others.items() if n not in {"per_device_train_batch_size", "global_batch_size"}}
+        kinds = dict.fromkeys((job.spec.instance_type, job.spec.spot) for job in grid.candidates)
+        for kind in kinds:
+            alike = [job for job in grid.candidates if (job.spec.instance_type, job.spec.spot) == kind]
+            alike = [job for job in alike if others.items() <= job.point.items()] or alike
+            alike = sorted(filter(self._fits, alike), key=lambda job: job.plan.per_device_train_batch_size)
+            few = [job for job in alike if job.spec.instance_count == grid.fewest]
+            wanted = few[:1] + few[-1:]
+            if metrics.JOB_SECONDS in self._goals:
+                wanted += [job for job in alike if job.spec.instance_count == grid.most][-1:]
+            yield from self._probes(wanted, model)
+        probed = [row.job for row in rows if row.job.is_probe and row.outcome == "ran"]
+        probed = [job for job in probed if others.items() <= job.point.items()]
+        if probed:
+            cheapest = min(probed, key=lambda job: self._grid.price_of(job.spec))
+            yield from self._probes([grid.job(point) for point in grid.changed_seconds(cheapest)], model)
+
+    def _probes(self, jobs: Sequence[Job | None], model: SecondsModel) -> Iterator[Job]:
+        """Probes of those jobs that fit and that take much longer than a probe."""
+        for job in jobs:
+            probe = None if job is None or not self._fits(job) else self._grid.job(job.point, is_probe=True)
+            if job is not None and probe is not None:
+                seconds, _ = model.predict(Terms.of(self._grid, [probe, job]))
+                if seconds[0] < BRIEF * seconds[1]:
+                    yield probe
+
+    def _next_training(self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel) -> Job | None:
+        trainings = [row for row in rows if row.is_training]
+        if not any(row.values for row in trainings):
+            return None if trainings else self._first(rows, model)
+        belief, ran, quality = self._belief(study, rows, model)
+        if not belief.is_usable.any():
+            return None
+        points = np.column_stack([belief.costs, -belief.mean])
+        reference, whole = reference_of(front_of(points[belief.is_usable]), quality.noise)
+
+        def gain_over(front: np.ndarray) -> np.ndarray:
+            gains = expected_improvement(belief.costs, belief.mean, belief.deviation, front, reference)
+            return np.where(belief.is_usable, gains * belief.chance / whole, 0.0)
+
+        known = points[belief.is_usable & belief.is_known & self._meets(belief, 0.0)]
+        of_knowing = np.where(belief.is_known, 0.0, gain_over(front_of(known)))
+        of_running = np.where(belief.is_new, gain_over(ran), 0.0)
+        usd, settled = belief.seconds * self._usd_per_s, self._settled(rows, MOST_TRIES)
+        spent = sum(row.seconds * self._grid.price_of(row.job.spec) for row in rows)
+        options: list[tuple[float, Job]] = []
+        by_type = self.depends_on_type = bool(quality.type_probability >= BY_TYPE)
+        cheapest: dict[Any, tuple[float, Job] | None] = {}
+        for i in map(int, np.argsort(-(of_knowing + of_running), kind="stable")[:MOST_COMPARED]):
+            ways = [(of_knowing[i] + of_running[i], usd[i], self._jobs[i])] if belief.is_new[i] else []
+            if of_knowing[i] >= LEAST_GAIN:
+                spec, plan = self._jobs[i].spec, self._jobs[i].plan
+                key = self._family[i], plan.global_batch_size, spec.instance_type if by_type else ""
+                if key not in cheapest:
+                    cheapest[key] = self._cheapest(i, model, settled, by_type)
+                ways += [(of_knowing[i], *way)] if (way := cheapest[key]) is not None else []
+            for worth, price, job in ways:
+                value_usd = PATIENCE * (spent + price) if self._value_usd is None else self._value_usd
+                if worth >= LEAST_GAIN and worth * value_usd >= price:
+                    options.append((worth / max(price, 1e-9), job))
+        options.sort(key=lambda option: -option[0])
+        return next((job for _, job in options if self._accepted(job)), None)
+
+    def _first(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
+        """The training with the most usual settings, on the cheapest cluster."""
+        seconds, _ = model.predict(self._terms)
+        usd, settled = seconds * self._usd_per_s, self._settled(rows, MOST_TRIES)
+        usable = self._usable(seconds) & ~np.isin(np.arange(len(usd)), self._indices_of(settled))
+        away = (self._keys - np.median(self._keys, axis=0))[:, 1:]
+        if not self._grid.is_own:
+            full = default_learning_rate("full")
+            rates = np.array([default_learning_rate(job.spec.fine_tuning) for job in self._jobs])
+            away[:, 0] = self._keys[:, 1] - math.log2(F1_USUAL_BATCH)
+            octaves = (self._keys[:, 2] - np.log(F1_USUAL_RATE * rates / full)) / math.log(2.0)
+            away[:, 1] = octaves - away[:, 0] / 2.0
+        distance = np.linalg.norm(away, axis=1) + 1e-3 * usd / usd.max()
+        for i in map(int, np.argsort(np.where(usable, distance, math.inf), kind="stable")):
+            if not usable[i]:
+                return None
+            way = self._cheapest(i, model, settled, False)
+            job = self._jobs[i] if way is None else way[1]
+            if self._accepted(job):
+                return job
+        return None
+
+    def _indices_of(self, identities: set[Any]) -> list[int]:
+        return [index for index, identity in enumerate(self._identities) if identity in identities]
+
+    def _usable(self, seconds: np.ndarray) -> np.ndarray:
+        """Candidates that fit into memory and are not believed to take longer than they may."""
+        limits = np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
+        return np.asarray((seconds <= limits) & [self._fits(job) for job in self._jobs])
+
+    def _belief(
+        self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
+    ) -> tuple[Belief, np.ndarray, QualityModel]:
+        """Beliefs, the front of what ran with running jobs at their expected values, and the model of quality."""
+        is_quality = self._objectives.index(self._metric)
+        sign = 1.0 if study.directions[is_quality] == StudyDirection.MAXIMIZE else -1.0
+        told = [row for row in rows if row.values and row.is_training]
+        waiting = [row.job for row in rows if row.is_training and not row.values]
+        values = [sign * row.values[is_quality] for row in told if row.values]
+        keys = self._grid.quality_keys([row.job for row in told])
+        near = [row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(told, values, strict=True)]
+        quality = QualityModel(keys, values, self._spread, collapsed=np.array(near))
+        ran_s, jobs = np.array([row.seconds for row in told]), [row.job for row in told]
+        if waiting:
+            expected, _ = quality.predict(more := self._grid.quality_keys(waiting))
+            ran_s = np.append(ran_s, model.predict(Terms.of(self._grid, waiting))[0])
+            jobs, values = jobs + waiting, [*values, *expected]
+            collapsed = np.append(quality.collapsed, [False] * len(waiting))
+            quality = QualityModel(np.vstack([keys, more]), values, self._spread, collapsed=collapsed)
+        prices = np.array([self._grid.price_of(job.spec) for job in jobs])
+        ran = np.column_stack([self._costs(ran_s, prices), -np.array(values)])
+        seconds, log_deviation = model.predict(self._terms)
+        mean, deviation = quality.predict(self._keys)
+        chance = 1.0 - quality.collapse_probability(self._keys)
+        settled = np.isin(np.arange(len(self._jobs)), self._indices_of(self._settled(rows, MOST_TRIES)))
+        belief = Belief(
+            seconds=seconds,
+            log_deviation=log_deviation,
+            costs=self._costs(seconds, self._usd_per_s),
+            mean=mean,
+            deviation=deviation,
+            chance=chance,
+            is_usable=self._usable(seconds) & (chance > LIKELY),
+            is_known=(deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
+            is_new=~settled,
+        )
+        belief.is_usable[:] &= self._meets(belief, 1.0)
+        return belief, front_of(ran[self._meets_values(ran, sign)]), quality
+
+    def _costs(self, seconds: np.ndarray, usd_per_s: np.ndarray) -> np.ndarray:
+        columns = {metrics.COST_USD: seconds * usd_per_s, metrics.JOB_SECONDS: seconds}
+        return np.column_stack([columns[goal] for goal in self._goals])
+
+    def _meets(self, belief: Belief, deviations: float) -> np.ndarray:
+        """Candidates that may meet the constraints, with quality so many deviations better than expected."""
+        columns = np.column_stack([belief.costs, -(belief.mean + deviations * belief.deviation)])
+        return self._meets_values(columns, 1.0)
+
+    def _meets_values(self, points: np.ndarray, sign: float) -> np.ndarray:
+        columns = dict(zip(self._goals, points.T, strict=False)) | {self._metric: -sign * points[:, -1]}
+        columns |= {name: columns[metrics.JOB_SECONDS] for name in TIMES if metrics.JOB_SECONDS in columns}
+        meets = np.ones(len(points), dtype=bool)
+        for name, bounds in self._constraints.items():
+            if name in columns:
+                meets &= columns[name] >= bounds.get("min", -math.inf)
+                meets &= columns[name] <= bounds.get("max", math.inf)
+        return meets
+
+    def _families(self) -> np.ndarray:
+        """N numbers, equal for candidates whose quality differs by the global batch at most."""
+        numbers: dict[Any, int] = {}
+        rows = (tuple(np.round(row[2:], 9)) for row in self._keys)
+        return np.array([numbers.setdefault(row, len(numbers)) for row in rows])
+
+    def _cheapest(self, goal: int, model: SecondsModel, settled: set[Any], by_type: bool) -> tuple[float, Job] | None:
+        """Dollars and job of the cheapest new way to know a candidate's quality; `by_type`: on its own type."""
+        size, is_own = self._jobs[goal].plan.global_batch_size, self._grid.is_own
+        ways: list[Job] = []
+        for i in map(int, np.flatnonzero(self._family == self._family[goal])):
+            job = self._jobs[i]
+            if by_type and job.spec.instance_type != self._jobs[goal].spec.instance_type:
+                continue
+            times, rest = divmod(size, job.plan.global_batch_size)
+            if is_own or (times == 1 and not rest):
+                ways.append(job)
+            elif ACCUMULATION in self._grid.own and not rest and (made := self._grid.job(job.point, times)) is not None:
+                ways.append(made)
+        ways = [job for job in ways if job.identity not in settled and self._fits(job)]
+        if not ways:
+            return None
+        seconds, _ = model.predict(Terms.of(self._grid, ways))
+        usd = [
+            s * self._grid.price_of(job.spec) if s <= 60 * job.spec.max_runtime_minutes else math.inf
+            for s, job in zip(seconds, ways, strict=True)
+        ]
+        best = int(np.argmin(usd))
+        return (usd[best], ways[best]) if math.isfinite(usd[best]) else None
+
+
+def _list_price() -> Callable[[JobSpec], float]:
+    """Dollars a second on demand; an instance without a price counts as a dollar an hour."""
+    prices = PriceList.read({})
+
+    def price_of(spec: JobSpec) -> float:
+        price = usual_price(spec, prices, {})
+        return spec.instance_count / 3600 if price is None else price.cost_usd(1.0, spec.instance_count)
+
+    return price_of

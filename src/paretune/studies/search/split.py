@@ -1,0 +1,172 @@
+"""`sampler: split` at work on a study: which of its suggestions can be paid, with which limit, and what it predicts."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from scipy.special import stdtrit
+
+from paretune.jobs.preparation import known_inputs
+from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.pricing.prices import Price
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.objective_text import label
+from paretune.studies.results.run_noise import INTERVAL
+from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.sampler.candidates import Job
+from paretune.studies.sampler.sampler import Belief, SplitSampler
+from paretune.studies.search.driver import Driver
+
+FIRST_PREDICTED = 1_000_000
+"""Numbers of predicted points begin here, above those of all trials."""
+_COMFORTABLE, _LEAST_LIMIT_S = (
+    2.0,
+    900.0,
+)  # times what a job takes if it goes rather badly: its limit, and the least one
+_TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds, where dollars are short
+_GUESS = 0.5  # deviation of log seconds, from which on they set no limit
+_ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
+_UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
+_ENOUGH = "no job would add more to the front than it costs to find out"
+_NO_F1 = "no training has measured F1, and a rehearsal has none without recorded runs of this model and these data"
+_SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
+_NO_QUALITY = "no training has logged the metric that measures its model"
+
+
+class Split:
+    """Begins the jobs that a `SplitSampler` suggests."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.sampler = sampler_of(driver)
+        self.sampler.accepts = self._accepts
+        self._limited: dict[Any, JobSpec] = {}
+        self._is_short = False  # a job was too dear
+
+    def begin_next(self) -> str:
+        """Start the next job; returns why none is started, or an empty text."""
+        driver = self._driver
+        self._limited.clear()
+        self._is_short = False
+        self._is_affordable = driver.admission.affordable(keep_usd=self._repeats_usd())
+        job = self.sampler.next_job(driver.study.trials)
+        if job is None:
+            return self._why_none()
+        limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
+        if limit.max_runtime_minutes < job.spec.max_runtime_minutes:
+            changes["max_runtime_minutes"] = limit.max_runtime_minutes
+        driver.begin(job.point, TrialNote(changes=changes))
+        return ""
+
+    def forecast(self) -> list[Trial]:
+        """Points that are predicted and were not run, as trials."""
+        found = self.sampler.predicted(self._driver.study.trials)
+        return [self._predicted(*each, number=number) for number, each in enumerate(found, start=FIRST_PREDICTED)]
+
+    def _accepts(self, job: Job) -> bool:
+        """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
+        driver, identity = self._driver, job.spec.spec_hash()
+        running = {each.spec.spec_hash() for each in driver.running}
+        if identity in running | {*driver.history.retries, *driver.history.settled} | driver.history.impossible:
+            return False
+        for limited in self._limits(job):
+            if self._is_affordable(limited):
+                self._limited[job.identity] = limited
+                return True
+        self._is_short = True
+        return False
+
+    def _limits(self, job: Job) -> list[JobSpec]:
+        """The job with a comfortable limit, and with one that it will probably keep; with that of its estimate."""
+        worst_case, known = self._driver.admission.worst_case, self.sampler.seconds_of(job)
+        if not self._driver.admission.has_budget:
+            return [job.spec]
+        if job.is_probe and known is None:  # one that was cut off gets twice as long
+            cut_off = sum(trial.status is TrialStatus.STOPPED for trial in self._driver.trials.values())
+            return self._with_limits(job, [_LEAST_LIMIT_S * 2.0**cut_off])
+        if known is None or known[1] > _GUESS:
+            return [] if worst_case.exceeds_limit(job.spec) else [worst_case.limited(job.spec)]
+        slow_s = known[0] * math.exp(2.0 * known[1])
+        return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + _SLOW_START_S])
+
+    @staticmethod
+    def _with_limits(job: Job, seconds: Sequence[float]) -> list[JobSpec]:
+        most = job.spec.max_runtime_minutes
+        return [job.spec.replace(max_runtime_minutes=min(most, math.ceil(each / 6) / 10)) for each in seconds]
+
+    def _repeats_usd(self) -> float:
+        """Dollars that the search leaves for two further runs of the best point so far."""
+        front = self._driver.history.front
+        return 2.0 * max((trial.cost_usd or 0.0 for trial in front), default=0.0)
+
+    def _why_none(self) -> str:
+        driver = self._driver
+        spec = self.sampler.a_job()
+        if self._is_short and (left := driver.admission.tightest_budget(spec)):
+            return f"no worthwhile job fits {left} with its worst case and the repeats of what is recommended"
+        quality = driver.file.judged_by
+        name = quality.metric if quality is not None else ""
+        if driver.running or any(name in trial.values for trial in driver.trials.values()):
+            value_usd = driver.file.value_of_front_usd
+            worth = "" if value_usd is None else f", the whole front being worth {value_usd:g} USD"
+            shift = f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else ""
+            return f"{_ENOUGH}{worth}{shift}"
+        return _NO_F1 if name == metrics.F1 else _NO_QUALITY
+
+    def _predicted(self, job: Job, belief: Belief, index: int, *, number: int) -> Trial:
+        """A candidate as a trial that was only predicted."""
+        parameters, quality = job.spec.as_text(), self._driver.file.judged_by
+        assert quality is not None  # else nothing is split
+
+        def values(deviations: float) -> dict[str, float]:
+            seconds = belief.seconds[index] * math.exp(deviations * belief.log_deviation[index])
+            usd = seconds * self.sampler.price_of(job.spec)
+            reached = quality.sign * (belief.mean[index] + deviations * belief.deviation[index])
+            low, high = quality.ends
+            measured = {metrics.COST_USD: usd, quality.metric: min(max(reached, low), high)}
+            measured |= dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
+            return self._driver.history.values({name: float(value) for name, value in measured.items()}, parameters)
+
+        low, high = values(-_ENDS), values(_ENDS)
+        return Trial(
+            number=number,
+            run_id="",
+            point=job.point,
+            parameters=parameters,
+            given=job.spec.changed(),
+            status=TrialStatus.COMPLETED,
+            values=values(0.0),
+            origin=PREDICTED,
+            intervals={name: (min(low[name], high[name]), max(low[name], high[name])) for name in low},
+            collapse_probability=round(1.0 - float(belief.chance[index]), 4),
+        )
+
+
+def sampler_of(driver: Driver) -> SplitSampler:
+    """The sampler of a study, with the prices of its launcher and the rows of its data as far as they are known."""
+    file, workplace = driver.file, driver.workplace
+
+    def price_of(spec: JobSpec) -> float:
+        return (workplace.launcher.price(spec) or _UNPRICED).cost_usd(1.0, spec.instance_count)
+
+    return SplitSampler(
+        file.job,
+        driver.study.distributions,
+        objectives=list(file.objectives),
+        price_of=price_of,
+        rows=_rows(file, driver),
+        metric=file.judged_by.metric if file.judged_by is not None else None,
+        changes_quality=file.changes_quality,
+        constraints=file.constraints,
+        value_usd=file.value_of_front_usd,
+    )
+
+
+def _rows(file: StudyFile, driver: Driver) -> float | None:
+    """Training rows of the whole data set, as it was prepared; None if nobody has counted them."""
+    if file.is_own or file.job.max_train_samples is not None:
+        return None
+    prepared = known_inputs(file.job, driver.workplace).dataset
+    return None if prepared is None else float(prepared.facts["train_rows"])
