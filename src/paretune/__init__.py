@@ -16,6 +16,7 @@ Names:
     run_study        the same for a study file, or a dict with the content of one
     front            the Pareto front of a recorded study, or of any runs
     prices           what an hour of each instance type costs in a region
+    SplitSampler     an Optuna sampler that knows what a job costs, for studies of plain Optuna
     Result           the result of all of these: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
     ParetuneError    base of all errors; `paretune.core.errors` has them as a tree
 """
@@ -32,15 +33,28 @@ if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
     from paretune.studies.recorded_front import front
     from paretune.studies.run import run_study, study
+    from paretune.studies.sampler.sampler import SplitSampler
 
 __version__ = "0.5.0"
-__all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", "prices", "run_study", "study"]
+__all__ = [
+    "JobSpec",
+    "ParetuneError",
+    "Result",
+    "SplitSampler",
+    "estimate",
+    "front",
+    "launch",
+    "prices",
+    "run_study",
+    "study",
+]
 
 # Imported when first used: MLflow takes a second, and the process of a job needs none of them.
 _MODULES = {
     "JobSpec": "paretune.specification.job",
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
+    "SplitSampler": "paretune.studies.sampler.sampler",
     "estimate": "paretune.commands.estimate.estimate",
     "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",

@@ -153,7 +153,7 @@ def test_the_profile_completes_a_specification_for_instances(
 
 @pytest.mark.slow
 def test_a_study_recorded_by_name_run_id_or_result_has_one_front(beside_the_studies: Path) -> None:
-    study = paretune.run_study("studies/pareto.yaml", n_trials=8, method="joint", sampler="random", quiet=True)
+    study = paretune.run_study("studies/pareto.yaml", n_trials=8, sampler="random", quiet=True)
     by_name, by_id = paretune.front("cost, time and F1"), paretune.front(study.run_id[:12])
 
     assert len(study.to_frame()) >= 8  # and repeats of the front

@@ -115,7 +115,7 @@ def test_the_first_booking_stands(ledger: StudyLedger) -> None:
 
 
 def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> None:
-    note = TrialNote(point={"seed": 1}, seed=7, repeats=3, changes={"spot": True}, kind="probe", predicted={"f1": 0.9})
+    note = TrialNote(point={"seed": 1}, seed=7, repeats=3, changes={"spot": True})
     end = TrialEnd(
         status=TrialStatus.STOPPED,
         metrics={"f1": 0.5},

@@ -23,8 +23,7 @@ from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.results.objective_text import label
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import Trial, job_of
-from paretune.studies.sampler.candidates import CATEGORY, RATIO
-from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
+from paretune.studies.sampler.quality import CATEGORY, F1_SPREAD, RATIO, QualityModel
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
 _MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means

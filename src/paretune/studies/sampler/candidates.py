@@ -22,13 +22,12 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.space import make_spec
+from paretune.studies.sampler.quality import CATEGORY, RATIO
 
 Point = Mapping[str, Value]
 ACCUMULATION, PROBE = "gradient_accumulation_steps", "probe_steps"
 N_VALUES = 13  # of a range, on the grid of candidates
 MOST_CANDIDATES = 5000
-RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
-CATEGORY = 0.35  # distance of two texts, in lengths over which a metric changes: 0.5 for two that differ
 _CLUSTER = {"instance_type", "instance_count", "spot", "per_device_train_batch_size", ACCUMULATION}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
 _DEFAULT_ROWS = 10_000.0  # of data that nobody has counted

@@ -13,23 +13,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
+CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
 F1_SPREAD = 0.03  # standard deviation of F1 between configurations
 F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
 """Learning rate of full fine-tuning and global batch size at which BERT is usually trained: 2e-5 to 5e-5 at 16 and 32
 (Devlin et al., 2019, appendix A.3)."""
 _BATCH, _RATE, _EPOCHS, _OTHERS = 6.0, 1.5, 1.0, 0.7  # lengths over which quality changes
-_FALL, _GAIN = 0.13, 0.3  # of the scale: lost at e times the ridge's rate, gained by e times the epochs
+_FALL, _GAIN = 0.13, 0.3  # of the spread: lost at e times the ridge's rate, gained by e times the epochs
 _LEVEL = 3.0  # spreads that the common level may lie away from the median
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
 _POWERS, _SCALES, _NOISES, _TYPES, _BUMPS = (
     (0.0, 0.5, 1.0),
-    (0.5, 1.0, 2.0),
+    (0.125, 0.25, 0.5, 1.0, 2.0),
     (1.0, 2.0, 4.0),
     (0.0, 0.5),
     (0.0, 1.0, 3.0),
 )
 _UNLIKELY = 0.02  # of the likeliest hypothesis: left out
-_FEWEST = 5  # runs from which on their own scatter sets the scale
 
 
 class Hypothesis(NamedTuple):
@@ -82,12 +83,13 @@ class QualityModel:
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations at M keys, without the noise of a single run."""
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
-        for weight, (hypothesis, inverse, weights) in zip(self._weights, self._fits, strict=True):
+        means, alike = self._by_power(keys)
+        for weight, (it, inverse, weights) in zip(self._weights, self._fits, strict=True):
             if weight:
-                kernel = self._kernel(hypothesis, keys)
-                prior = hypothesis.scale**2 + hypothesis.type_sd**2 + hypothesis.bump**2 + (_LEVEL * self._spread) ** 2
-                variance = np.maximum(prior - np.einsum("ij,jk,ik->i", kernel, inverse, kernel, optimize=True), 1e-12)
-                expected = self._prior_mean(hypothesis, keys) + kernel @ weights
+                kernel = self._kernel(it, alike)
+                prior = it.scale**2 + it.type_sd**2 + it.bump**2 + (_LEVEL * self._spread) ** 2
+                variance = np.maximum(prior - ((kernel @ inverse) * kernel).sum(axis=1), 1e-12)
+                expected = means[it.power] + kernel @ weights
                 mean += weight * expected
                 square += weight * (expected**2 + variance)
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
@@ -101,23 +103,21 @@ class QualityModel:
     def _fit(self) -> None:
         runs = ~self.collapsed
         self._x, y = self._keys[runs], self._values[runs]
-        self._centre, self._top, self._scale = float(np.median(y)), self._x[[int(np.argmax(y))]], self._spread
-        if len(y) >= _FEWEST:  # most runs lie closer together than the whole spread
-            scatter = float(np.median(np.abs(y - self._centre))) / 0.6745
-            self._scale = max(scatter, _NOISE * self._spread)
+        self._centre, self._top = float(np.median(y)), self._x[[int(np.argmax(y))]]
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
         noises, bumps = (_NOISES, (0.0,)) if known is None else ((1.0,), _BUMPS)
         self._fits, evidence = [], []
+        means, alike = self._by_power(self._x)
         for power, scale, noise, type_sd, bump in itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps):
-            it = Hypothesis(power, scale * self._scale, noise * usual, type_sd * self._spread, bump * usual)
+            it = Hypothesis(power, scale * self._spread, noise * usual, type_sd * self._spread, bump * usual)
             variances = np.full(len(y), it.noise**2) if known is None else known**2
-            covariance = self._kernel(it, self._x) + np.diag(np.maximum(variances, 1e-12))
+            covariance = self._kernel(it, alike) + np.diag(np.maximum(variances, 1e-12))
             inverse = np.linalg.inv(covariance)
-            residual = y - self._prior_mean(it, self._x)
+            residual = y - means[power]
             self._fits.append((it, inverse, inverse @ residual))
             unlikely = (
-                0.5 * math.log(scale) ** 2 + 2.0 * (power - 0.5) ** 2 + math.log(noise) ** 2 + 5.0 * type_sd + bump
+                0.25 * math.log(scale) ** 2 + 2.0 * (power - 0.5) ** 2 + math.log(noise) ** 2 + 5.0 * type_sd + bump
             )
             fit = residual @ inverse @ residual + np.linalg.slogdet(covariance)[1]
             evidence.append(-unlikely - 0.5 * fit)
@@ -139,17 +139,29 @@ class QualityModel:
             found[np.flatnonzero(~self.collapsed)[far]] = True
         return np.asarray(found | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
 
-    def _prior_mean(self, it: Hypothesis, keys: np.ndarray) -> np.ndarray:
-        across, top = (_place(each, it.power)[:, 1] * _RATE for each in (keys, self._top))
-        longer = keys[:, 3] - self._top[:, 3]
-        return np.asarray(self._centre + self._scale * (_GAIN * longer - _FALL * (across - top) ** 2))
+    def _by_power(self, keys: np.ndarray) -> tuple[dict[float, np.ndarray], "_Alike"]:
+        """Prior means of M points by the power of the ridge, and what the kernel is made of."""
+        means, distances = {}, {}
+        for power in _POWERS:
+            ours, theirs, top = (_place(each, power) for each in (keys, self._x, self._top))
+            lost = _FALL * (_RATE * (ours[:, 1] - top[:, 1])) ** 2
+            means[power] = self._centre + self._spread * (_GAIN * (keys[:, 3] - self._top[:, 3]) - lost)
+            distances[power] = _distances(ours, theirs)
+        near = {power: (_matern52(apart), apart < 1e-9) for power, apart in distances.items()}
+        return means, _Alike(near, keys[:, None, 0] == self._x[:, 0])
 
-    def _kernel(self, it: Hypothesis, keys: np.ndarray) -> np.ndarray:
+    def _kernel(self, it: Hypothesis, alike: "_Alike") -> np.ndarray:
         """Covariances of M points with the N runs of the surface."""
-        apart = _distances(_place(keys, it.power), _place(self._x, it.power))
-        same_type = keys[:, None, 0] == self._x[:, 0]
-        varying = it.scale**2 * _matern52(apart) + it.type_sd**2 * same_type + it.bump**2 * (apart < 1e-9)
+        similar, is_same = alike.near[it.power]
+        varying = it.scale**2 * similar + it.type_sd**2 * alike.same_type + it.bump**2 * is_same
         return np.asarray(varying + (_LEVEL * self._spread) ** 2)
+
+
+class _Alike(NamedTuple):
+    """Likeness of M points and N runs: by power their similarity and whether they are one point, and their types."""
+
+    near: dict[float, tuple[np.ndarray, np.ndarray]]
+    same_type: np.ndarray
 
 
 def _place(keys: np.ndarray, power: float) -> np.ndarray:

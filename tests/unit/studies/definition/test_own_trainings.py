@@ -45,7 +45,7 @@ def test_declared_parameters_are_searched_by_their_names_wherever_the_project_st
     study = read()
     names = [f"project_parameters.{name}" for name in ("alpha", "depth", "kind")]
     assert list(study.search) == [*names, "instance_type"]
-    assert not study.takes_split
+    assert study.takes_split
 
     spec = study.spec_at({names[0]: 0.5, names[1]: 3, names[2]: "1", "instance_type": "local"})
 

@@ -15,8 +15,9 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results import front
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
-from paretune.studies.results.quality_model import F1_PRIOR, QualityModel
 from paretune.studies.results.trials import Trial
+from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
+from paretune.studies.sampler.sampler import BY_TYPE
 from tests.study_examples import COST_AND_F1, answer, trial_of
 
 MAJORITY = 0.34
@@ -111,13 +112,18 @@ def test_recommendation_table_and_page_say_how_likely_a_collapse_is() -> None:
     assert probabilities[15] > probabilities[0]
 
 
+def keys_of(settings: Sequence[tuple[float, float]]) -> np.ndarray:
+    """Keys of a type, global batch sizes and learning rates, over one epoch."""
+    return np.array([(0.0, math.log2(batch), math.log(rate), 0.0) for batch, rate in settings])
+
+
 def test_beyond_a_cliff_in_the_rate_a_collapse_is_likely_and_below_it_is_not() -> None:
     rates = [2e-5 * 2**step for step in range(6)]
-    keys = [(("x",), (math.log2(batch), math.log(rate), 0.0)) for batch in BATCHES for rate in rates]
-    values = [MAJORITY if rate > 3e-4 else f1_of(batch, rate) for batch in BATCHES for rate in rates]
+    settings = [(batch, rate) for batch in BATCHES for rate in rates]
+    values = [MAJORITY if rate > 3e-4 else f1_of(batch, rate) for batch, rate in settings]
 
-    model = QualityModel(keys, values, F1_PRIOR)
-    probability = model.collapse_probability(keys).reshape(len(BATCHES), len(rates))
+    model = QualityModel(keys_of(settings), values, F1_SPREAD)
+    probability = model.collapse_probability(keys_of(settings)).reshape(len(BATCHES), len(rates))
 
     assert (probability[:, -1:] > 0.5).all()
     assert (probability[:, -2:] > 0.3).all()
@@ -125,59 +131,40 @@ def test_beyond_a_cliff_in_the_rate_a_collapse_is_likely_and_below_it_is_not() -
 
 
 def test_a_low_value_that_the_surface_explains_has_not_collapsed() -> None:
-    keys = [(("x",), (4.0, rate, 0.0)) for rate in np.linspace(-12, -7, 16)]
-    values = [0.9 - 0.02 * (rate + 8.5) ** 2 for _, (_, rate, _) in keys]  # 0.65 at one end
+    rates = np.exp(np.linspace(-12, -7, 16))
+    values = [0.9 - 0.02 * (math.log(rate) + 8.5) ** 2 for rate in rates]  # 0.65 at one end
 
-    assert not QualityModel(keys, values, F1_PRIOR).collapsed.any()
+    assert not QualityModel(keys_of([(16, rate) for rate in rates]), values, F1_SPREAD).collapsed.any()
 
 
 def test_quality_on_any_scale_is_modelled_alike() -> None:
     trials = trials_with(0.1, 5)
-    keys = [
-        (("x",), (math.log2(float(trial.point["per_device_train_batch_size"])), float(trial.number % 4), 0.0))
-        for trial in trials
-    ]
+    keys = keys_of(
+        [(float(trial.point["per_device_train_batch_size"]), trial.point["learning_rate"]) for trial in trials]
+    )  # type: ignore[arg-type, misc]
     values = np.array([trial.values["f1"] for trial in trials])
-    units = {name: 100 * getattr(F1_PRIOR, name) for name in ("spread", "noise", "level", "highest_collapse")}
-    larger = replace(F1_PRIOR, **units)
 
-    plain = QualityModel(keys, list(values), F1_PRIOR)
-    scaled = QualityModel(keys, list(100 * values), larger)
+    plain, scaled = QualityModel(keys, list(values), F1_SPREAD), QualityModel(keys, list(100 * values), 100 * F1_SPREAD)
 
     assert (scaled.collapsed == plain.collapsed).all()
-    assert scaled.predict(keys).mean == pytest.approx(100 * plain.predict(keys).mean, rel=1e-6)
-
-
-def pairs(shift: float, noise: float, count: int, seed: int) -> tuple[list[object], list[str], list[float]]:
-    draw = random.Random(seed)
-    keys, types, values = [], [], []
-    for number in range(count):
-        for kind in ("ml.g5.xlarge", "ml.g6.xlarge"):
-            keys.append((("x",), (4.0, float(number), 0.0)))
-            types.append(kind)
-            values.append(0.9 - 0.02 * number + (shift if kind == "ml.g6.xlarge" else 0.0) + draw.gauss(0, noise))
-    return keys, types, values
-
-
-def test_type_dependence_is_declared_from_matched_pairs_alone() -> None:
-    keys, types, values = pairs(0.05, 0.003, 4, 1)
-    unmatched = [
-        (kinds, (size, rate + (kind == "ml.g6.xlarge") / 2, epochs))
-        for (kinds, (size, rate, epochs)), kind in zip(keys, types, strict=True)
-    ]
-
-    assert QualityModel(keys, values, F1_PRIOR).is_shifted(types)
-    assert not QualityModel(unmatched, values, F1_PRIOR).is_shifted(types)
+    assert scaled.predict(keys)[0] == pytest.approx(100 * plain.predict(keys)[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("noise", [0.0015, pytest.param(0.0075, marks=pytest.mark.slow)])
-def test_type_dependence_is_rarely_declared_falsely_and_a_large_one_is_noticed(noise: float) -> None:
-    def declared(shift: float, seed: int) -> bool:
-        keys, types, values = pairs(shift, noise, 3, seed)
-        return QualityModel(keys, values, F1_PRIOR).is_shifted(types)
+def test_that_quality_depends_on_the_type_is_rarely_believed_falsely_and_a_large_difference_is_noticed(
+    noise: float,
+) -> None:
+    def probability(shift: float, seed: int) -> float:
+        draw = random.Random(seed)
+        settings = [(batch, rate) for batch in BATCHES for rate in RATES]
+        keys = keys_of(settings)
+        keys[:, 0] = [draw.randrange(2) for _ in settings]
+        shifted = zip(keys[:, 0], settings, strict=True)
+        values = [f1_of(*setting) + shift * kind + draw.gauss(0, noise) for kind, setting in shifted]
+        return QualityModel(keys, values, F1_SPREAD).type_probability
 
-    assert sum(declared(0.0, seed) for seed in range(100)) <= 5
-    assert sum(declared(0.05, seed) for seed in range(100)) >= 90
+    assert sum(probability(0.0, seed) >= BY_TYPE for seed in range(40)) <= 2
+    assert sum(probability(0.05, seed) >= BY_TYPE for seed in range(40)) >= 36
 
 
 def test_every_front_of_these_tests_is_checked_for_values_outside_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
