@@ -11,9 +11,7 @@ Searches are run on tables of recorded jobs, see benchmarks/search/README.md: wo
 
 A job's dollars count when it ends in virtual time, whatever its end. After each end, the front of what was measured is
 scored at the true values of its points, the means over all seeds of the table: its hypervolume as a share of that of
-the true front, with a reference point a tenth of the true front's range beyond its worst values. A method that
-recommends points it has not run (split) is scored twice: what it has run, and what it recommends, at true values too.
-
+the true front, with a reference point a tenth of the true front's range beyond its worst values.
 This product is given the budget as `budget_usd` of its study, and searches once for each; it refuses what may not fit.
 Other libraries know no budget: they search once, may overspend with the last jobs, and are read off at each budget.
 Every search is kept in --results; one that is there already is not run again.
@@ -183,7 +181,7 @@ def compare(name: str, paths: Sequence[tuple[int, Path]], options: argparse.Name
                 continue
             setting = f"{name}, {objectives}, {parallel} job{'s' if parallel > 1 else ''} at a time"
             print(f"\n{setting}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
-            report.show([report.head(options.budgets), *(line for item in result for line in report.lines_of(item))])
+            report.show([report.head(options.budgets), *map(report.line_of, result)])
             options.settings.append(Setting(name=name, objectives=objectives, parallel=parallel, searches=result))
             sys.stdout.flush()
 

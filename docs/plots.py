@@ -1,7 +1,7 @@
 """Draw the pictures of the evidence pages from the figures in benchmarks/results.
 
     python docs/plots.py                # all of them, into docs/pictures/evidence
-    python docs/plots.py transfer       # one
+    python docs/plots.py search_cost    # one
 
 Each picture holds the hash of the figures that it was drawn from; a test says which are out of date.
 """
@@ -85,7 +85,7 @@ def _search_cost(axes: Any) -> None:
 
 def _search_worlds(axes: Any) -> None:
     rows = tables("search_cost")[2]
-    ends = [(row["at the end: random"], row["best peer7"], row["split10"]) for row in rows]
+    ends = [(row["at the end: random"], row["best peer6"], row["split8"]) for row in rows]
     series = zip(*[[float(cell or "nan") for cell in cells] for cells in ends], strict=True)
     for (name, colour, mark), values in zip(
         (("random", _GREY, "s"), ("best other method", _BLUE, "o"), ("split", _ORANGE, "D")), series, strict=True
@@ -108,29 +108,6 @@ def _search_statements(axes: Any) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="stated 80 % intervals that hold the true F1, in percent", xlim=(50, 100))
     axes.legend(loc="lower left")
-
-
-def _transfer(axes: Any) -> None:
-    rows = tables("transfer")[0]
-    names = {
-        "same": "the same data",
-        "other-data": "other data",
-        "elsewhere": "best settings elsewhere",
-        "inverted": "best settings inverted",
-        "slower": "slower clusters",
-        "noisy": "mostly noise",
-    }
-    for number, row in enumerate(rows):
-        mean, low, high = numbers(row["ratio"].replace("..", " "))[:3]
-        axes.plot([low, high], [number, number], color=_BLUE, linewidth=2)
-        axes.plot(mean, number, "D", color=_ORANGE)
-    axes.axvline(1, color=_GREY, linewidth=1)
-    axes.set_yticks(range(len(rows)), [names[row["earlier study"].partition(",")[0]] for row in rows])
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xticks([0.05, 0.1, 0.25, 0.5, 1, 2], ["0.05", "0.1", "0.25", "0.5", "1", "2"])
-    axes.minorticks_off()
-    axes.set(xlabel="dollars to 90 % of the front, over those without an earlier study")
 
 
 def _training_throughput(axes: Any) -> None:
@@ -245,7 +222,6 @@ PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "search_cost": ("search_cost.txt", 3.4, _search_cost),
     "search_worlds": ("search_cost.txt", 3.2, _search_worlds),
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
-    "transfer": ("transfer.txt", 2.8, _transfer),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
     "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
     "launch_overhead": ("launch_overhead.txt", 2.1, _launch_overhead),

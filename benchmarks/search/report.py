@@ -14,14 +14,11 @@ import published
 
 from search.scoring import SHARES, Course, middle, short
 
-PRODUCT = ("joint", "split")
+PRODUCT = ("split",)
 _SOURCE = Path(__file__).parents[2] / "src" / "paretune"
-MODULES = (
-    *("studies/search/split/*.py", "studies/search/joint.py", "studies/search/stopping.py"),
-    *("studies/search/untried.py", "studies/results/*model*.py", "studies/results/*noise.py", "estimating/noise.py"),
-)
-"""The search and its models of quality and noise, whose lines have an aim."""
-_MOST_LINES = 1500
+MODULES = ("studies/sampler/*.py",)
+"""The sampler and its models, whose lines have an aim."""
+_MOST_LINES = 700
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,20 +37,14 @@ class Searches:
         """The searches with the largest budget."""
         return self.courses[self.budgets[-1]]
 
-    def shares(self, front: str, budget: float) -> list[float]:
+    def shares(self, budget: float) -> list[float]:
         """The share of the true front that each seed holds for so many dollars."""
-        return [course.share_at(front, budget) for course in self.courses.get(budget, self.longest)]
+        return [course.share_at(budget) for course in self.courses.get(budget, self.longest)]
 
-    def usd_to(self, front: str, share: float) -> list[float]:
+    def usd_to(self, share: float) -> list[float]:
         """Dollars until the front has a share, a number a seed; infinite: never."""
-        ends = [course.reached(front, share) for course in self.longest]
+        ends = [course.reached(share) for course in self.longest]
         return [math.inf if at is None else course.usd[at] for at, course in zip(ends, self.longest, strict=True)]
-
-    def fronts(self) -> Iterable[str]:
-        """The front that has run, and the recommended one where that is another one."""
-        yield "run"
-        if any(course.run != course.recommended for course in self.longest):
-            yield "recommended"
 
     def spent(self) -> list[float]:
         """Dollars of the whole search, a number a seed."""
@@ -70,22 +61,20 @@ class Setting:
     searches: Sequence[Searches]
 
 
-def lines_of(search: Searches) -> Iterable[tuple[str, ...]]:
-    """The lines of a method in the printed table, under `head`."""
+def line_of(search: Searches) -> tuple[str, ...]:
+    """The line of a method in the printed table, under `head`."""
     courses = search.longest
-    for front in search.fronts():
-        usd = [middle(search.usd_to(front, share), search.spent()) for share in SHARES]
-        shares = [f"{statistics.median(search.shares(front, budget)):.2f}" for budget in search.budgets]
-        full = statistics.median(sum(not status.endswith("Completed") for status in c.statuses) for c in courses)
-        again = statistics.median(c.again for c in courses)
-        jobs = statistics.median(len(c.usd) for c in courses)
-        label = search.method if front == "run" else f"{search.method}, recommended"
-        cpu = statistics.median(c.cpu_seconds for c in courses)
-        yield label, *usd, *shares, f"{full:g}/{again:g}/{jobs:g}", f"{cpu:.1f}"
+    usd = [middle(search.usd_to(share), search.spent()) for share in SHARES]
+    shares = [f"{statistics.median(search.shares(budget)):.2f}" for budget in search.budgets]
+    full = statistics.median(sum(not status.endswith("Completed") for status in c.statuses) for c in courses)
+    again = statistics.median(c.again for c in courses)
+    jobs = statistics.median(len(c.usd) for c in courses)
+    cpu = statistics.median(c.cpu_seconds for c in courses)
+    return search.method, *usd, *shares, f"{full:g}/{again:g}/{jobs:g}", f"{cpu:.1f}"
 
 
 def head(budgets: Sequence[float]) -> tuple[str, ...]:
-    """The names of the columns of `lines_of`."""
+    """The names of the columns of `line_of`."""
     shares = (f"share at {short(budget)}" for budget in budgets)
     return ("", *(f"to {share:.0%}" for share in SHARES), *shares, "lost/again/all", "CPU s")
 
@@ -131,16 +120,16 @@ def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
     Dollars are medians over all seeds and tables; a share held is the median over seeds, then the median or the worst
     over tables.
     """
-    for objectives, parallel, front, share, aim in _DOLLARS:
+    for objectives, parallel, share, aim in _DOLLARS:
         chosen = [item for item in settings if (item.objectives, item.parallel) == (objectives, parallel)]
-        label = f"{objectives}, {parallel} at a time, dollars to {share:.0%}, {front}"
-        values = {method: _usd(searches, front, share) for method, searches in _by_method(chosen).items()}
+        label = f"{objectives}, {parallel} at a time, dollars to {share:.0%}"
+        values = {method: _usd(searches, share) for method, searches in _by_method(chosen).items()}
         yield label, aim, *_cells(values, min)
     for label, budget, over_tables, aim in _HELD:
         chosen = [item for item in settings if (item.objectives, item.parallel) == ("cost/F1", 1)]
         chosen = [item for item in chosen if item.searches[0].budgets[-1] >= budget]
         values = {
-            method: over_tables([statistics.median(search.shares("run", budget)) for search in searches])
+            method: over_tables([statistics.median(search.shares(budget)) for search in searches])
             for method, searches in _by_method(chosen).items()
         }
         yield label, aim, *_cells(values, max)
@@ -149,16 +138,15 @@ def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
 
 
 _DOLLARS = (
-    ("cost/F1", 1, "run", 0.9, "12"),
-    ("cost/F1", 1, "run", 0.95, "20"),
-    ("cost/F1", 4, "run", 0.9, "20"),
-    ("cost/F1", 4, "run", 0.95, "30"),
-    ("time/F1", 1, "run", 0.9, "35"),
-    ("time/F1", 1, "recommended", 0.9, "20"),
+    ("cost/F1", 1, 0.9, "2"),
+    ("cost/F1", 1, 0.95, "2.5"),
+    ("cost/F1", 4, 0.9, "20"),
+    ("cost/F1", 4, 0.95, "30"),
+    ("time/F1", 1, 0.9, "35"),
 )
 _HELD: tuple[tuple[str, float, Callable[[Iterable[float]], float], str], ...] = (
     ("cost/F1, 1 at a time, share held at 1 median job, median table", 1.0, statistics.median, "random's"),
-    ("cost/F1, 1 at a time, share held at 40 median jobs, worst table", 40.0, min, "0.97 and best peer's"),
+    ("cost/F1, 1 at a time, share held at 40 median jobs, worst table", 40.0, min, "0.94 and best peer's"),
 )
 
 
@@ -180,12 +168,12 @@ def _cells(values: Mapping[str, float], best: Callable[[Iterable[float]], float]
 
 
 def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
-    ends = [statistics.median(search.shares("run", search.budgets[-1])) for search in searches]
+    ends = [statistics.median(search.shares(search.budgets[-1])) for search in searches]
     courses = [course for search in searches for course in search.longest]
     return (
         method,
-        *(_text(_usd(searches, "run", share)) for share in (0.9, 0.95)),
-        f"{statistics.median(statistics.median(search.shares('run', 1.0)) for search in searches):.2f}",
+        *(_text(_usd(searches, share)) for share in (0.9, 0.95)),
+        f"{statistics.median(statistics.median(search.shares(1.0)) for search in searches):.2f}",
         f"{statistics.median(ends):.2f}",
         f"{min(ends):.2f}",
         f"{statistics.median(len(course.usd) for course in courses):g}",
@@ -203,19 +191,19 @@ def _table_row(setting: Setting) -> tuple[str, ...]:
         cells = [_text(None if search is None else measure(search)) for search in chosen]
         return [*cells[:2], top.method if top and math.isfinite(measure(top)) else "", *cells[2:]]
 
-    to_90 = row(lambda search: _usd([search], "run", 0.9), min)
-    return (setting.name, *to_90, *row(lambda search: statistics.median(search.shares("run", search.budgets[-1])), max))
+    to_90 = row(lambda search: _usd([search], 0.9), min)
+    return (setting.name, *to_90, *row(lambda search: statistics.median(search.shares(search.budgets[-1])), max))
 
 
-def _usd(searches: Sequence[Searches], front: str, share: float) -> float:
+def _usd(searches: Sequence[Searches], share: float) -> float:
     """Median dollars over all seeds until the front has a share; infinite: half of the searches never had it."""
-    return statistics.median_high([usd for search in searches for usd in search.usd_to(front, share)])
+    return statistics.median_high([usd for search in searches for usd in search.usd_to(share)])
 
 
 def _to_90(searches: Sequence[Searches]) -> tuple[float, float]:
     """Orders methods: median dollars to 90 %, then the share that is held at the end."""
-    shares = [share for search in searches for share in search.shares("run", search.budgets[-1])]
-    return _usd(searches, "run", 0.9), -statistics.median(shares)
+    shares = [share for search in searches for share in search.shares(search.budgets[-1])]
+    return _usd(searches, 0.9), -statistics.median(shares)
 
 
 def _text(value: float | None) -> str:

@@ -27,39 +27,32 @@ class Booked:
         point: of the search space; None for a job off it, such as a probe.
         measured: the objectives' values, F1 last; None unless it completed.
         status: how it ended.
-        recommended: points that the search would recommend now; None: the front of what has run.
     """
 
     usd: float
     point: Point | None
     measured: tuple[float, ...] | None
     status: str
-    recommended: tuple[Point, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """A search, job by job: dollars so far, and the shares of the front that has run and of the recommended one."""
+    """A search, job by job: dollars so far, and the share of the true front that has run."""
 
     usd: tuple[float, ...]
     run: tuple[float, ...]
-    recommended: tuple[float, ...]
     statuses: tuple[str, ...]
     again: int = 0
     cpu_seconds: float = 0.0
     remark: str = ""
 
-    def shares(self, kind: str) -> tuple[float, ...]:
-        """Of the front `run` or `recommended`."""
-        return self.run if kind == "run" else self.recommended
-
-    def reached(self, kind: str, share: float) -> int | None:
+    def reached(self, share: float) -> int | None:
         """The job after whose end the front first has that share; None: never."""
-        return next((workspace for workspace, value in enumerate(self.shares(kind)) if value >= share), None)
+        return next((job for job, value in enumerate(self.run) if value >= share), None)
 
-    def share_at(self, kind: str, usd: float) -> float:
+    def share_at(self, usd: float) -> float:
         """Of the front when so many dollars were spent."""
-        done = [value for spent, value in zip(self.usd, self.shares(kind), strict=True) if spent <= usd + 1e-9]
+        done = [value for spent, value in zip(self.usd, self.run, strict=True) if spent <= usd + 1e-9]
         return done[-1] if done else 0.0
 
 
@@ -92,7 +85,7 @@ class Score:
 
     def course(self, booked: Sequence[Booked], cpu_seconds: float, remark: str = "") -> Course:
         """The course of a search, jobs in the order in which they ended."""
-        usd, run, recommended = [], [], []
+        usd, run = [], []
         spent, ran, again = 0.0, list[tuple[tuple[float, ...], Point]](), 0
         seen: set[str] = set()
         for job in booked:
@@ -103,14 +96,11 @@ class Score:
                 if job.measured is not None:
                     ran.append(((*job.measured[:-1], -job.measured[-1]), job.point))
             trials = front([costs for costs, _ in ran], [False] * len(self.reference))
-            share = self.share(point for (_, point), best in zip(ran, trials, strict=True) if best)
             usd.append(spent)
-            run.append(share)
-            recommended.append(share if job.recommended is None else self.share(job.recommended))
+            run.append(self.share(point for (_, point), best in zip(ran, trials, strict=True) if best))
         return Course(
             usd=tuple(usd),
             run=tuple(run),
-            recommended=tuple(recommended),
             statuses=tuple(job.status for job in booked),
             again=again,
             cpu_seconds=cpu_seconds,

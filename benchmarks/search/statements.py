@@ -138,7 +138,7 @@ class _Study:
             f1 = COLLAPSED if self._draw.random() < self._share else self.truth(number)
             f1 += shift if name == "ml.g6e.xlarge" else 0.0
             values.append(f1 + self._draw.gauss(0, self._noise))
-        return QualityModel(np.array(keys), values, F1_SPREAD).type_probability >= CLAIMED
+        return bool(QualityModel(np.array(keys), values, F1_SPREAD).type_probability >= CLAIMED)
 
 
 def rows(seeds: Iterable[int]) -> list[list[str]]:

@@ -1,0 +1,249 @@
+"""`SplitSampler` in studies of plain Optuna: a toy stands for training and for its bill."""
+
+import math
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import Trial, TrialState
+
+import paretune
+from paretune.studies.sampler.sampler import SplitSampler
+
+ROWS, START_S = 100_000, 120.0
+SPEED = {"ml.g4dn.xlarge": 60.0, "ml.g5.xlarge": 180.0}
+USD_PER_S = {"ml.g4dn.xlarge": 0.736 / 3600, "ml.g5.xlarge": 1.408 / 3600}
+SPACE = {
+    "instance_type": CategoricalDistribution(list(SPEED)),
+    "per_device_train_batch_size": CategoricalDistribution([8, 16, 32, 64]),
+    "learning_rate": FloatDistribution(1e-5, 1e-3, log=True),
+}
+Toy = Callable[[optuna.Study, Trial], None]
+
+
+def job(**more: Any) -> paretune.JobSpec:
+    return paretune.JobSpec(launcher="simulated", max_train_samples=ROWS, **more)
+
+
+def f1_of(batch: float, rate: float) -> float:
+    return 0.9 - 0.01 * math.log2(rate / 5e-5) ** 2 - 0.003 * math.log2(batch / 8)
+
+
+def train(study: optuna.Study, trial: Trial) -> None:
+    """A job that ends well."""
+    params = trial.params
+    batch, accumulation = params["per_device_train_batch_size"], params["gradient_accumulation_steps"]
+    step_s = accumulation * (0.05 + batch / SPEED[params["instance_type"]])
+    seconds = START_S + step_s * (params["probe_steps"] or ROWS / (batch * accumulation))
+    for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
+        trial.set_user_attr(name, value)
+    if params["probe_steps"]:
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(
+            trial, [seconds * USD_PER_S[params["instance_type"]], f1_of(batch * accumulation, params["learning_rate"])]
+        )
+
+
+def searched(sampler: SplitSampler, toy: Toy = train, storage: str | None = None, most: int = 60) -> optuna.Study:
+    """A study that goes on until the sampler is done."""
+    directions = ["minimize", "maximize"]
+    study = optuna.create_study(
+        directions=directions, sampler=sampler, storage=storage, study_name="toy", load_if_exists=True
+    )
+    for _ in range(most):
+        if sampler.is_done(study):
+            break
+        toy(study, study.ask(sampler.space))
+    return study
+
+
+def fail(trial: Trial, study: optuna.Study, outcome: str, seconds: float) -> None:
+    trial.set_user_attr("outcome", outcome)
+    trial.set_user_attr("seconds", seconds)
+    study.tell(trial, state=TrialState.FAIL)
+
+
+def test_two_probes_of_each_type_come_first_then_the_usual_training_on_the_cheapest_cluster() -> None:
+    study = searched(SplitSampler(job(), SPACE), most=5)
+
+    probes, first = [trial.params for trial in study.trials[:4]], study.trials[4].params
+    assert [(it["instance_type"], it["per_device_train_batch_size"]) for it in probes] == [
+        (name, batch) for name in SPEED for batch in (8, 64)
+    ]
+    assert all(it["probe_steps"] for it in probes)
+    assert (first["instance_type"], first["per_device_train_batch_size"], first["probe_steps"]) == (
+        "ml.g5.xlarge",
+        32,
+        0,
+    )
+    assert first["learning_rate"] == pytest.approx(3e-5, rel=0.1)
+
+
+def test_it_finds_the_front_for_a_part_of_what_all_jobs_cost_and_stops_by_itself() -> None:
+    study = searched(SplitSampler(job(), SPACE))
+
+    assert len(study.trials) < 40
+    best = max(trial.values[1] for trial in study.best_trials)
+    assert best == pytest.approx(0.9, abs=0.002)
+    cheapest = min(trial.values[0] for trial in study.best_trials)
+    assert cheapest == pytest.approx(USD_PER_S["ml.g5.xlarge"] * (START_S + ROWS / 64 * (0.05 + 64 / 180)), rel=1e-6)
+
+
+def test_a_study_that_is_loaded_again_goes_on_as_if_it_had_never_been_left(tmp_path: Path) -> None:
+    whole = searched(SplitSampler(job(), SPACE), most=14)
+    storage = f"sqlite:///{tmp_path / 'toy.db'}"
+    for _ in range(14):
+        parts = searched(SplitSampler(job(), SPACE), storage=storage, most=1)
+
+    assert [trial.params for trial in parts.trials] == [trial.params for trial in whole.trials]
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_never_tried_on_that_type_again() -> None:
+    tried: list[tuple[str, int]] = []
+
+    def toy(study: optuna.Study, trial: Trial) -> None:
+        tried.append((trial.params["instance_type"], trial.params["per_device_train_batch_size"]))
+        if tried[-1][0] == "ml.g4dn.xlarge" and tried[-1][1] > 16:
+            fail(trial, study, "out_of_memory", 150.0)
+        else:
+            train(study, trial)
+
+    searched(SplitSampler(job(), SPACE), toy)
+
+    assert tried[:4] == [("ml.g4dn.xlarge", batch) for batch in (8, 64, 32, 16)]
+    assert tried.count(("ml.g4dn.xlarge", 64)) == tried.count(("ml.g4dn.xlarge", 32)) == 1
+
+
+def test_a_job_that_was_cut_off_takes_longer_than_its_limit_and_others_are_believed_slower_too() -> None:
+    sampler = SplitSampler(job(), SPACE)
+    study = searched(sampler, most=4)
+    trial = study.ask(sampler.space)
+    cut_off = sampler._grid.job({name: trial.params[name] for name in SPACE})
+    assert cut_off is not None
+    sampler.next_job(study)
+    before = sampler.seconds_of(cut_off)
+    fail(trial, study, "cut_off", 5000.0)
+    sampler.next_job(study)
+    after = sampler.seconds_of(cut_off)
+
+    assert before is not None
+    assert after is not None
+    assert before[0] < 1000 < 5000 < after[0]
+
+
+def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_not() -> None:
+    asked: list[Any] = []
+
+    def toy(study: optuna.Study, trial: Trial) -> None:
+        asked.append(tuple(trial.params.values()))
+        if len(asked) == 1:
+            fail(trial, study, "again", 0.0)
+        elif not trial.params["probe_steps"] and trial.params["learning_rate"] < 4e-5:
+            fail(trial, study, "failed", 100.0)
+        else:
+            train(study, trial)
+
+    searched(SplitSampler(job(), SPACE), toy)
+
+    assert asked[0] == asked[1]
+    failed = [params for params in asked if not params[3] and params[2] < 4e-5]
+    assert failed
+    assert max(failed.count(params) for params in failed) <= 2
+
+
+def test_several_at_a_time_are_different_and_the_first_training_is_waited_for() -> None:
+    sampler = SplitSampler(job(), SPACE)
+    study = searched(sampler, most=4)
+    first = study.ask(sampler.space)
+    assert sampler.next_job(study) is None
+    assert not sampler.is_done(study)
+    train(study, first)
+
+    pending = [study.ask(sampler.space) for _ in range(3)]
+
+    assert len({tuple(trial.params.values()) for trial in pending}) == 3
+
+
+@pytest.mark.parametrize("accepts_types", [("ml.g4dn.xlarge",), ()])
+def test_only_what_is_accepted_is_suggested(accepts_types: tuple[str, ...]) -> None:
+    sampler = SplitSampler(job(), SPACE)
+    sampler.accepts = lambda each: each.spec.instance_type in accepts_types
+    study = searched(sampler)
+
+    assert {trial.params["instance_type"] for trial in study.trials} == set(accepts_types)
+    assert sampler.has_refused
+
+
+def test_what_is_predicted_lies_near_the_truth_and_was_not_run() -> None:
+    sampler = SplitSampler(job(), SPACE)
+    study = searched(sampler, most=16)
+    ran = [trial.params for trial in study.trials if trial.values]
+
+    found = sampler.predicted(study)
+
+    for each, belief, index in found:
+        assert dict(each.point) not in [{name: params[name] for name in SPACE} for params in ran]
+        batch, rate = each.plan.global_batch_size, each.plan.learning_rate
+        assert abs(belief.mean[index] - f1_of(batch, rate)) < 4 * belief.deviation[index] + 0.005
+
+
+def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_without_probes(tmp_path: Path) -> None:
+    (tmp_path / "own.py").touch()
+    space = {
+        "instance_type": CategoricalDistribution(list(SPEED)),
+        "training_arguments.depth": IntDistribution(2, 10),
+        "training_arguments.kind": CategoricalDistribution(["tree", "linear"]),
+    }
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
+    sampler = SplitSampler(own, space, objectives=["cost_usd", "loss"])
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+    for _ in range(80):
+        if sampler.is_done(study):
+            break
+        trial = study.ask(sampler.space)
+        kind, depth = trial.params["training_arguments.kind"], trial.params["training_arguments.depth"]
+        seconds = (200.0 + 30.0 * depth) / SPEED[trial.params["instance_type"]] * 60.0
+        loss = 1.0 + (0.3 if kind == "linear" else 0.0) + 0.02 * (depth - 6) ** 2
+        trial.set_user_attr("seconds", seconds)
+        study.tell(trial, [seconds * USD_PER_S[trial.params["instance_type"]], loss])
+
+    assert len(study.trials) < 80
+    assert min(trial.values[1] for trial in study.best_trials) == pytest.approx(1.0)
+    assert {trial.params["training_arguments.kind"] for trial in study.best_trials} == {"tree"}
+
+
+def test_seconds_and_dollars_are_searched_for_at_once_on_several_instances() -> None:
+    space = {**SPACE, "instance_count": CategoricalDistribution([1, 4])}
+    sampler = SplitSampler(job(), space, objectives=["cost_usd", "job_seconds", "f1"])
+    study = optuna.create_study(directions=["minimize", "minimize", "maximize"], sampler=sampler)
+    for _ in range(60):
+        if sampler.is_done(study):
+            break
+        trial = study.ask(sampler.space)
+        params = trial.params
+        count, batch = params["instance_count"], params["per_device_train_batch_size"]
+        size = batch * count * params["gradient_accumulation_steps"]
+        step_s = params["gradient_accumulation_steps"] * (0.05 + batch / SPEED[params["instance_type"]]) + 0.02 * (
+            count > 1
+        )
+        seconds = START_S + step_s * (params["probe_steps"] or ROWS / size)
+        for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
+            trial.set_user_attr(name, value)
+        if params["probe_steps"]:
+            study.tell(trial, state=TrialState.PRUNED)
+        else:
+            usd = seconds * count * USD_PER_S[params["instance_type"]]
+            study.tell(trial, [usd, seconds, f1_of(size, params["learning_rate"])])
+
+    assert {trial.params["instance_count"] for trial in study.best_trials} == {1, 4}
+
+
+def test_the_example_in_plain_optuna_prints_a_front(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(Path(__file__).parents[4] / "examples" / "optuna_sampler.py"))
+
+    assert capsys.readouterr().out.count("ml.g5.xlarge") >= 2
