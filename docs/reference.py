@@ -36,7 +36,7 @@ PRODUCES = {
     "study": "prints the front, a recommendation and the command that launches it. Its run has `pareto.html`, "
     "`pareto.csv` and `study.yaml`; with `points` also `design.csv`, `correlation.csv` and `correlation.png`.",
     "sync": "prints a line for each run that it filled or closed.",
-    "reconcile": "prints billed against recorded dollars. Its run has `reconcile.csv`, `residue.csv` and `rates.csv`.",
+    "reconcile": "prints billed against recorded dollars. Its run has `reconcile.csv`.",
     "demo": "plays the study on the virtual clock, prints its answer and opens its page; everything is in "
     "`.paretune/demo`.",
     "doctor": "prints a line for each check; with `paid` it also writes a report into `PARETUNE_HOME/doctor`.",

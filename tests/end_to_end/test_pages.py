@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import main
+from paretune.launchers.base import job_name
 from paretune.studies.definition.file import StudyFile
 from tests.architecture.test_house import PAGES, commands_of, job_of
+from tests.bills import later, line, write
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.cloud import REPOSITORY, account
-from tests.stand_ins.bill import BillMaker, write_file
 
 pytestmark = pytest.mark.slow
 
@@ -68,8 +69,7 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the files that the pages name, in an emulated account."""
     for folder in ("studies", "examples"):
         (workplace / folder).symlink_to(REPOSITORY / folder)
-    ids = [f"{number:032x}" for number in range(8)]
-    write_file(BillMaker(1, run_ids=ids).add_jobs(4).add_others(30).bill.rows, workplace / "bill.csv")
+    write([line(job_name("1" * 32, 1), 1.4, 1.0), later()], workplace / "bill.csv")
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")

@@ -32,7 +32,9 @@ def beside_the_studies(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def test_at_most_ten_names_are_offered_and_each_is_there_with_its_docstring() -> None:
     assert len(paretune.__all__) <= 10
-    assert {"JobSpec", "SplitSampler", "launch", "estimate", "run_study", "study", "front", "prices"} <= set(paretune.__all__)
+    assert {"JobSpec", "SplitSampler", "launch", "estimate", "run_study", "study", "front", "prices"} <= set(
+        paretune.__all__
+    )
     assert set(paretune.__all__) <= set(dir(paretune))
     for name in paretune.__all__:
         assert name in (paretune.__doc__ or "")

@@ -12,7 +12,7 @@ from paretune.specification.parameters import Fault, Parameters, Rules, paramete
 class ReconcileRequest(Parameters):
     """The bill to read."""
 
-    bill: str = parameter("", "Cost and Usage Report 2.0, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
+    bill: str = parameter("", "export of CUR 2.0 or FOCUS, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
 
     listed_by: ClassVar[str] = "reconcile"
     rules: ClassVar[Rules] = (lambda request: _bill(request.bill),)
@@ -20,7 +20,7 @@ class ReconcileRequest(Parameters):
 
 def _bill(bill: str) -> Iterator[Fault]:
     if not bill.strip():
-        text = "bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/"
+        text = "bill must name an export of CUR 2.0 or FOCUS: a file, a folder, or s3://BUCKET/PREFIX/"
         yield Fault(("bill",), text)
     elif not bill.startswith(IN_S3) and not exists(bill):
         text = f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {bill}: there is no such"

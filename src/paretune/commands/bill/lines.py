@@ -1,142 +1,143 @@
-"""One line of AWS's bill, and what kind of charge it is.
+"""The lines of AWS's bill that belong to training jobs: Data Exports of CUR 2.0 or FOCUS 1.x, as Parquet or CSV.
 
-Columns: AWS Data Exports user guide, "Cost and Usage Report (CUR) 2.0" table dictionary (read 2026-11-22).
+Columns: AWS Data Exports user guide, table dictionaries of "Cost and Usage Report (CUR) 2.0" and "FOCUS 1.0 with AWS
+columns" (read 2026-11-22).
 """
 
 import re
-from dataclasses import dataclass, field
-from decimal import Context, Decimal
-from enum import Enum
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 
-from paretune.core.tags import AWS_PREFIX
+import pandas as pd
+from pyarrow import parquet
 
-EXACT = Context(prec=200)
-"""Decimal arithmetic that rounds nothing: a number of a bill has at most 80 digits, and 200 hold a product of two."""
-USAGE_TYPES = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
-"""Types of usage lines; the second is covered by a reservation, the third by a Savings Plan."""
-_PLANS = frozenset({"SavingsPlanNegation", "SavingsPlanRecurringFee", "SavingsPlanUpfrontFee", "RIFee"})
-_TRAINING = re.compile(r"^(?:[A-Z]{2,}\d*-)?(\w*Train\w*)[:-](?:\w+:)?(ml\.[\w-]+\.\w+)$")
-"""USE1-Train:ml.m5.large, EU-SpotTrain:ml.p3.2xlarge; not USE1-TrainingPlanUpfrontFee:... , which names no hours."""
-_POOL = re.compile("warm.?pool|retained|keep.?alive", re.IGNORECASE)
-"""Expected in the usage type of a warm pool's hours. AWS publishes none, and no bill with one has been seen here."""
-_HOURS = re.compile("h(ou)?rs?", re.IGNORECASE)
+from paretune.core.errors import BadInput, first_line
+from paretune.core.untrusted import files_below
 
-
-class LineKind(Enum):
-    """Kind of charge. Every line has one; the kinds of BILLED make up `billed_usd`."""
-
-    INSTANCE = "instance hours"
-    POOL = "warm pool hours"
-    STORAGE = "storage"
-    DISCOUNT = "discount"
-    OTHER = "other"
-    PLAN = "fee or negation of a plan"
-    CREDIT = "credit or refund"
-    TAX = "tax"
-
-
-BILLED = frozenset({LineKind.INSTANCE, LineKind.POOL, LineKind.STORAGE, LineKind.DISCOUNT, LineKind.OTHER})
-"""Kinds in `billed_usd`: the unblended cost before tax, credits, refunds and the fees and negations of plans.
-
-The negation of a Savings Plan takes back the on-demand dollars of a covered line, which the fee of the plan replaces:
-the line's share of the fee is in `effective_usd`.
-"""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """A line of the bill; dollars are exact."""
-
-    id: str
-    type: str  # `line_item_line_item_type`
-    usage_type: str
-    resource: str = ""  # usually the ARN of a training job
-    account: str = ""  # that has used it; empty if the bill does not have it, as `sku`, AWS's id of product and price
-    sku: str = ""
-    start: int = 0  # seconds since the epoch
-    end: int = 0  # the same
-    charge: int = 0  # hash of all that says what it is for, but not of its id and amounts
-    file: str = ""  # name of its file
-    run_tag: str = ""  # value of the tag `paretune:run`; empty without one
-    unit: str = ""
-    amount: Decimal = field(default=Decimal(0))  # hours of an instance, GB-months of storage
-    unblended_usd: Decimal = field(default=Decimal(0))  # `line_item_unblended_cost`
-    list_usd: Decimal | None = None  # cost on demand by the public price; None if the bill does not have it
-    rate: Decimal | None = None
-    """Dollars per unit of `amount` behind `list_usd`, or behind `unblended_usd` without one; None if unknown."""
-    effective_usd: Decimal | None = field(default=Decimal(0))
-    """Cost with Savings Plans, reservations and private rates; None if a plan or a reservation covers it and the bill
-    does not have its share of that."""
-
-    @property
-    def kind(self) -> LineKind:
-        """The kind of charge."""
-        return kind_of(self.type, self.usage_type, self.unit)
-
-    @property
-    def job_name(self) -> str:
-        """Name of the training job that is its resource, given by ARN or name; empty if it is another resource."""
-        head, _, name = self.resource.partition(":training-job/")
-        if re.fullmatch(r"[\w.-]+", self.resource):
-            return self.resource.lower()
-        return name.lower() if head.startswith("arn:") else ""
-
-    @property
-    def region(self) -> str:
-        """Region in its resource's ARN; empty if it has none."""
-        parts = self.resource.split(":", 4)
-        return parts[3] if len(parts) == 5 and parts[0] == "arn" else ""
-
-    @property
-    def is_spot(self) -> bool:
-        """Whether it charges for instances of managed spot."""
-        match = _TRAINING.match(self.usage_type)
-        return match is not None and "spot" in match[1].lower()
-
-    @property
-    def rated(self) -> tuple[str, str] | None:
-        """Instance type and region of the rate that its hours are part of; None for spot, storage and other usage."""
-        is_rated = self.kind in (LineKind.INSTANCE, LineKind.POOL) and self.region and not self.is_spot
-        return (self.instance_type, self.region) if is_rated and self.instance_type else None
-
-    @property
-    def instance_type(self) -> str:
-        """Type of the instances that it charges for, such as ml.g5.xlarge; empty if it charges for none."""
-        return instance_type_of(self.usage_type)
+SUFFIXES = (".parquet", ".csv", ".gz")
+_MOST_FILES = 50_000
+_CUR = {
+    "line_item_resource_id": "resource",
+    "line_item_unblended_cost": "billed_usd",
+    "line_item_line_item_type": "type",
+    "line_item_usage_type": "usage",
+    "line_item_usage_amount": "amount",
+    "line_item_usage_end_date": "end",
+    "line_item_currency_code": "currency",
+    "line_item_net_unblended_cost": "net_usd",
+    "savings_plan_savings_plan_effective_cost": "plan_usd",
+    "reservation_effective_cost": "reserved_usd",
+    "identity_line_item_id": "id",
+    "identity_time_interval": "interval",
+}
+_FOCUS = {
+    "ResourceId": "resource",
+    "BilledCost": "billed_usd",
+    "EffectiveCost": "effective_usd",
+    "ChargeCategory": "type",
+    "ConsumedQuantity": "amount",
+    "ChargePeriodEnd": "end",
+    "BillingCurrency": "currency",
+    "x_UsageType": "usage",
+}
+_OPTIONAL = {"net_usd", "plan_usd", "reserved_usd", "id", "interval", "usage", "currency", "amount"}
+_NUMBERS = ("billed_usd", "effective_usd", "amount", "net_usd", "plan_usd", "reserved_usd")
+_COVERED = {"SavingsPlanCoveredUsage": "plan_usd", "DiscountedUsage": "reserved_usd"}
+_CHARGES = r"Usage|Discount$"  # types of lines that a job costs; not tax, credits, refunds, fees and negations of plans
+_HOURS = r"Train\w*[:-](?:\w+:)?ml\."  # usage types of instance hours, such as USE1-Train:ml.m5.large
+_DELIVERY = re.compile(r"(.*/BILLING_PERIOD=[^/]+)/(\d{4}-?\d\d-?\d\dT[^/]*)/")
 
 
-@lru_cache(maxsize=4096)
-def kind_of(line_type: str, usage_type: str, unit: str = "") -> LineKind:
-    """Return the kind of a line; an unknown type is OTHER, which is billed and named in the tables."""
-    if line_type == "Tax":
-        return LineKind.TAX
-    if line_type in {"Credit", "Refund"}:
-        return LineKind.CREDIT
-    if line_type in _PLANS:
-        return LineKind.PLAN
-    if line_type not in USAGE_TYPES:
-        return LineKind.DISCOUNT if line_type.endswith("Discount") else LineKind.OTHER
-    if "Volume" in usage_type:
-        return LineKind.STORAGE
-    if unit and not _HOURS.fullmatch(unit):
-        return LineKind.OTHER
-    if _POOL.search(usage_type):
-        return LineKind.POOL
-    return LineKind.INSTANCE if instance_type_of(usage_type) else LineKind.OTHER
+@dataclass(frozen=True)
+class Bill:
+    """Lines of training jobs, with columns job, billed_usd, effective_usd and hours, and the end of its last line."""
+
+    lines: pd.DataFrame
+    until: datetime | None
 
 
-@lru_cache(maxsize=4096)
-def instance_type_of(usage_type: str) -> str:
-    """Return the instance type in a usage type of SageMaker Training, or an empty text for any other usage type."""
-    match = _TRAINING.match(usage_type)
-    return match[2] if match else ""
+def read_bill(path: Path) -> Bill:
+    """Read a file, or all files of a folder; of an export that creates new files, the newest delivery of a month.
+
+    Raises:
+        BadInput: no file is a bill, a column is missing, or the currency is not USD.
+    """
+    files = _files(path)
+    frames, untils = zip(*map(_read, files), strict=True)
+    lines = pd.concat(frames, ignore_index=True)
+    if "id" in lines:  # the same line in two files
+        known = lines["id"].notna()
+        lines = lines[~(known & lines.duplicated(["id", "interval", "type", "job"]))]
+    until = max((each for each in untils if each is not None), default=None)
+    return Bill(lines, until)
 
 
-def tag_name(key: str) -> str:
-    """Return a tag's key without the prefixes of bills: `user:paretune:run` and `user_paretune_run` become equal."""
-    plain = re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
-    return re.sub(r"^(resource_?tags_|tags_)?(user_)?", "", plain)
+def _files(path: Path) -> list[Path]:
+    below = [path] if path.is_file() else files_below(path, _MOST_FILES)
+    if below is None:
+        raise BadInput([f"bill {path} holds more than {_MOST_FILES:,} files: name the folder `data` of an export"])
+    files = [each for each in below if each.suffix.lower() in SUFFIXES]
+    if not files:
+        raise BadInput([f"bill {path} has no file that ends in {', '.join(SUFFIXES)}: name the folder of an export"])
+    deliveries = {each: match for each in files if (match := _DELIVERY.match(each.as_posix()))}
+    newest: dict[str, str] = {}
+    for match in deliveries.values():
+        newest[match[1]] = max(newest.get(match[1], ""), match[2], key=lambda name: re.sub("[-:.]", "", name))
+    return [each for each in files if each not in deliveries or deliveries[each][2] == newest[deliveries[each][1]]]
 
 
-RUN_TAG = tag_name(f"{AWS_PREFIX}run")
+def _read(path: Path) -> tuple[pd.DataFrame, datetime | None]:
+    """The lines of training jobs in one file, and the end of its last line of any service."""
+    try:
+        is_parquet = path.suffix.lower() == ".parquet"
+        names = parquet.read_schema(path).names if is_parquet else list(pd.read_csv(path, nrows=0))
+        columns = _columns(path, names)
+        if is_parquet:
+            frame = pd.read_parquet(path, columns=list(columns))
+        else:
+            frame = pd.read_csv(path, usecols=list(columns), dtype=str)
+    except (OSError, ValueError, UnicodeDecodeError) as error:  # pyarrow's and pandas' are ValueErrors
+        text = f"{path} cannot be read as a bill ({first_line(error)}): fetch or export it again"
+        raise BadInput([text]) from error
+    frame = frame.rename(columns=columns)
+    ends = pd.to_datetime(frame["end"], utc=True, errors="coerce", format="mixed").dropna()
+    until = None if ends.empty else ends.max().to_pydatetime()
+    frame = frame[frame["resource"].astype("string").str.contains(":training-job/", na=False)].copy()
+    others = set(frame.get("currency", pd.Series(dtype=str)).dropna()) - {"", "USD"}
+    if others:
+        raise BadInput([f"{path}: the currency must be USD, got {', '.join(others)}: costs are recorded in dollars"])
+    for name in {*_NUMBERS} & {*frame}:
+        numbers = pd.to_numeric(frame[name].astype("string").replace("", pd.NA), errors="coerce")
+        if (numbers.isna() & frame[name].astype("string").fillna("").str.strip().ne("")).any():
+            raise BadInput([f"{path}: a cell of {name} is no number: export the bill again"])
+        frame[name] = numbers.astype(float)
+    frame["job"] = frame["resource"].astype("string").str.partition(":training-job/")[2].str.lower()
+    frame = frame[frame["type"].astype("string").str.contains(_CHARGES, na=False)]
+    if "effective_usd" not in frame:
+        frame["effective_usd"] = _effective(frame)
+    is_hours = frame.get("usage", pd.Series("", frame.index)).astype("string").str.contains(_HOURS, na=False)
+    frame["hours"] = frame.get("amount", pd.Series(0.0, frame.index)).where(is_hours, 0.0)
+    keep = ["job", "type", "billed_usd", "effective_usd", "hours", *({"id", "interval"} & {*frame})]
+    return frame[keep], until
+
+
+def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
+    """The columns to read, and what they are called here."""
+    table = _FOCUS if "BilledCost" in names else _CUR
+    missing = [name for name, short in table.items() if name not in names and short not in _OPTIONAL]
+    if missing:
+        text = f"{path}: {', '.join(missing)} missing: make a Data Export of CUR 2.0 or FOCUS, with resource IDs"
+        raise BadInput([f"{text} (Billing console, Data Exports)"])
+    return {name: short for name, short in table.items() if name in names}
+
+
+def _effective(frame: pd.DataFrame) -> pd.Series:
+    """What a line of CUR costs with Savings Plans, reservations and private rates; NaN where the bill lacks it."""
+    net = frame.get("net_usd", pd.Series(float("nan"), frame.index))
+    usd = net.fillna(frame["billed_usd"]) if net.fillna(0.0).any() else frame["billed_usd"]
+    for kind, column in _COVERED.items():
+        paid = frame.get(column, pd.Series(float("nan"), frame.index))
+        usd = usd.mask(frame["type"] == kind, paid.where(paid.ne(0.0) | frame["billed_usd"].eq(0.0)))
+    return usd

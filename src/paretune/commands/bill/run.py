@@ -1,117 +1,174 @@
-"""Runs `reconcile`: reads a bill, matches it with the recorded runs, and records what each was billed."""
+"""Runs `reconcile`: AWS's bill beside the recorded costs, and `billed_usd` and `effective_usd` of every run."""
 
+import math
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from paretune.commands.bill import rates, tables
+import pandas as pd
+
 from paretune.commands.bill.command import ReconcileRequest
-from paretune.commands.bill.deliveries import SUFFIXES
-from paretune.commands.bill.difference import RunBill
-from paretune.commands.bill.reading import BillFiles
-from paretune.commands.bill.reconciliation import Reconciled, reconcile
-from paretune.commands.bill.recorded_costs import recorded_cost, runs_on_the_bill
+from paretune.commands.bill.lines import SUFFIXES, Bill, read_bill
 from paretune.core.clock import SystemClock
-from paretune.core.result import CommandOutput, csv_text
+from paretune.core.result import CommandOutput
 from paretune.core.untrusted import at_home, markdown
 from paretune.jobs.workplace import Workplaces
+from paretune.launchers.base import parse_job_name
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
-from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
+from paretune.tracking import RecordedJob, RecordedRun, RunStatus, Tracking, schema
 
-_NOT_YET = "not complete yet"
+_BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
+_OPEN_STATES = ("Running", "Stopping")
+_LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS updates bills at least once a day
+_MOST = 20  # runs that are listed
+COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "difference_usd", "complete", "remark"]
 
 
 def run_reconcile(request: ReconcileRequest) -> CommandOutput:
-    """Record what each run was billed; the tables are kept with the command's own run."""
+    """Record what each run was billed; the table is kept with the command's own run."""
     environment = dict(os.environ)
+    bill = read_bill(_on_disk(request.bill, environment))
     tracking = Tracking(environment, SystemClock())
-    reconciled = reconcile_runs(request, tracking, environment)
-    reconciliation = reconciled.reconciliation
-    rate_rows = [rate.row() for rate in reconciliation.rates]
+    runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).cluster.instance_type.startswith("ml.")]
+    table = reconciled(bill, runs)
+    kept, written = _record(table, {run.run_id: run for run in runs}, bill, tracking)
+    remarks = _remarks(table, kept)
     run = tracking.begin("reconcile")
-    run.set_tags({schema.KIND: "reconcile", schema.NOTE: markdown("\n\n".join(tables.answer(reconciled)))})
+    run.set_tags({schema.KIND: "reconcile", schema.NOTE: markdown("\n\n".join(remarks))})
     run.log_params({"bill": request.bill})
-    run.log_text(csv_text(tables.COLUMNS, tables.rows(reconciliation)), "reconcile.csv")
-    run.log_text(csv_text(tables.RESIDUE_COLUMNS, tables.residue_rows(reconciliation)), "residue.csv")
-    run.log_text(csv_text(rates.COLUMNS, rate_rows), rates.FILE)
+    run.log_text(table.to_csv(index=False), "reconcile.csv")
     run.end(RunStatus.FINISHED)
     open_command = tracking.open_command(run.run_id)
-    until = reconciliation.coverage.until
-    hint = f"reconcile.csv is in run {run.run_id}, with residue.csv and rates.csv: {open_command}"
+    largest = table.assign(size=table["difference_usd"].abs()).sort_values("size", ascending=False)[COLUMNS][:_MOST]
+    shown = largest.assign(run_id=largest["run_id"].str[:8]).drop(columns="job")
+    lines = [shown.to_string(index=False, na_rep="", float_format="{:.4f}".format)] if len(table) else []
+    lines += ["", *(f"- {remark}" for remark in remarks), "", f"reconcile.csv is in run {run.run_id}: {open_command}"]
     return CommandOutput(
-        text=f"{tables.text(reconciled)}\n\n{hint}",
+        text="\n".join(lines),
         document={
             "run_id": run.run_id,
-            "rows": tables.as_numbers(tables.rows(reconciliation)),
-            "residue": tables.as_numbers(tables.residue_rows(reconciliation)),
-            "totals": {
-                name: {"lines": total.lines, "usd": float(total.usd)} for name, total in reconciliation.totals.items()
-            },
-            "rates": tables.as_numbers(
-                {**row, **{name: float(str(row[name])) for name in ("instance_hours", "usd_per_hour")}}
-                for row in rate_rows
-            ),
-            "covered_until": None if until is None else until.isoformat(),
-            "recorded": reconciled.written,
-            "remarks": tables.sentences(reconciled),
+            "rows": [
+                {name: None if isinstance(cell, float) and math.isnan(cell) else cell for name, cell in row.items()}
+                for row in table.to_dict("records")
+            ],
+            "covered_until": None if bill.until is None else bill.until.isoformat(),
+            "recorded": written,
+            "remarks": remarks,
             "open_command": open_command,
         },
     )
 
 
-def reconcile_runs(request: ReconcileRequest, tracking: Tracking, environment: Mapping[str, str]) -> Reconciled:
-    """Read the bill and record `billed_usd` and `effective_usd` of every run that has lines on it.
-
-    Nothing is written again for the same bill. A bill that covers less of a run than an earlier one does not change it.
-
-    Raises:
-        BadInput: the bill cannot be read; nothing has been recorded then.
-        TrackingUnavailable: MLflow does not answer.
-    """
-    address = request.bill if request.bill.startswith(IN_S3) else ""
-    files = BillFiles(_on_disk(request.bill, environment), address)
-    runs = {run.run_id: run for run in runs_on_the_bill(tracking)}
-    reconciliation = reconcile(files, [recorded_cost(run) for run in runs.values()])
-    end = reconciliation.coverage.until
-    until = "" if end is None else f"{end:%Y-%m-%dT%H:%M:%SZ}"
-    written, kept_ids, unwritten = 0, list[str](), list[str]()
-    for bill in reconciliation.bills:
-        run = runs[bill.run_id]
-        if _covers_less(run, bill, until):
-            kept_ids.append(bill.run_id)
+def reconciled(bill: Bill, runs: list[RecordedRun]) -> pd.DataFrame:
+    """A row for each run on the bill or that should be there, then for each job that no run tells of."""
+    lines = bill.lines.assign(run_id=[(parse_job_name(name) or ("",))[0] for name in bill.lines["job"]])
+    sums = lines.groupby("run_id")[["billed_usd", "effective_usd", "hours"]].sum(min_count=1)
+    unknown = lines[lines["effective_usd"].isna()]["run_id"]
+    names = lines.groupby("run_id")["job"].agg(lambda jobs: " ".join(dict.fromkeys(jobs)))
+    rows = []
+    for run in runs:
+        is_billed = run.run_id in sums.index
+        recorded = RecordedJob(run).bill
+        remark = _missing(run, bill, float(sums["hours"].get(run.run_id, 0.0)) if is_billed else None)
+        if not is_billed and remark:  # nobody expects it on the bill yet
             continue
-        values = {metrics.BILLED_USD: bill.billed_usd, metrics.EFFECTIVE_USD: bill.effective_usd}
-        figures = {name: float(usd) for name, usd in values.items() if usd is not None}
-        state = schema.BILL_COMPLETE if bill.is_complete else f"{_NOT_YET}: {bill.missing}"
-        tags: dict[str, str | None] = {schema.BILL: state, schema.BILL_UNTIL: until}
-        is_recorded = all(run.tags.get(name) == tag for name, tag in tags.items()) and all(
-            run.metrics.get(name) == figure for name, figure in figures.items()
+        billed = float(sums["billed_usd"].get(run.run_id, math.nan))
+        effective = math.nan if run.run_id in set(unknown) else float(sums["effective_usd"].get(run.run_id, math.nan))
+        if is_billed and not remark and math.isnan(effective):
+            remark = "the bill lacks the effective cost of hours of a Savings Plan or reservation"
+        rows.append(
+            {
+                "run_id": run.run_id,
+                "job": names.get(run.run_id, run.tags[schema.JOB_NAME]),
+                "cost_usd": recorded.cost_usd,
+                "billed_usd": billed,
+                "effective_usd": effective,
+                "difference_usd": billed - (math.nan if recorded.cost_usd is None else recorded.cost_usd),
+                "complete": is_billed and not remark,
+                "remark": remark if is_billed else "the bill has no line of it",
+            }
         )
-        if is_recorded:
+    strangers = lines[~lines["run_id"].isin([run.run_id for run in runs]) & (lines["run_id"] != "")]
+    for name, usd in strangers.groupby("job")["billed_usd"].sum().items():
+        rows.append({"job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    numbers = ["cost_usd", "billed_usd", "effective_usd", "difference_usd"]
+    return table.astype(dict.fromkeys(numbers, float)).fillna({"run_id": ""})
+
+
+def _missing(run: RecordedRun, bill: Bill, hours: float | None) -> str:
+    """Why the bill does not have all of a run yet, or an empty text; `hours` of instances, None without lines."""
+    job = RecordedJob(run)
+    is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
+    if job.state in _OPEN_STATES or is_kept or not run.ended_at:
+        return "the job, or its warm pool, has not ended"
+    ended = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.bill.warm_pool_seconds)
+    if bill.until is None or bill.until < ended + (_LATE if hours is None else timedelta(0)) - timedelta(minutes=10):
+        until = "nowhere" if bill.until is None else f"{bill.until:%Y-%m-%d %H:%M}"
+        return f"the bill ends at {until} (UTC), and the job at {ended:%Y-%m-%d %H:%M}"
+    expected = (job.bill.billable_seconds or 0.0) * job.cluster.instance_count / 3600
+    minute = job.cluster.instance_count / 60
+    if hours is not None and expected - hours > max(minute, min(5 * minute, 0.02 * expected)):
+        return f"the bill has {hours:.2f} of {expected:.2f} recorded instance hours"
+    pool = job.bill.warm_pool_seconds * job.cluster.instance_count / 3600
+    if hours is not None and expected and hours > 1.5 * (expected + pool) + 5 * minute:
+        return (
+            f"the bill has {hours:.2f} instance hours, and {expected + pool:.2f} are recorded: is a month in it twice?"
+        )
+    return ""
+
+
+def _record(
+    table: pd.DataFrame, runs: Mapping[str, RecordedRun], bill: Bill, tracking: Tracking
+) -> tuple[list[str], int]:
+    """Write what is new to the runs; ids of runs whose figures from a fuller bill stay, and the number written."""
+    until = "" if bill.until is None else f"{bill.until:%Y-%m-%dT%H:%M:%SZ}"
+    kept, written = [], 0
+    for row in table[(table["run_id"] != "") & table["billed_usd"].notna()].to_dict("records"):
+        run = runs[row["run_id"]]
+        was_complete = run.tags.get(schema.BILL) == schema.BILL_COMPLETE
+        covered_more = until < run.tags.get(schema.BILL_UNTIL, "")
+        if (was_complete and not row["complete"]) or (was_complete == row["complete"] and covered_more):
+            kept.append(run.run_id)
             continue
-        tracked = tracking.run(bill.run_id)
+        values = {metrics.BILLED_USD: row["billed_usd"], metrics.EFFECTIVE_USD: row["effective_usd"]}
+        figures = {name: value for name, value in values.items() if not math.isnan(value)}
+        state = schema.BILL_COMPLETE if row["complete"] else f"not complete yet: {row['remark']}"
+        tags: dict[str, str | None] = {schema.BILL: state, schema.BILL_UNTIL: until}
+        if {**run.tags, **tags} == dict(run.tags) and {**run.metrics, **figures} == dict(run.metrics):
+            continue
+        tracked = tracking.run(run.run_id)
         with tracked.later():  # one request for all
             tracked.log_metrics(figures)
             tracked.set_tags(tags)
         tracked.flush()
-        if tracked.has_gap:
-            unwritten.append(bill.run_id)
-        else:
-            written += 1
-    return Reconciled(reconciliation=reconciliation, written=written, left=tuple(kept_ids), unwritten=tuple(unwritten))
+        written += not tracked.has_gap
+    return kept, written
 
 
-def _covers_less(run: RecordedRun, bill: RunBill, until: str) -> bool:
-    """Whether the figures that the run has from another bill cover more of it than this bill."""
-    was_complete = run.tags.get(schema.BILL) == schema.BILL_COMPLETE
-    if was_complete != bill.is_complete:
-        return was_complete
-    return until < run.tags.get(schema.BILL_UNTIL, "")
+def _remarks(table: pd.DataFrame, kept: list[str]) -> list[str]:
+    on_bill = table[(table["run_id"] != "") & table["billed_usd"].notna()]
+    texts = [
+        "billed_usd is before tax, credits, refunds and the fees of plans; effective_usd with them and private rates"
+    ]
+    if len(on_bill):
+        total, complete = on_bill["difference_usd"].sum(), int(on_bill["complete"].sum())
+        texts.append(
+            f"billed minus recorded: {total:+.4f} USD, {len(on_bill):,} runs on the bill, {complete:,} complete"
+        )
+    for remark, group in table[~table["complete"].astype(bool)].groupby("remark"):
+        names = group["run_id"].where(group["run_id"] != "", group["job"]).tolist()
+        more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
+        texts.append(f"{remark}: {', '.join(names[:_MOST])}{more}")
+    if kept:
+        texts.append(f"another bill covered more of these runs, so its figures stay: {', '.join(kept[:_MOST])}")
+    return texts
 
 
 def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
-    """Return the path of the bill; one in S3 is fetched first, unless it is here. Raises BadInput if it cannot be."""
+    """The path of the bill; one in S3 is fetched first, unless it is here. Raises BadInput if it cannot be."""
     if not bill.startswith(IN_S3):
         return at_home(bill)
     # Imported here: a bill on this disk needs no boto3.

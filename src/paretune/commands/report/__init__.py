@@ -7,7 +7,7 @@ report              Report: sections of tables, sentences and pictures, as text,
 observations        Observation: one completed or estimated job; Kind: jobs that may be compared with each other
 factors             settings by which runs are compared and dollars added up
 tables              rows per run, and the errors of estimates
-repricing           costs in another region, on another day, on spot, or at the rates of a bill
+repricing           costs in another region, on another day, on spot, or as billed
 accuracy            errors of estimates
 totals              dollars by study, month, tag and instance type
 dollars_picture     the picture of dollars against F1

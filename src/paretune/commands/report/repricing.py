@@ -1,20 +1,17 @@
-"""Costs of recorded runs in another region, on another day, on spot or at a bill's rates, without a new job."""
+"""Costs of recorded runs in another region, on another day, on spot or as billed, without a new job."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from paretune.commands.bill.rates import FILE, EffectiveRate, read_rates
-from paretune.core.errors import BadInput
 from paretune.core.pareto import front
 from paretune.jobs.bill import recorded_price
 from paretune.pricing.prices import Price, PriceList, price_remarks
 from paretune.specification import metrics
-from paretune.tracking import RecordedJob, Tracking, schema
+from paretune.tracking import RecordedJob
 
 _BILL_REMARK = "cost is the effective cost of its bill, storage included"
-_RATE_REMARK = "cost is seconds x the effective rate of a bill, without storage: a little less than its bill will be"
-_MOST_BILLS = 24  # that are read, newest first: two years
+_NO_BILL = "no complete bill of it was read, so its effective cost is unknown (`paretune reconcile`)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +23,7 @@ class Terms:
     spot_share: float | None = None
     """Share of the training seconds that managed spot would bill, above 0 and at most 1. AWS bills spot as the on-
     demand price times fewer seconds (DescribeTrainingJob, BillableTimeInSeconds; read 2026-11-20)."""
-    rates: Mapping[tuple[str, str], EffectiveRate] | None = None
-    """Effective cost of an hour by instance type and region. With them, a run costs what its bill shows, and a run
-    without a complete bill its seconds at the rate."""
+    is_effective: bool = False  # a run costs what its bill shows, with plans, reservations and private rates
 
     @property
     def are_new(self) -> bool:
@@ -43,7 +38,7 @@ class RunCost:
     Attributes:
         seconds: of the new cost, per instance.
         cost_usd: on the new terms; None if it is unknown.
-        basis: of an effective cost: `bill`, `rate` of the instance type, or `plan` for the recorded cost.
+        basis: of an effective cost: `bill`.
         remark: why the cost is unknown, or another remark.
         unknown: instance type and region whose price is missing.
         was_on_front, is_on_front: whether no run of its kind is as cheap and as good, by recorded and by new costs;
@@ -136,14 +131,15 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         return cost
     if not cost.is_billed:
         return replace(cost, cost_usd=job.bill.cost_usd, remark="local, its notional price is kept")
-    if terms.rates is not None and job.bill.effective_usd is not None:
-        return replace(cost, cost_usd=job.bill.effective_usd, basis="bill", remark=_BILL_REMARK)
+    if terms.is_effective:
+        usd = job.bill.effective_usd
+        return replace(
+            cost, cost_usd=usd, basis="" if usd is None else "bill", remark=_NO_BILL if usd is None else _BILL_REMARK
+        )
     seconds, why_not = _seconds(job, terms)
     if seconds is None:
         return replace(cost, remark=f"{why_not}: it cannot be priced again")
     cost = replace(cost, seconds=seconds)
-    if terms.rates is not None:
-        return _at_rate(cost, terms.rates)
     if terms.region is None and terms.on is None:
         price = recorded_price(job)
         if price is None:
@@ -156,25 +152,6 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         if price is None:
             return replace(cost, remark=f"price unknown in {region}", unknown=(job.cluster.instance_type, region))
     return replace(cost, price=price, cost_usd=price.cost_usd(seconds, job.cluster.instance_count))
-
-
-def _at_rate(cost: RunCost, rates: Mapping[tuple[str, str], EffectiveRate]) -> RunCost:
-    """Price a job without a complete bill at the effective rate of its instance type."""
-    job = cost.job
-    rate = rates.get((job.cluster.instance_type, job.cluster.region))
-    if rate is None:
-        words = f"{job.cluster.instance_type} in {job.cluster.region or 'a region that is not recorded'}"
-        return replace(cost, remark=f"no bill has an effective rate of {words}, so cost is absent")
-    price = Price(
-        usd_per_hour=float(rate.usd_per_hour),
-        region=rate.region,
-        as_of=rate.as_of,
-        source="effective rate of a bill",
-        instance_type=rate.instance_type,
-        confidence="notional",  # the rate of a bill needs no remark
-    )
-    usd = price.cost_usd(cost.seconds or 0.0, job.cluster.instance_count)
-    return replace(cost, price=price, cost_usd=usd, basis="rate", remark=_RATE_REMARK)
 
 
 def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:
@@ -190,25 +167,3 @@ def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:
             return None, "a spot run whose training seconds are not recorded"
         billed = job.bill.training_seconds
     return billed * terms.spot_share, ""  # AWS keeps no warm pool of spot instances
-
-
-def effective_rates(tracking: Tracking, jobs: Sequence[RecordedJob]) -> Mapping[tuple[str, str], EffectiveRate]:
-    """Return the rate of each instance type and region from the newest bill that `reconcile` has read with it.
-
-    Raises:
-        BadInput: no bill has the effective cost of any of the `jobs`, or of an hour of any instance.
-        TrackingUnavailable: MLflow does not answer.
-    """
-    rates: dict[tuple[str, str], EffectiveRate] = {}
-    for run in tracking.runs(f"tags.`{schema.KIND}` = 'reconcile'", newest=_MOST_BILLS):
-        for key, rate in read_rates(tracking.artifact_text(run.run_id, FILE) or "").items():
-            if key not in rates or rate.as_of > rates[key].as_of:
-                rates[key] = rate
-    if not rates and all(job.bill.effective_usd is None for job in jobs):
-        raise BadInput(
-            [
-                "rate=effective needs a bill that has been read: `paretune reconcile --bill FILE` reads one (CUR 2.0), "
-                "and lists the instance types without an effective rate"
-            ]
-        )
-    return rates

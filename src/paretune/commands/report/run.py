@@ -9,7 +9,7 @@ from paretune.commands.report.command import ReportRequest
 from paretune.commands.report.dollars_picture import dollars_against_f1
 from paretune.commands.report.observations import TABLE, estimated_jobs, with_rate
 from paretune.commands.report.report import Report, Section
-from paretune.commands.report.repricing import Terms, effective_rates, remarks, reprice, with_new_costs
+from paretune.commands.report.repricing import Terms, remarks, reprice, with_new_costs
 from paretune.commands.report.tables import about_kinds, cost_rows, cost_table, error_tables, front_changes
 from paretune.commands.report.totals import ALL, total_rows, total_sentences, total_tables, totals
 from paretune.commands.report.views import comparison_report, dates, scaling_report
@@ -47,7 +47,7 @@ def run_report(request: ReportRequest) -> CommandOutput:
             region=request.region,
             on=request.on,
             spot_share=request.spot_share,
-            rates=effective_rates(tracking, jobs) if request.rate == "effective" else None,
+            is_effective=request.rate == "effective",
         )
         report = _runs_report(terms, request.by, jobs, prices, _studies(jobs, tracking), clock)
     else:
@@ -82,7 +82,7 @@ def _runs_report(
     if terms.are_new:
         sentences += [*front_changes(costs), *remarks(costs, terms, date.fromtimestamp(clock.now()))]
     sums = totals(jobs, studies, by)
-    priced = jobs if terms.rates is None else with_new_costs(costs)
+    priced = with_new_costs(costs) if terms.is_effective else jobs
     picture = dollars_against_f1(priced, studies, by or "instance_type")
     sections = [
         Section(

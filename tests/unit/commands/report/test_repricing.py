@@ -1,12 +1,10 @@
 """What recorded runs cost on other terms, by sums worked out by hand."""
 
 from datetime import date
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from paretune.commands.bill.rates import EffectiveRate
 from paretune.commands.report.repricing import RunCost, Terms, remarks, reprice
 from paretune.pricing.prices import Price, PriceList
 from paretune.tracking import RecordedJob, RecordedRun
@@ -99,15 +97,6 @@ def test_a_local_run_keeps_its_notional_cost() -> None:
 
     assert (result.cost_usd, result.difference_usd) == (1.0, 0.0)
     assert remarks([result], Terms(region="eu-west-1"), TODAY) == ["1 run: local, its notional price is kept"]
-
-
-RATE = EffectiveRate(
-    instance_type="ml.g5.xlarge",
-    region="eu-west-1",
-    instance_hours=Decimal(1),
-    effective_usd=Decimal(63),
-    as_of="2026-11-20",
-)
 
 
 def test_a_spot_run_is_taken_at_its_seconds_before_the_discount() -> None:
