@@ -168,7 +168,7 @@ class StudyAnswer:
     @cached_property
     def hypervolume(self) -> float:
         """Hypervolume of the front over all objectives, against its reference point; 0 without a feasible point."""
-        return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
+        return self.front.hypervolume
 
     def opening(self, *, has_reason: bool = True) -> list[str]:
         """The answer in a few sentences; `has_reason` as in `headline`."""

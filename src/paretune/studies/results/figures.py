@@ -3,13 +3,11 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
-from paretune.presentation.chart import MANY, Axis, Chart, Mark, Spread
-from paretune.presentation.picture import DOMINATED, FRONT, ON_DARK, ON_LIGHT, Picture
-from paretune.presentation.scale import LOG_FROM, scale_of
+from paretune.presentation.chart import Axis, Chart, Mark, Spread
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.objective_text import axis, between, format_value, label
@@ -140,97 +138,3 @@ def _best_so_far(front: StudyFront, name: str) -> list[tuple[float, float]]:
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def hypervolume_curve(front: StudyFront) -> str:
-    """Hypervolume over the dollars spent, as a share of today's hypervolume."""
-    grown = [(0.0, 0.0), *front.hypervolume_growth, (front.spent_usd, front.hypervolume_growth[-1][1])]
-    last = grown[-1][1] or 1.0
-
-    def draw(axes: Any) -> None:
-        spent, volumes = zip(*grown, strict=True)
-        axes.plot(spent, [100 * volume / last for volume in volumes], drawstyle="steps-post", color=FRONT)
-        axes.set(xlabel="spent by the study (USD)", ylabel="share of today's front (%)", ylim=(0, 105))
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.3)
-
-    return _svg(draw, "hypervolume", (8.6, 3.2), "share of today's front over dollars spent")
-
-
-def parallel(front: StudyFront, searched: Sequence[str]) -> str:
-    """Parallel coordinates: one line for each feasible configuration, through its parameters and objectives."""
-    names, feasible = [*searched, *front.objectives], front.feasible
-    values: list[list[Any]] = [[point.trial.point.get(name) for point in feasible] for name in searched]
-    values += [[point.means[name] for point in feasible] for name in front.objectives]
-    columns, ticks = zip(*map(_heights, values), strict=True)
-
-    def draw(axes: Any) -> None:
-        from matplotlib.collections import LineCollection
-
-        lines = np.dstack([np.tile(np.arange(len(names)), (len(feasible), 1)), np.column_stack(columns)])
-        is_best, many = np.asarray([point.rank == 0 for point in feasible]), len(feasible) > MANY
-        rest = LineCollection(lines[~is_best], colors=DOMINATED, linewidths=0.7, alpha=0.35, rasterized=many)
-        axes.add_collection(rest)
-        axes.add_collection(LineCollection(lines[is_best], colors=FRONT, linewidths=1.6, alpha=0.85))
-        for column, marks in enumerate(ticks):
-            axes.axvline(column, color="black", linewidth=0.8)
-            for height, text in marks:
-                box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
-                axes.text(column + 0.03, height, text, fontsize=8, va="center", bbox=box, zorder=5)
-        heads = [axis(name) if name in front.objectives else short_name(name) for name in names]
-        axes.set_xticks(range(len(names)), [head.replace(" ", "\n", 1) if len(head) > 14 else head for head in heads])
-        axes.tick_params(axis="x", labelsize=8, length=0)
-        axes.set(xlim=(-0.1, len(names) - 0.55), ylim=(-0.05, 1.05), yticks=[])
-        for side in axes.spines.values():
-            side.set_visible(False)
-
-    return _svg(draw, "parallel", (8.6, 4.6), "parameters and objectives of every configuration; the front in blue")
-
-
-def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: Any, name: str) -> str:
-    """Means of an objective over two parameters, with the number of configurations; NaN if nothing was tried."""
-
-    def draw(axes: Any) -> None:
-        ends = scale_of(cells[np.isfinite(cells)].tolist(), may_be_log=False)  # an outlier takes no colours away
-        low, high = max(ends.low, np.nanmin(cells)), min(ends.high, np.nanmax(cells))
-        image = axes.imshow(
-            np.ma.masked_invalid(cells), cmap="viridis", aspect="auto", origin="lower", vmin=low, vmax=high
-        )
-        axes.figure.colorbar(image, ax=axes, label=axis(name))
-        axes.set_xticks(range(len(columns)), columns, fontsize=9)
-        axes.set_yticks(range(len(rows)), rows, fontsize=9)
-        axes.set(xlabel="learning rate", ylabel="global batch size")
-        for (row, column), value in np.ndenumerate(cells):
-            if np.isfinite(value):
-                dark = high > low and (value - low) / (high - low) < 0.6
-                text = f"{value:.4g}" + (f"\n({counts[row, column]})" if counts[row, column] > 1 else "")
-                axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ON_DARK if dark else ON_LIGHT)
-
-    height = min(1.6 + 0.5 * len(rows), 7.0)
-    return _svg(draw, "heat", (8.6, height), f"{label(name)} over global batch size and learning rate")
-
-
-def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
-    """The position of each value on an axis from 0 to 1, and the ticks of the axis."""
-    numbers = [value for value in values if _is_number(value)]
-    if len(numbers) < len(values):
-        texts = sorted({str(value) for value in values})
-        step = 1 / max(len(texts) - 1, 1)
-        height = {text: number * step if len(texts) > 1 else 0.5 for number, text in enumerate(texts)}
-        labelled = texts if len(texts) <= 12 else [texts[0], texts[-1]]
-        marks_of_texts = [(height[text], text if len(text) <= 18 else text[:17] + "…") for text in labelled]
-        return [height[str(value)] for value in values], marks_of_texts
-    low, high = min(numbers), max(numbers)
-    if low == high:
-        return [0.5] * len(numbers), [(0.5, f"{low:.4g}")]
-    transform: Callable[[float], float] = np.log if low > 0 and high / low > LOG_FROM else float
-    start, span = transform(low), transform(high) - transform(low)
-    heights = [float((transform(number) - start) / span) for number in numbers]
-    distinct = sorted(set(numbers))
-    marks = distinct if len(distinct) <= 6 else [low, high]
-    return heights, [(float((transform(mark) - start) / span), f"{mark:.4g}") for mark in marks]
-
-
-def _svg(draw: Callable[[Any], None], name: str, size: tuple[float, float], about: str) -> str:
-    """The SVG element of a figure with one plot."""
-    return Picture(name=name, title=about, caption="", draw=lambda figure: draw(figure.add_subplot()), size=size).svg()

@@ -15,7 +15,7 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, violations
 from paretune.studies.definition.quality import Quality, judged_by
-from paretune.studies.results.hypervolume import hypervolume_growth, reference_point
+from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
 from paretune.studies.results.trials import AS_RUN, Trial
@@ -185,18 +185,16 @@ class StudyFront:
         return groups
 
     @cached_property
-    def hypervolume_growth(self) -> list[tuple[float, float]]:
-        """Dollars spent and the hypervolume reached, after the first run of each feasible point.
+    def hypervolume(self) -> float:
+        """Hypervolume of the feasible points; 0 without any.
 
         The reference point is that of the front. One far beyond it, such as the worst of all points, would make nearly
         every front look complete.
         """
-        points = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
-        if not points:
-            return []
-        minimised = [costs(point.means, self.objectives) for point in points]
-        volumes = hypervolume_growth(minimised, reference_point(moocore.filter_dominated(np.array(minimised)).tolist()))
-        return [(point.found_at_usd, volume) for point, volume in zip(points, volumes, strict=True)]
+        if not self.feasible:
+            return 0.0
+        best = moocore.filter_dominated(np.array([costs(point.means, self.objectives) for point in self.feasible]))
+        return hypervolume(best.tolist(), reference_point(best.tolist()))
 
 
 def trials_on_front(

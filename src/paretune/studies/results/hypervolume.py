@@ -27,16 +27,6 @@ def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
 
 
-def hypervolume_growth(points: Sequence[Sequence[float]], reference: Sequence[float]) -> list[float]:
-    """Hypervolumes of the first point, of the first two points, and so on up to all N points."""
-    volumes: list[float] = []
-    best = np.empty((0, len(reference)))
-    for point in points:
-        best = moocore.filter_dominated(np.vstack([best, point]))
-        volumes.append(hypervolume(best.tolist(), reference))
-    return volumes
-
-
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
 

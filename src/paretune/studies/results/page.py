@@ -1,11 +1,7 @@
 """The page of a study, pareto.html: one file that loads nothing and is complete without its scripts."""
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from paretune.core.untrusted import code_span, markdown
 from paretune.ledger.trial_entry import TrialStatus
@@ -13,89 +9,18 @@ from paretune.presentation.numbers import usd
 from paretune.presentation.page import template
 from paretune.presentation.picture import Picture
 from paretune.presentation.table import Cell
-from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.results.figures import MOST_PAIRS, front_chart, heat_map, hypervolume_curve, parallel
+from paretune.studies.results.figures import MOST_PAIRS, front_chart
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.objective_text import axis, format_value, label
 from paretune.studies.results.recommendation import failures
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, trials_table
-from paretune.studies.results.trials import WITHOUT_SECONDS, counted
+from paretune.studies.results.trials import counted
 
-FEWEST = 8  # completed configurations that the importance needs at least
-_MOST = 300  # configurations for a forest; more change the shares by less than the folds do
-_FOLDS = 4
-_TREES = 40
-_SHUFFLES = 5
 PICTURE_FILE = "front.png"
 _MOST_ROWS = 12  # rows of the front
 _MOST_POINTS = 30  # rows of the table of the front
-_MOST_CELLS = 9  # rows or columns of the heat map; more values share cells
-_TELLING = 0.3  # share of the variance that a forest must explain for its shares to be worth reading
-
-
-@dataclass(frozen=True, kw_only=True)
-class Importance:
-    """The loss of an objective's prediction when one parameter is shuffled."""
-
-    shares: Mapping[str, float]
-    """Growth of the squared error as a share of the objective's variance; above 1 if one parameter decides."""
-    explained: float  # R2 on unseen configurations; if it is near 0 or below, the shares mean nothing
-
-
-def importance(points: Sequence[Mapping[str, Any]], values: Sequence[float], seed: int = 0) -> Importance | None:
-    """Importance of each parameter for one objective; None with fewer than 8 points, or if nothing varies.
-
-    The objective is replaced by its ranks, so that a few dear points do not dominate. Trees are grown on three quarters
-    of the points, and parameters shuffled in the other quarter (Breiman, Machine Learning 45, 2001). All points must
-    have the same parameters.
-    """
-    names = [name for name in (points[0] if points else {}) if len({str(point.get(name)) for point in points}) > 1]
-    if len(points) < FEWEST or not names or len(set(values)) < 2:
-        return None
-    from scipy.stats import rankdata
-
-    random = np.random.default_rng(seed)
-    chosen = random.permutation(len(points))[:_MOST]
-    features = np.column_stack([_codes([points[index].get(name) for index in chosen]) for name in names])
-    target = rankdata(np.asarray(values, dtype=float)[chosen])
-    if target.var() == 0:
-        return None
-    plain, shuffled = _errors(features, target, random)
-    variance = float(target.var())
-    shares = {name: max(0.0, float(shuffled[column] - plain) / variance) for column, name in enumerate(names)}
-    return Importance(shares=shares, explained=1 - plain / variance)
-
-
-def _errors(features: Any, target: Any, random: Any) -> tuple[float, Any]:
-    """Mean squared errors on unseen points: without shuffling, and with each parameter shuffled."""
-    from sklearn.ensemble import RandomForestRegressor
-    from sklearn.model_selection import KFold
-
-    columns = features.shape[1]
-    plain, shuffled = 0.0, np.zeros(columns)
-    for train, test in KFold(_FOLDS).split(features):  # the rows are permuted already
-        forest = RandomForestRegressor(_TREES, max_features=max(1, columns // 2), min_samples_leaf=2, random_state=0)
-        forest.fit(features[train], target[train])
-        copies = np.repeat(features[test][None], 1 + columns * _SHUFFLES, axis=0)
-        for copy in range(columns * _SHUFFLES):
-            column = copy // _SHUFFLES
-            copies[1 + copy, :, column] = random.permutation(copies[1 + copy, :, column])
-        # One call for all copies: scikit-learn's permutation_importance makes one for each and takes 3 times as long.
-        predicted = forest.predict(copies.reshape(-1, columns)).reshape(len(copies), len(test))
-        squares = ((predicted - target[test]) ** 2).sum(axis=1)
-        plain += float(squares[0])
-        shuffled += squares[1:].reshape(columns, _SHUFFLES).mean(axis=1)
-    return plain / len(target), shuffled / len(target)
-
-
-def _codes(values: Sequence[Any]) -> Any:
-    """Numbers unchanged (trees use only their order), other values by their index in alphabetical order."""
-    try:
-        return np.asarray([float(value) for value in values])
-    except (TypeError, ValueError):
-        return np.unique([str(value) for value in values], return_inverse=True)[1].astype(float)
 
 
 def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
@@ -157,7 +82,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         noise=_noise(front),
         failures=failures(front.trials),
         trials_table=trials_table(front, lambda run_id: Cell(run_id, address=web_address(run_id))),
-        telling=_TELLING,
         interval=f"{INTERVAL:.0%}",
         label=label,
         **_chart(answer, web_address),
@@ -194,15 +118,9 @@ def _chart(answer: StudyAnswer, address: Callable[[str], str]) -> dict[str, Any]
 
 def _figures(front: StudyFront) -> dict[str, Any]:
     """The parts of the page that need a feasible point."""
-    values = {name: {str(point.trial.point.get(name)) for point in front.feasible} for name in front.searched}
-    varied = [name for name, different in values.items() if len(different) > 1]
     return {
         "front_table": front_table(front, _MOST_POINTS, has_settings=True),
         "forecast": forecast_table(front, _MOST_POINTS, has_settings=True),
-        "hypervolume": hypervolume_curve(front),
-        "parallel": parallel(front, varied) if varied else "",
-        "importance": _importance(front),
-        "heat": _heat(front),
     }
 
 
@@ -218,45 +136,3 @@ def _noise(front: StudyFront) -> list[str]:
         for name in front.objectives
         if (noise := front.noises[name]) and name in typical.means
     ]
-
-
-def _importance(front: StudyFront) -> dict[str, Any]:
-    done = front.measured
-    if len(done) < FEWEST:
-        return {"too_few": f"Too few completed configurations to say: {len(done)}, and {FEWEST} are needed."}
-    shares = []
-    for name in front.objectives:
-        left_out = WITHOUT_SECONDS if name in OF_THE_CLUSTER else ()
-        points = [{key: text for key, text in point.trial.point.items() if key not in left_out} for point in done]
-        shares.append((label(name), importance(points, [point.means[name] for point in done])))
-    return {"too_few": "", "shares": shares}
-
-
-def _heat(front: StudyFront) -> str:
-    """A heat map of the quality objective; empty if neither batch size nor learning rate varied."""
-    name = front.quality
-    if name is None:
-        return ""
-    measured = [
-        (plan.global_batch_size, plan.learning_rate, point.means[name])
-        for point in front.points
-        if name in point.means and (plan := point.trial.plan) is not None
-    ]
-    batches, rates, qualities = np.array(measured).reshape(-1, 3).T
-    if len(set(batches)) < 2 and len(set(rates)) < 2:
-        return ""
-    (row_edges, rows), (column_edges, columns) = _bins(batches), _bins(rates)
-    sums, *edges = np.histogram2d(batches, rates, bins=[row_edges, column_edges], weights=qualities)
-    counts = np.histogram2d(batches, rates, bins=edges)[0].astype(int)
-    cells = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
-    return heat_map(rows, columns, cells, counts, name)
-
-
-def _bins(values: Any) -> tuple[Any, list[str]]:
-    """The edges of the cells that hold `values`, and their labels; too many values share cells of equal ratio."""
-    different = np.unique(values)
-    if len(different) <= _MOST_CELLS:
-        middles = (different[1:] + different[:-1]) / 2
-        return np.array([-np.inf, *middles, np.inf]), [f"{value:.4g}" for value in different]
-    edges = np.geomspace(different[0], different[-1], _MOST_CELLS + 1)
-    return edges, [f"{start:.2g} to\n{end:.2g}" for start, end in itertools.pairwise(edges)]

@@ -1,7 +1,5 @@
 """Points, ranks and groups of a study."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,22 +109,20 @@ def test_groups_hold_every_front_point_once_and_members_are_like_their_head() ->
         assert all(other.is_like(group.recommended, front.objectives) for other in group.others)
 
 
-def test_hypervolume_grows_over_the_dollars_spent() -> None:
+def test_hypervolume_is_that_of_the_feasible_points() -> None:
     trials = [trial_of(1, 3.0, 0.8), trial_of(0, 1.0, 0.6), failed(2, TrialStatus.FAILED, "x")]
-    front = StudyFront.of(trials, COST_AND_F1, {})
 
-    # the reference is (3.2, -0.58): (1, -0.6) gives 2.2 x 0.02, then (3, -0.8) adds 0.2 x 0.2
-    assert [spent for spent, _ in front.hypervolume_growth] == [10.0, 20.0]
-    assert [volume for _, volume in front.hypervolume_growth] == pytest.approx([0.044, 0.084])
-    assert all(first[1] <= other[1] for first, other in itertools.pairwise(front.hypervolume_growth))
+    # the reference is (3.2, -0.58): (1, -0.6) gives 2.2 x 0.02, and (3, -0.8) adds 0.2 x 0.2
+    assert StudyFront.of(trials, COST_AND_F1, {}).hypervolume == pytest.approx(0.084)
+    assert StudyFront.of(trials[2:], COST_AND_F1, {}).hypervolume == 0.0
 
 
-def test_a_bad_point_far_from_the_front_makes_the_first_dollars_look_no_better() -> None:
+def test_a_bad_point_far_from_the_front_makes_it_look_no_better() -> None:
     good = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
     spoilt = [*good, trial_of(2, 90.0, 0.1)]
-    first, other = (StudyFront.of(trials, COST_AND_F1, {}).hypervolume_growth for trials in (good, spoilt))
+    first, other = (StudyFront.of(trials, COST_AND_F1, {}).hypervolume for trials in (good, spoilt))
 
-    assert [volume for _, volume in other] == pytest.approx([*(volume for _, volume in first), first[-1][1]])
+    assert other == pytest.approx(first)
 
 
 def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -> None:

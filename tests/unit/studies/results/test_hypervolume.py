@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from paretune.studies.results.hypervolume import (
     hypervolume,
-    hypervolume_growth,
     hypervolume_improvement,
     reference_point,
 )
@@ -46,15 +45,6 @@ def test_what_is_not_better_than_the_reference_adds_nothing(points: list[tuple[i
 @given(grids)
 def test_whole_numbers_are_counted_cell_by_cell(points: list[tuple[int, ...]]) -> None:
     assert hypervolume(points, [4] * len(points[0])) == cells_dominated(points, 4)
-
-
-@given(grids)
-def test_growth_is_the_hypervolume_after_every_point(points: list[tuple[int, ...]]) -> None:
-    reference = [4] * len(points[0])
-
-    assert hypervolume_growth(points, reference) == [
-        hypervolume(points[: n + 1], reference) for n in range(len(points))
-    ]
 
 
 @pytest.mark.parametrize("objectives", [2, 3, 4, 5])
