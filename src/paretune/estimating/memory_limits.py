@@ -1,4 +1,4 @@
-"""The batches that fit into memory, concluded from jobs that fitted and jobs that did not.
+"""The batches that fit into memory, concluded from jobs that did not fit.
 
 Only jobs with equal values of every parameter that affects memory are compared; one with other `training_arguments`
 (such as gradient_checkpointing) shows nothing. Otherwise more rows, longer rows and fp32 instead of bf16 need more, and
@@ -8,15 +8,13 @@ differ.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from paretune.estimating.memory import MemorySetting
 from paretune.estimating.timing_features import share_of
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 
-_DOUBLED = 0.75  # probability that twice the largest batch that fitted fits, too
-_SURE_BATCH = 8.0  # rows that nearly always fit
 _TOLERANCE = 1.001  # for sizes that were summed in different orders
 
 
@@ -51,14 +49,6 @@ class Footprint:
             machine_gib=share.usable_gib * (share.devices if share.on_processor else 1),
         )
 
-    def unshared(self) -> "Footprint":
-        """Return the footprint as if each process had the machine to itself.
-
-        Processes of a machine share its memory unevenly, so a batch that fits in one is expected to fit in two until it
-        has failed.
-        """
-        return replace(self, usable_gib=self.machine_gib)
-
     def is_no_easier(self, other: "Footprint") -> bool:
         """Whether this one fits only if the other does: it needs as much or more, and has no more."""
         return (
@@ -74,24 +64,14 @@ class Footprint:
 
 
 class MemoryLimits:
-    """Jobs that fitted and jobs that did not; `full` are those that ran out of memory."""
+    """Jobs that did not fit; `full` are those that ran out of memory."""
 
     def __init__(self, full: Iterable[Footprint] = ()) -> None:
-        self._fitted: set[Footprint] = set()
         self._full = dict.fromkeys(full)
-        self._pending: set[Footprint] = set()
-
-    def fitted(self, job: Footprint) -> None:
-        """Note that a job has run."""
-        self._fitted.add(job.unshared())
 
     def ran_out(self, job: Footprint) -> None:
         """Note that a job ran out of memory."""
         self._full[job] = None
-
-    def set_pending(self, jobs: Iterable[Footprint]) -> None:
-        """Set the jobs that run now."""
-        self._pending = {job.unshared() for job in jobs}
 
     @property
     def has_full(self) -> bool:
@@ -101,19 +81,3 @@ class MemoryLimits:
     def why_full(self, job: Footprint) -> Footprint | None:
         """Return a job that ran out of memory although it was no harder, or None."""
         return next((full for full in self._full if job.is_no_easier(full)), None)
-
-    def chance(self, job: Footprint) -> float:
-        """Return the probability that the job fits: 0 or 1 if it is known."""
-        if self.why_full(job) is not None:
-            return 0.0
-        job = job.unshared()
-        if any(fitted.is_no_easier(job) for fitted in self._fitted):
-            return 1.0
-        fewer = (fitted.rows for fitted in self._fitted if fitted.is_no_easier(replace(job, rows=fitted.rows)))
-        largest = max(fewer, default=0)
-        return float(_DOUBLED ** max(0.0, math.log2(job.rows / max(largest, _SURE_BATCH))))
-
-    def is_pending(self, job: Footprint) -> bool:
-        """Whether a running job will show if this one fits."""
-        waits = any(job.unshared().is_no_easier(other) for other in self._pending)
-        return waits and self.chance(job) not in (0.0, 1.0)

@@ -246,10 +246,6 @@ class Workplaces:
         """The same with changed environment variables."""
         return replace(self, environment={**self.environment, **changes}, _workplaces={})
 
-    def with_opened_run(self, run_id: str) -> "Workplaces":
-        """The same for a job that is recorded in a run that has been opened for it."""
-        return self.with_environment({"MLFLOW_RUN_ID": run_id})
-
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
         location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.sagemaker.s3_bucket)

@@ -88,12 +88,6 @@ def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
     return max(ready, key=lambda model: (schema.MODEL in model.tags, model.creation_timestamp), default=None)
 
 
-def location_of(logged: LoggedModel) -> str:
-    """The place of the files of a LoggedModel: an address of MLflow's store, or of S3, as its tag says."""
-    location = str(logged.tags.get(schema.MODEL, ""))
-    return location if location.startswith("s3:") else str(logged.artifact_location)
-
-
 def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel:
     """The LoggedModel of a run; created if there is none, completed if its creation was interrupted."""
     run = client.get_run(run_id)

@@ -207,11 +207,6 @@ class SageMakerJob(Job):
         self._poller.drain(self.name)
         return list(self._watched.log.events)
 
-    @property
-    def log_fault(self) -> str:
-        """The reason why this identity may not read the log; "" if it may."""
-        return self._watched.log.unreadable
-
     def written_events(self) -> list[Event]:
         """The events in the job's results; empty before its end."""
         return self._results.events() if self._watched.has_ended else []

@@ -95,11 +95,6 @@ def kind_of(name: str) -> str:
     return str(JobSpec.schema_at(name.split(INSIDE, 1)).get("type", ""))
 
 
-def parameter_of(name: str) -> str:
-    """The parameter of a job that a searched name belongs to: the part before a dot, if there is one."""
-    return name.partition(INSIDE)[0]
-
-
 def is_inside(name: str) -> bool:
     """Whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay or lora.r."""
     prefix, dot, inner = name.partition(INSIDE)

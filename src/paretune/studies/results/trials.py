@@ -18,8 +18,6 @@ AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 
 _BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 """Parameters that seconds do not depend on; the batch is compared by its numbers instead."""
-WITHOUT_SECONDS = _BESIDE_SECONDS - {"per_device_train_batch_size", *AS_RUN}
-"""Parameters that seconds and dollars of a completed job do not depend on, such as the learning rate."""
 
 _SHORT_NAMES = {
     "instance_type": "instance",

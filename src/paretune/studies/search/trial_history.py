@@ -93,9 +93,8 @@ class TrialHistory:
 
     def _add_footprint(self, spec: JobSpec, end: TrialEnd) -> None:
         """Learn from a job that completed or ran out of memory what fits, and how long such a job takes."""
-        fits = end.status is TrialStatus.COMPLETED
-        add_footprint = self.memory_limits.fitted if fits else self.memory_limits.ran_out
-        add_footprint(Footprint.of(spec, spec.plan()))
+        if end.status is TrialStatus.OUT_OF_MEMORY:
+            self.memory_limits.ran_out(Footprint.of(spec, spec.plan()))
         if metrics.JOB_SECONDS in end.metrics:
             identity = hash_without_seed(spec)
             self.longest_s[identity] = max(self.longest_s.get(identity, 0.0), end.metrics[metrics.JOB_SECONDS])

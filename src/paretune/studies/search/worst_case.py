@@ -24,16 +24,12 @@ class WorstCase:
 
     Args:
         longest_s: hash of a job without its seed to the longest seconds that such a job of the study took.
-        by_estimates: whether a job without an equal one is limited by its estimate.
     """
 
-    def __init__(
-        self, workplace: Workplace, longest_s: Mapping[str, float], *, has_budget: bool, by_estimates: bool = True
-    ) -> None:
+    def __init__(self, workplace: Workplace, longest_s: Mapping[str, float], *, has_budget: bool) -> None:
         self._workplace = workplace
         self._longest_s = longest_s
         self._has_budget = has_budget
-        self._by_estimates = by_estimates
         self._minutes: dict[str, tuple[float, bool]] = {}
         self._usd: dict[tuple[str, float], float | None] = {}
         self._doublings = 0
@@ -102,7 +98,7 @@ class WorstCase:
     def _minutes_of(self, spec: JobSpec) -> float:
         if (longest := self._longest_s.get(hash_without_seed(spec))) is not None:
             return _minutes(_OF_EQUAL_JOBS, longest)
-        return self._estimated(spec)[0] if self._by_estimates else math.inf
+        return self._estimated(spec)[0]
 
     def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
         """Minutes that bound a job by its estimate, and whether they begin above its own limit."""

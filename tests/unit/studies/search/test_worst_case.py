@@ -12,9 +12,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.trial_history import hash_without_seed
 from paretune.studies.search.untried import UntriedPoints, some_jobs
-from paretune.studies.search.worst_case import WorstCase
 from paretune.studies.verification import Verification
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_default_job import write
@@ -107,20 +105,6 @@ def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
     (spec, *_) = some_jobs(driver.file, 1)
 
     assert driver.admission.worst_case.limited(spec) == spec
-
-
-@pytest.mark.slow
-def test_without_estimates_only_what_equal_jobs_took_limits_a_job(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="50")
-    (spec, *_) = some_jobs(driver.file, 1)
-    assert driver.admission.worst_case.limited(spec) != spec
-
-    def limited(longest_s: dict[str, float]) -> float:
-        worst = WorstCase(driver.workplace, longest_s, has_budget=True, by_estimates=False)
-        return worst.limited(spec).max_runtime_minutes
-
-    assert limited({}) == spec.max_runtime_minutes
-    assert limited({hash_without_seed(spec): 600.0}) == 25
 
 
 LIMITED = """
