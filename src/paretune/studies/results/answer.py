@@ -57,7 +57,9 @@ class Payoff:
         return math.ceil(self.spent_usd / self.saved_usd * (1 - 1e-12))
 
     def sentences(self) -> list[str]:
-        """The payoff in words."""
+        """The payoff in words; none of a study that somebody else has run."""
+        if not self.spent_usd and not self.why_not and self.saved_usd is None:
+            return []
         spent = f"The search has cost {usd(self.spent_usd)}."
         if self.saved_usd is None or self.default_usd is None or self.recommended_usd is None:
             return [spent, f"Whether it pays for itself cannot be said: {self.why_not}."]
@@ -87,6 +89,8 @@ class Payoff:
 
 def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
     """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
+    if front.is_foreign:
+        return Payoff(spent_usd=0.0)
     default_usd = None if default is None else value_of(default, metrics.COST_USD)
     why_not = _why_not(recommended, default)
     if why_not or recommended is None or default is None or default_usd is None:
@@ -203,10 +207,9 @@ class StudyAnswer:
         bill = f"spent {usd(front.spent_usd)}, committed {usd(self.committed_usd)}"
         if self.budget_usd is not None:
             bill += f", left {usd(self.budget_usd - front.spent_usd - self.committed_usd)} of {usd(self.budget_usd)}"
-        blocks += [
-            " ".join(self.payoff.sentences()),
-            f"{'Simulated budget' if front.is_simulated else 'Budget'}: {bill}.",
-        ]
+        if not front.is_foreign:
+            budget = "Simulated budget" if front.is_simulated else "Budget"
+            blocks += [" ".join(self.payoff.sentences()), f"{budget}: {bill}."]
         if self.picks and (lines := failures(front.trials)):
             blocks.append("Without a result:\n" + "\n".join(f"  {line}" for line in lines))
         return "\n\n".join(blocks) + "\n"

@@ -20,6 +20,7 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.trials import Trial, job_of
 
 _MOST_REASONS = 6
+_NEVER = 0.01  # probability of a collapse below which nothing is said of it
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
 _SIMULATED_ONLY = {"launcher", "simulation"}
 
@@ -47,7 +48,7 @@ class Pick:
     def risk(self) -> str:
         """A sentence with the probability that a further run collapses; empty if that was not estimated."""
         probability = self.point.collapse_probability
-        if probability is None:
+        if probability is None or probability < _NEVER:
             return ""
         sentence = f"A further run of it collapses with a probability of about {probability:.0%}"
         return f"{sentence}: its learning rate may be too high." if probability > _RISKY else f"{sentence}."
@@ -106,7 +107,9 @@ def headline(front: StudyFront, picks: Sequence[Pick], *, has_reason: bool = Tru
     opening += _below_baseline(pick.point)
     verdicts = dict.fromkeys(verdict for trial in pick.point.trials for verdict in trial.verdicts)
     opening += [f"Of its training: {verdict}." for verdict in verdicts]
-    if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
+    if not front.is_foreign and not any(
+        trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials
+    ):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
     return opening
 
@@ -218,7 +221,7 @@ def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int
         reason=" ".join(sentences),
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
         alike=next((group.others for group in front.groups if group.recommended.number == points[0].number), ()),
-        command=command_of(trial.given or trial.parameters),
+        command="" if front.is_foreign else command_of(trial.given or trial.parameters),
         real_command=command_of(trial.given or trial.parameters, _SIMULATED_ONLY)
         if trial.origin == "simulated"
         else "",
