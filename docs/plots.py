@@ -95,7 +95,7 @@ def _search_worlds(axes: Any) -> None:
     axes.set_yticks(range(len(rows)), [row["table"] for row in rows])
     axes.invert_yaxis()
     axes.set(xlabel="share of the front's hypervolume after 40 median jobs", xlim=(0, 1.02))
-    axes.legend(loc="lower left")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 
 def _search_statements(axes: Any) -> None:
@@ -219,8 +219,8 @@ def _read_csv(name: str) -> _Rows:
 
 
 PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
-    "search_cost": ("search_cost.txt", 3.4, _search_cost),
-    "search_worlds": ("search_cost.txt", 3.2, _search_worlds),
+    "search_cost": ("search_cost.txt", 1.8, _search_cost),
+    "search_worlds": ("search_cost.txt", 4.0, _search_worlds),
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
     "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
