@@ -4,9 +4,11 @@ The job's store is read through MLflow, which upgrades tables of an older one. A
 installed here leaves a store that cannot be read: it stays in the job's results.
 """
 
+import sqlite3
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
@@ -105,6 +107,8 @@ def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
 
 def read_store(store: Path) -> list[StoredRun]:
     """The runs of a store, without deleted ones: the command's own, then the others in the order of their begin."""
+    with closing(sqlite3.connect(store / "mlflow.db")) as database:  # MLflow tries a damaged file for 100 seconds
+        database.execute("SELECT version_num FROM alembic_version")
     client, own = MlflowClient(f"sqlite:///{store / 'mlflow.db'}"), (store / OWN_RUN).read_text()
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = [

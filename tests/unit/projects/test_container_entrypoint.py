@@ -65,6 +65,7 @@ def test_the_command_runs_in_the_project_s_folder_and_gives_the_exit_code(ml: Pa
     assert (ml / "output" / "failure").read_text() == "error: the project's command ended with exit code 3"
 
 
+@pytest.mark.slow
 def test_a_reason_of_the_command_s_own_is_kept(ml: Path) -> None:
     process = start(ml, f"echo mine > {ml / 'output' / 'failure'}; exit 3")
     process.communicate(timeout=60)
@@ -85,6 +86,7 @@ def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_
     assert not (ml / "output" / "failure").exists()
 
 
+@pytest.mark.slow
 def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: Path) -> None:
     installer = ml / "input" / "data" / "sm_drivers" / "scripts" / "install_requirements.py"
     installer.parent.mkdir(parents=True)
@@ -118,6 +120,7 @@ def test_only_the_first_instance_s_store_is_a_result(ml: Path, host: str, retain
     assert inside.is_first(ml) is retained
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) -> None:
     process = start(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)
     message, _ = process.communicate(timeout=60)
@@ -164,6 +167,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     assert "auc=0.1" in message.splitlines()
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_leaves_no_report(ml: Path) -> None:
     process = start(ml, "echo auc=0.1; exit 3", renamed={})
     process.communicate(timeout=60)
@@ -193,6 +197,7 @@ def test_a_store_from_the_template_is_as_one_that_mlflow_makes(ml: Path, tmp_pat
     assert "MLFLOW_TRACKING_URI" in message
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_the_process_that_has_started_the_job(ml: Path) -> None:
     prepare(ml, "touch ready; exec sleep 613.75")
     code = ml / "input" / "data" / "code"
