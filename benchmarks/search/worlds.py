@@ -25,7 +25,7 @@ its kind says what is unusual about it. Seconds and F1 follow formulas of the sh
 Others have another structure than any model of a search here:
 
     bumpy        F1 has bumps of 0.005 between neighbouring settings, which no repeat shows as noise
-    stepped      batches are padded to 32 rows, small ones use a type badly, and no type's seconds follow the formula above
+    stepped      batches are padded to 32 rows, and small ones use a type badly
     heavy        noise of F1 has heavy tails (Student's t with 2 degrees of freedom), and 25 % of the jobs fail
     far          the best rate is eight times the usual one, or an eighth of it
     slow         a model 25 times as slow on every type

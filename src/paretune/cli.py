@@ -159,9 +159,7 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     switches = {option for option, model in options.items() if model.schema_at([option])["type"] == "boolean"}
     texts, more = read_words(rest, switches)
     known = {*options, *command.excluded, *command.hidden}
-    for option in [
-        option for option, text in texts.items() if not text.strip() and option.partition(".")[0] not in known
-    ]:
+    for option in [option for option, text in texts.items() if not text.strip() and not _is_known(option, known)]:
         del texts[option]  # it has no default that the empty text could stand for
         more = [fault for fault in more if not fault.startswith(f"{option} needs")]
         near = did_you_mean(option, [key for key, model in options.items() if model is command.options])
@@ -174,6 +172,15 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     if all_faults:
         raise BadInput(list(dict.fromkeys(all_faults)))
     return command.run(request)
+
+
+def _is_known(option: str, names: Collection[str]) -> bool:
+    """Whether an option is one of the names, or lies in a mapping that may hold it, such as lora.r."""
+    from paretune.specification.job import JobSpec
+
+    outer, _, inner = option.partition(".")
+    inside = JobSpec.schema_at([outer]).get("properties") if outer in JobSpec.model_fields else None
+    return outer in names and (not inner or inside is None or inner in inside)
 
 
 def entry_named(name: str) -> Entry:

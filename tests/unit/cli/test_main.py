@@ -42,6 +42,7 @@ WRONG = {  # words to sentences of the one message
     "train --learning-rate fast --seed": ["learning_rate must be a number", "seed needs a value: --seed VALUE"],
     "train --seed --task causal-lm": ["seed needs a value"],
     "train --max_cost_uds= --dry_run": ["unknown parameter max_cost_uds: did you mean max_cost_usd?"],
+    "train --lora.rr= --dry_run": ["unknown parameter lora.rr: did you mean lora.r"],
     "study smoke --n_trails= --budget_uds=": ["n_trails: did you mean n_trials", "budget_uds: did you mean budget_usd"],
     "estimate --regoin=": ["unknown parameter regoin: did you mean region?"],
     "import --colums=": ["unknown parameter colums: did you mean columns?"],

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paretune.cli import main, read_words
+from paretune.cli import read_words
 from paretune.core.commands import Spelling, spelled
 from paretune.core.errors import BadInput
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec, JobValues, value_of
-from paretune.specification.parameters import affecting, parameter
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
 
 G5, P4D = "ml.g5.12xlarge", "ml.p4d.24xlarge"
@@ -319,24 +320,74 @@ def test_adapters_begin_with_ten_times_the_rate() -> None:
     ]
 
 
-def test_a_parameter_is_one_line_in_one_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Wider(JobSpec):
-        shuffle_buffer: int = parameter(7, "rows that are shuffled together", ge=1, affects={"quality"}, also="buffer")
+ADDED = """    shuffle_buffer: int = parameter(
+        7, "rows that are shuffled together", ge=1, affects={"quality"}, also="buffer"
+    )
+"""
+USES = """
+import json, os, sys
+import reference  # docs/reference.py
+from mlflow import MlflowClient
+from paretune import JobSpec, launch
+from paretune.cli import main
+from paretune.core.errors import BadInput
+from paretune.studies.definition.file import StudyFile
 
-    spec = Wider.read({"shuffle_buffer": "9"})
-    monkeypatch.setattr("paretune.commands.command.JobSpec", Wider)
-    assert main(["train", "--help", "all"]) == 0
+spec = JobSpec(shuffle_buffer=9, launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=1000)
+study = "{name: s, job: {launcher: simulated, shuffle_buffer: 5}, search: {precision: {choices: [fp32]}}, n_trials: 1}"
+search = "{name: s, job: {launcher: simulated}, search: {shuffle_buffer: {choices: [2, 3]}}, n_trials: 1}"
+for name, text in {"study.yaml": study, "search.yaml": search}.items():
+    open(name, "w").write(text)
+job = launch(spec, quiet=True)
+try:
+    JobSpec(buffer=1)
+except BadInput as error:
+    hint = error.faults[0]
+print(json.dumps({
+    "page": "`shuffle_buffer`" in reference.pages()["job-parameters.md"],
+    "schema": JobSpec.model_json_schema()["properties"]["shuffle_buffer"]["minimum"],
+    "hash": spec.spec_hash() != spec.replace(shuffle_buffer=7).spec_hash(),
+    "mlflow": MlflowClient().get_run(job.run_id).data.params["shuffle_buffer"],
+    "job of a file": StudyFile.read("study.yaml").job.shuffle_buffer,
+    "searched in a file": list(StudyFile.read("search.yaml").search["shuffle_buffer"].values),
+    "hint": hint.partition("did you mean ")[2],
+}))
+sys.exit(main(["train", "--help", "all"]))
+"""
 
-    assert "--shuffle_buffer NUMBER" in (told := capsys.readouterr().out)
+
+@pytest.mark.slow
+def test_a_parameter_is_one_line_in_one_file(workplace: Path) -> None:
+    root = Path(__file__).parents[3]
+    for name in ("src", "docs/reference.py"):
+        copy = shutil.copytree if (root / name).is_dir() else shutil.copy
+        (workplace / name).parent.mkdir(exist_ok=True)
+        copy(root / name, workplace / name)
+    module = workplace / "src" / "paretune" / "specification" / "job.py"
+    module.write_text(module.read_text().replace("    seed: int", f"{ADDED}    seed: int", 1))
+    path = os.pathsep.join(str(workplace / name) for name in ("src", "docs"))
+
+    done = subprocess.run(
+        [sys.executable, "-c", USES],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    found, _, told = done.stdout.partition("\n")
+    assert json.loads(found) == {
+        "page": True,
+        "schema": 1,
+        "hash": True,
+        "mlflow": "9",
+        "job of a file": 5,
+        "searched in a file": [2, 3],
+        "hint": "shuffle_buffer?",
+    }
+    assert "--shuffle_buffer NUMBER" in told
     assert "rows that are shuffled together (default: 7)" in " ".join(told.split())
-    assert Wider.model_json_schema()["properties"]["shuffle_buffer"]["minimum"] == 1
-    assert spec.changed() == {"shuffle_buffer": "9"}
-    assert spec.spec_hash() != Wider().spec_hash()
-    assert "shuffle_buffer" in affecting(Wider, "quality")
-    with pytest.raises(BadInput, match="did you mean shuffle_buffer"):
-        Wider.read({"buffer": 1})
 
 
 def test_single_values_are_read_without_the_rules_between_them() -> None:
