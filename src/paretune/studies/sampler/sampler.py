@@ -159,7 +159,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         if not self._jobs:
             return None
         self.has_refused, self._model = False, SecondsModel(self._grid, rows)
-        return self._next_probe(rows, self._model) or self._next_training(study, rows, self._model)
+        probe = self._next_probe(rows, self._model)
+        if probe is not None or any(row.job.is_probe and row.outcome == "running" for row in rows):
+            return probe  # what a training costs is known when they have ended
+        return self._next_training(study, rows, self._model)
 
     def is_done(self, study: optuna.Study) -> bool:
         """Whether nothing runs and no further job is worth its dollars."""

@@ -156,6 +156,21 @@ def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_n
     assert max(failed.count(params) for params in failed) <= 2
 
 
+def test_probes_run_side_by_side_and_are_waited_for() -> None:
+    sampler = SplitSampler(job(), SPACE)
+    study = searched(sampler, most=0)
+    probes = [study.ask(sampler.space) for _ in range(4)]
+
+    assert len({tuple(trial.params.values()) for trial in probes}) == 4
+    assert all(trial.params["probe_steps"] for trial in probes)
+    assert sampler.next_job(study) is None
+    for trial in probes:
+        train(study, trial)
+    following = sampler.next_job(study)
+    assert following is not None
+    assert not following.is_probe
+
+
 def test_several_at_a_time_are_different_and_the_first_training_is_waited_for() -> None:
     sampler = SplitSampler(job(), SPACE)
     study = searched(sampler, most=4)
