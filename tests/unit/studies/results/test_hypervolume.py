@@ -23,42 +23,6 @@ def cells_dominated(points: list[tuple[int, ...]], side: int) -> int:
     return int(covered.sum())
 
 
-def test_two_objectives_are_a_staircase() -> None:
-    # strips: (1,3) gives 1 x 1 between y 3 and 4 over 3 wide; (2,2) one more of 2 wide; (3,1) one more of 1 wide
-    assert hypervolume([(1, 3), (2, 2), (3, 1)], (4, 4)) == 3 + 2 + 1
-
-
-def test_three_objectives_by_hand() -> None:
-    # boxes of 1 x 2 x 2 and 2 x 1 x 1 that share 1 x 1 x 1
-    assert hypervolume([(2, 1, 1), (1, 2, 2)], (3, 3, 3)) == 4 + 2 - 1
-
-
-def test_one_objective_is_a_length() -> None:
-    assert hypervolume([(3.0,), (1.0,)], (4.0,)) == 3
-
-
-@pytest.mark.parametrize("points", [[], [(4, 0)], [(5, 5)]])
-def test_what_is_not_better_than_the_reference_adds_nothing(points: list[tuple[int, int]]) -> None:
-    assert hypervolume(points, (4, 4)) == 0
-
-
-@given(grids)
-def test_whole_numbers_are_counted_cell_by_cell(points: list[tuple[int, ...]]) -> None:
-    assert hypervolume(points, [4] * len(points[0])) == cells_dominated(points, 4)
-
-
-@pytest.mark.parametrize("objectives", [2, 3, 4, 5])
-def test_a_random_front_agrees_with_monte_carlo(objectives: int) -> None:
-    random = np.random.default_rng(objectives)
-    points = random.random((30, objectives))
-    samples = random.random((100_000, objectives))
-    covered = np.zeros(len(samples), dtype=bool)
-    for point in points:
-        covered |= (samples >= point).all(axis=1)
-
-    assert hypervolume(points.tolist(), [1.0] * objectives) == pytest.approx(covered.mean(), abs=0.008)  # 5 sigma
-
-
 def test_the_reference_is_a_tenth_of_the_range_beyond_the_worst() -> None:
     assert reference_point([(1, 20, 5, 0), (3, 10, 5, 0)]) == pytest.approx((3.2, 21, 5.5, 1))
 
