@@ -1,26 +1,11 @@
-"""Hypervolume against sums worked out by hand and against counting random points."""
+"""The reference point, and what a point adds to a hypervolume."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.studies.results.hypervolume import (
-    hypervolume,
-    hypervolume_improvement,
-    reference_point,
-)
-
-grids = st.integers(1, 5).flatmap(lambda m: st.lists(st.tuples(*[st.integers(0, 4)] * m), min_size=1, max_size=8))
-
-
-def cells_dominated(points: list[tuple[int, ...]], side: int) -> int:
-    """Unit cells of a grid of that side whose lower corner a point covers: the volume for whole numbers."""
-    corners = np.stack(np.meshgrid(*[np.arange(side)] * len(points[0]), indexing="ij"), axis=-1)
-    covered = np.zeros(corners.shape[:-1], dtype=bool)
-    for point in points:
-        covered |= (corners >= np.asarray(point)).all(axis=-1)
-    return int(covered.sum())
+from paretune.studies.results.hypervolume import hypervolume, hypervolume_improvement, reference_point
 
 
 def test_the_reference_is_a_tenth_of_the_range_beyond_the_worst() -> None:
