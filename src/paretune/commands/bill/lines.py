@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[pd.DataFrame, datetime | None]:
         if (numbers.isna() & frame[name].astype("string").fillna("").str.strip().ne("")).any():
             raise BadInput([f"{path}: a cell of {name} is no number: export the bill again"])
         frame[name] = numbers.astype(float)
-    frame["job"] = frame["resource"].astype("string").str.partition(":training-job/")[2].str.lower()
+    frame["job"] = frame["resource"].astype("string").str.replace(r"^.*:training-job/", "", regex=True).str.lower()
     frame = frame[frame["type"].astype("string").str.contains(_CHARGES, na=False)]
     if "effective_usd" not in frame:
         frame["effective_usd"] = _effective(frame)

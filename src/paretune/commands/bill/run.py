@@ -92,10 +92,10 @@ def reconciled(bill: Bill, runs: list[RecordedRun]) -> pd.DataFrame:
         )
     strangers = lines[~lines["run_id"].isin([run.run_id for run in runs]) & (lines["run_id"] != "")]
     for name, usd in strangers.groupby("job")["billed_usd"].sum().items():
-        rows.append({"job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
+        rows.append({"run_id": "", "job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
     table = pd.DataFrame(rows, columns=COLUMNS)
     numbers = ["cost_usd", "billed_usd", "effective_usd", "difference_usd"]
-    return table.astype(dict.fromkeys(numbers, float)).fillna({"run_id": ""})
+    return table.astype(dict.fromkeys(numbers, float))
 
 
 def _missing(run: RecordedRun, bill: Bill, hours: float | None) -> str:
