@@ -26,13 +26,3 @@ def test_the_front_is_what_no_other_point_beats(table: tuple[list[list[int]], li
     points, maximise = table
 
     assert front(points, maximise) == [not any(beats(other, point, maximise) for other in points) for point in points]
-
-
-def test_a_hand_made_front_of_seconds_and_f1() -> None:
-    points = [(100.0, 0.9), (50.0, 0.8), (100.0, 0.8), (60.0, 0.8), (50.0, 0.8)]
-
-    assert front(points, (False, True)) == [True, True, False, False, True]  # equal points are on it together
-
-
-def test_nothing_has_an_empty_front() -> None:
-    assert front([], (False,)) == []
