@@ -85,7 +85,7 @@ def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> st
     trials = answer.front.trials
     picks = []
     for pick in answer.picks:
-        values = ", ".join(f"{name} {value.partition(' (')[0]}" for name, value in pick.figures(answer.front))
+        values = ", ".join(f"{name} {value}" for name, value in answer.front.figures(pick.point).items())
         picks.append(f"  {pick.title}: {pick.point.trial.setting()}\n    {values}")
     steps = {
         command_line("study", {"study": "smoke"}): "a real study, in a few minutes",

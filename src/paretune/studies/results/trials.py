@@ -11,6 +11,7 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
+from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # parameters of a trial whose job is not paretune's
@@ -58,6 +59,7 @@ class Trial:
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
     baseline_f1: float | None = None  # F1 of TF-IDF with logistic regression on the same rows, or None
     baseline: float | None = None  # F1 of the most frequent class for all rows, or None
+    upper_s: float | None = None  # the most seconds that its job may take: as measured, or as estimated before
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that its loss did not fall
 
     @cached_property
@@ -126,6 +128,11 @@ class Trial:
         if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):
             del texts["per_device_train_batch_size"]
         return ", ".join(filter(None, [cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]))
+
+
+def label(objective: str) -> str:
+    """The name of an objective in words, such as training time."""
+    return OBJECTIVES[objective].label if objective in OBJECTIVES else objective
 
 
 def short_name(parameter: str) -> str:

@@ -12,9 +12,8 @@ from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.objective_text import label
 from paretune.studies.results.run_noise import INTERVAL
-from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.results.trials import PREDICTED, Trial, label
 from paretune.studies.sampler.candidates import Job
 from paretune.studies.sampler.sampler import Belief, SplitSampler
 from paretune.studies.search.driver import Driver

@@ -21,8 +21,9 @@ from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.design import correlations, effects, findings, labels, table
 from paretune.studies.results.design import picture as correlation_picture
+from paretune.studies.results.figures import picture
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
+from paretune.studies.results.page import PICTURE_FILE, page, study_note
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer
@@ -185,9 +186,9 @@ class StudyRunWriter(ParentRun):
         self._run.log_text(current.csv(), "pareto.csv")
         if (rows := self._table()) is not None:
             self._run.log_text(rows.to_csv(index=False), "design.csv")
-        drawn = picture(current) if is_last else None
+        drawn = picture(current.front, current.picks) if is_last else None
         if drawn is not None:
-            self._run.log_figure(drawn.figure(), PICTURE_FILE)
+            self._run.log_figure(drawn, PICTURE_FILE)
         self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
         self._write_ranks(current.ranks(), is_last=is_last)
 

@@ -16,6 +16,7 @@ from paretune.studies.results.trials import Trial
 
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself or is cut off; then its point counts as impossible
+_UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
 
 
@@ -144,6 +145,7 @@ class TrialHistory:
             reason=end.reason,
             baseline_f1=end.metrics.get(metrics.BASELINE_TFIDF),
             baseline=end.metrics.get(metrics.BASELINE_MAJORITY) if metrics.F1 in self._file.objectives else None,
+            upper_s=max((end.metrics[name] for name in _UPPER if name in end.metrics), default=None),
             verdicts=end.verdicts,
         )
 
