@@ -147,9 +147,11 @@ class StudyAnswer:
 
     def bill(self) -> str:
         """Dollars spent, committed and left."""
-        left = "" if self.budget_usd is None else self.budget_usd - self.front.spent_usd - self.committed_usd
         bill = f"spent {usd(self.front.spent_usd)}, committed to running jobs at worst {usd(self.committed_usd)}"
-        return bill if left == "" else f"{bill}, left {usd(left)} of {usd(self.budget_usd or 0.0)}"
+        if self.budget_usd is None:
+            return bill
+        left_usd = self.budget_usd - self.front.spent_usd - self.committed_usd
+        return f"{bill}, left {usd(left_usd)} of {usd(self.budget_usd)}"
 
     def ranks(self) -> dict[str, int]:
         """Run id to Pareto rank, 0 on the front; without runs that have no rank (failed, constraint not met)."""

@@ -108,7 +108,7 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
     axes = _axes(front)
     marks = _marks(front, picks, axes, lambda _: "")
     figure = Figure(figsize=(5.4, 4.6), layout="constrained", dpi=144)
-    plot = figure.add_subplot(xlabel=printable(axes[x]), ylabel=printable(axes[y]))
+    plot: Any = figure.add_subplot(xlabel=printable(axes[x]), ylabel=printable(axes[y]))
     plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
     plot.plot(*_transposed(_stairs(front, (x, y))), color=MARKS["front"].colour, alpha=0.6)
     for kind, look in MARKS.items():
@@ -267,7 +267,7 @@ def _transposed(corners: Sequence[tuple[float, float]]) -> list[list[float]]:
 
 def _shown(text: str) -> str:
     """The text for plotly, which reads a few HTML tags."""
-    return escape(printable(text)).replace("\n", "<br>")
+    return escape(printable(text), quote=False).replace("\n", "<br>")
 
 
 def _is_number(value: object) -> bool:
