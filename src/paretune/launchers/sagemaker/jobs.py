@@ -84,8 +84,7 @@ class SageMakerJob(Job):
 
     def state(self) -> JobState:
         """The state as SageMaker last described it, asked again if it is time."""
-        if not self.has_ended:
-            self._look()
+        self._look()
         if self._must_stop_again and not self.has_ended:
             self._request_stop()
         status = self.description.get("TrainingJobStatus", "InProgress")
@@ -104,6 +103,7 @@ class SageMakerJob(Job):
 
     def events(self) -> list[Event]:
         """The events of the training, and each new secondary status as a message."""
+        self._look()
         self._drain()
         events, self._log.events = self._log.events, []
         if self.has_ended:
@@ -218,7 +218,7 @@ class SageMakerJob(Job):
     def _look(self) -> None:
         """Describe the job and read its log, if it is time; waits out trouble, raises LostContact if AWS refuses."""
         now = self._clock.monotonic()
-        if now < self._due:
+        if self.has_ended or now < self._due:
             return
         self._due = now + self._interval_s
         try:
