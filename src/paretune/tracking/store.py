@@ -27,7 +27,7 @@ from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
-from paretune.tracking import schema, ui_view
+from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.registry import register_model
 from paretune.tracking.run import TROUBLE, Run, is_refused
@@ -72,14 +72,12 @@ class Tracking:
             self._client = MlflowClient()
             self._open()
             self._experiment = self._experiment_id()
-        self._views: dict[str, str] = {}  # key to view, as this process has written it
 
     def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """The run that `mlflow run` has opened for this command, or a new one called `name`, with these tags."""
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name, tags)
-        self.keep_view(ui_view.ALL_RUNS, ui_view.all_runs())
         with self._usable():
             self._client.update_run(run_id, name=name)
         return Run(self._client, run_id, self._clock)
@@ -94,7 +92,6 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
-        self.keep_view(ui_view.ALL_RUNS, ui_view.all_runs())
         with self._usable():
             run_id = self._client.create_run(self._experiment, run_name=name, tags=dict(tags or {})).info.run_id
         return Run(self._client, run_id, self._clock, is_new=True)
@@ -114,16 +111,6 @@ class Tracking:
                 name = current if current.endswith(_ESTIMATES) else f"{current}{_ESTIMATES}"
                 other._experiment = self._experiment_named(name)
         return other
-
-    def keep_view(self, key: str, view: str) -> None:
-        """Have MLflow's UI offer a view of the runs table, see `ui_view`, if it can; a user's changes stay."""
-        if self._views.get(key) == view:
-            return
-        self._views = {**self._views, key: view}
-        with suppress(*TROUBLE):
-            recorded = self._client.get_experiment(self._experiment).tags.get(f"{ui_view.TAG_PREFIX}{key}")
-            if recorded != view and (recorded is None or ui_view.is_our_own(recorded)):
-                self._client.set_experiment_tag(self._experiment, f"{ui_view.TAG_PREFIX}{key}", view)
 
     def unfinished(self) -> list[RecordedRun]:
         """Runs of all experiments whose job ran when last seen, oldest first, then gaps; raises TrackingUnavailable."""
@@ -165,28 +152,16 @@ class Tracking:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
         return register_model(self._client, name, run_id, tags)
 
-    def address(self, run_id: str, view: str | None = None) -> str:
-        """The web address of a run or a view of the runs table, on the server or the one that `open_command` starts."""
+    def open_command(self, run_id: str) -> str:
+        """The command that shows a run in MLflow's UI, or the address of the run on its server."""
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
-        kind = "workflowType=machine_learning"
-        runs = f"#/experiments/{self._experiment}/runs"
-        path = f"{runs}/{run_id}?{kind}" if view is None else f"{runs}?viewStateShareKey={view}&{kind}"
-        server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
-        return f"{server}/{path}"
-
-    def open_command(self, run_id: str, view: str | None = None) -> str:
-        """The command or address that shows a run; with the key of a `view`, also that view of the runs table.
-
-        Key and view are those of `keep_view`.
-        """
-        views = [] if view is None else [self.address(run_id, view)]
-        addresses = " or ".join([*views, self.address(run_id)])
+        page = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
+        store = without_secrets(self.uri)
         if self.uri.startswith("http"):
-            return addresses
+            return f"{store}/{page}"
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
-        store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
-        return f"mlflow ui{store}  # then open {addresses}"
+        return f"mlflow ui{'' if is_default else f' --backend-store-uri {store}'}  # then open http://127.0.0.1:5000/{page}"
 
     def _open(self) -> None:
         """Have MLflow create or migrate the tables of a store; tries again while another process does so."""
