@@ -55,7 +55,7 @@ def read_own_script(path: Path) -> OwnScript:
     arguments = {
         word.value.lstrip("-"): _action(call)
         for word, call in words
-        if isinstance(word, ast.Constant) and str(word.value).startswith("--")
+        if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--")
     }
     has_other = bool(_OTHER_PARSERS.search(text))
     imports = set() if _INSTALLS.search(text) else {name for tree in trees for name in _imported(tree.body)}

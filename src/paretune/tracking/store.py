@@ -152,16 +152,20 @@ class Tracking:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
         return register_model(self._client, name, run_id, tags)
 
-    def open_command(self, run_id: str) -> str:
-        """The command that shows a run in MLflow's UI, or the address of the run on its server."""
+    def address(self, run_id: str) -> str:
+        """The web address of a run, on the server or the one that `open_command` starts."""
+        server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
-        page = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
-        store = without_secrets(self.uri)
+        return f"{server}/#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
+
+    def open_command(self, run_id: str) -> str:
+        """The command or address that shows a run in MLflow's UI."""
         if self.uri.startswith("http"):
-            return f"{store}/{page}"
+            return self.address(run_id)
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
-        return f"mlflow ui{'' if is_default else f' --backend-store-uri {store}'}  # then open http://127.0.0.1:5000/{page}"
+        store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
+        return f"mlflow ui{store}  # then open {self.address(run_id)}"
 
     def _open(self) -> None:
         """Have MLflow create or migrate the tables of a store; tries again while another process does so."""

@@ -418,15 +418,6 @@ def test_a_grid_and_a_budget_end_a_study_without_a_number_of_trials(tmp_path: Pa
     assert read(tmp_path, text, sampler="grid", learning_rate="1e-4").n_trials is None
 
 
-@pytest.mark.parametrize("typed", [{}, {"dry_run": "true"}])
-def test_dry_run_is_refused_for_a_study_would_launch_jobs(tmp_path: Path, typed: dict[str, str]) -> None:
-    text = GOOD if typed else GOOD.replace("job:\n", "job:\n  dry_run: true\n")
-    (fault,) = faults(tmp_path, text, **typed)
-
-    assert "dry_run launches nothing, and this launches jobs: leave it out" in fault
-    assert read(tmp_path, GOOD, dry_run="false").n_trials == 10
-
-
 def test_a_combination_that_makes_no_job_is_no_fault_of_the_file_but_of_its_point(tmp_path: Path) -> None:
     text = CLOUD.replace(RATE, "strategy: {choices: [ddp, smddp]}").replace(
         BATCH, "instance_type: {choices: [ml.g5.xlarge, ml.p4d.24xlarge]}"
