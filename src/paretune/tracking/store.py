@@ -2,13 +2,12 @@
 
 import copy
 import fcntl
-import gc
 import logging
 import os
 import re
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,8 +16,6 @@ from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.store.entities.paged_list import PagedList
-from mlflow.utils import get_results_from_paginated_fn
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -34,7 +31,7 @@ from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
 _ESTIMATES = "-estimates"  # what the name of the experiment of estimates ends with
-_PAGE = 1000  # experiments or runs per request
+_PAGE = 1000  # runs per request
 _MIGRATION_PATIENCE_S = 30.0  # MLflow 3.17 makes the tables of a new SQLite store in 3 to 10 s
 _MIGRATION_PAUSE_S = 0.5
 # What a process meets whose MLflow makes or reads tables that another one's is just making.
@@ -128,11 +125,17 @@ class Tracking:
             BadInput: `condition` is not in that language.
             TrackingUnavailable: MLflow does not answer.
         """
+        found: list[RecordedRun] = []
         with self._usable(condition):
-            experiments = [item.experiment_id for item in _all_pages(self._client.search_experiments)]
-            newest_first = ["attributes.start_time DESC"]
-            search = partial(self._client.search_runs, experiments, condition, order_by=newest_first)
-            return _all_pages(partial(_page_of_runs, search), newest)
+            experiments = [item.experiment_id for item in mlflow.search_experiments()]
+            search = partial(self._client.search_runs, experiments, condition, order_by=["attributes.start_time DESC"])
+            token = None
+            while token != "" and (newest is None or len(found) < newest):
+                most = _PAGE if newest is None else min(_PAGE, newest - len(found))
+                page = search(max_results=most, page_token=token)
+                found += map(_recorded, page)  # at once, because MLflow's own runs take ten times the memory
+                token = page.token or ""
+        return found
 
     def curve(self, run_id: str, name: str) -> list[tuple[int, float, float]]:
         """Step, seconds since the epoch and value of each point of a metric's curve; raises TrackingUnavailable."""
@@ -307,35 +310,15 @@ def require_answer(uri: str) -> None:
         ) from error
 
 
-def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]:
-    return list(
-        get_results_from_paginated_fn(  # type: ignore[no-untyped-call]
-            lambda size, token: search(max_results=size, page_token=token), _PAGE, most
-        )
+def _recorded(run: Any) -> RecordedRun:
+    return RecordedRun(
+        run_id=run.info.run_id,
+        params=run.data.params,
+        tags=run.data.tags,
+        metrics=run.data.metrics,
+        started=(run.info.start_time or 0) / 1000,
+        ended_at=(run.info.end_time or 0) / 1000,
     )
-
-
-def _page_of_runs(search: Callable[..., PagedList[Any]], **page: Any) -> PagedList[RecordedRun]:
-    """A page of a search; converted at once, because MLflow's own runs take ten times the memory."""
-    was_on = gc.isenabled()
-    gc.disable()  # MLflow makes a hundred objects a run: three quarters of the time went into collecting garbage
-    try:
-        answer = search(**page)
-        runs = [
-            RecordedRun(
-                run_id=run.info.run_id,
-                params=run.data.params,
-                tags=run.data.tags,
-                metrics=run.data.metrics,
-                started=(run.info.start_time or 0) / 1000,
-                ended_at=(run.info.end_time or 0) / 1000,
-            )
-            for run in answer
-        ]
-    finally:
-        if was_on:
-            gc.enable()
-    return PagedList(runs, answer.token)
 
 
 def tracking_uri() -> str:
