@@ -18,8 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paretune.specification.container import JobFolder
-from paretune.training.callback import MetricsCallback
-from paretune.training.trainer import DIVERGED_STEPS
+from paretune.training.callback import AGREE_STEPS, MetricsCallback
 from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # it trains
@@ -99,12 +98,12 @@ def test_reads_are_counted() -> None:
     assert result == {"elsewhere": 2}
 
 
-def test_our_loop_reads_nothing_from_the_device_but_whether_the_loss_is_finite_every_ten_steps(
+def test_our_loop_reads_nothing_from_the_device_but_what_processes_agree_on_every_ten_steps(
     reads: Counter[str],
 ) -> None:
     actual = {name: count for name, count in reads.items() if name.startswith("paretune/")}
 
-    assert actual == {"paretune/training/trainer.py": STEPS // DIVERGED_STEPS}
+    assert actual == {"paretune/training/callback.py": STEPS // AGREE_STEPS - 1}
 
 
 def test_transformers_reads_once_a_step_whether_the_batch_has_padding(reads: Counter[str]) -> None:

@@ -13,12 +13,13 @@ from transformers import AutoModelForTokenClassification, Trainer
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training import device
+from paretune.training.callback import Diverged
 from paretune.training.loop import train
 from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
 from paretune.training.stop_signal import StopSignal
-from paretune.training.trainer import Diverged, LengthGroupedTrainer
+from paretune.training.trainer import LengthGroupedTrainer
 from tests.unit.training.conftest import SPEC
 
 
