@@ -5,7 +5,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,7 @@ def test_sharding_goes_with_adapters_frozen_encoders_and_language_models(
 ) -> None:
     if "task" in changes:
         changes["model"] = str(model_without_dropout(tiny_causal_model, tmp_path / "sober-causal"))
-    alone = make_job(tmp_path / "alone", replace(one_process, **changes))
+    alone = make_job(tmp_path / "alone", one_process.replace(**changes))
     sharded = make_job(tmp_path / "sharded", on_two_processes(one_process, strategy="fsdp", **changes))
 
     run([alone])
@@ -204,12 +203,12 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 @pytest.fixture
 def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
     """A training of 84 steps on two instances, with dropout, so that its random numbers must go on too."""
-    long = replace(one_process, model=str(tiny_model), num_train_epochs=12.0)
+    long = one_process.replace(model=str(tiny_model), num_train_epochs=12.0)
     return on_two_instances(long, processes=1, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
 
 
 def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(long_job: JobSpec, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "job", replace(long_job, strategy="fsdp"))
+    job = make_job(tmp_path / "job", long_job.replace(strategy="fsdp"))
     undisturbed = instances_of(job, 2)
     run(undisturbed)
     expected = curves(undisturbed[0])

@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Reads from the end of the first step to the end of the last one, in a training without log and evaluation."""
     after: dict[int, Counter[str]] = {}
     end = MetricsCallback.on_step_end
-    spec = replace(conftest.SPEC, probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
+    spec = conftest.SPEC.replace(probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
     with counting() as result:
 
         def telling(callback: MetricsCallback, args: Any, state: Any, control: Any, **kw: Any) -> None:
