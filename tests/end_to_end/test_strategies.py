@@ -65,10 +65,9 @@ def on_two_processes(spec: JobSpec, **changes: Any) -> JobSpec:
     return spec.replace(instance_count=2, per_device_train_batch_size=4, **changes)
 
 
-def on_two_instances(spec: JobSpec, *, processes: int = 2, **changes: Any) -> JobSpec:
-    """The same job on two instances of so many processes, with two micro-batches per step and more for fewer."""
-    cluster = {"instance_type": "ml.m5.large", "processes_per_instance": processes}
-    return spec.replace(instance_count=2, per_device_train_batch_size=2, **cluster, **changes)
+def on_two_instances(spec: JobSpec, **changes: Any) -> JobSpec:
+    """The same job on two instances, with four micro-batches per step."""
+    return spec.replace(instance_count=2, instance_type="ml.m5.large", per_device_train_batch_size=2, **changes)
 
 
 def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
@@ -204,7 +203,7 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
     """A training of 84 steps on two instances, with dropout, so that its random numbers must go on too."""
     long = one_process.replace(model=str(tiny_model), num_train_epochs=12.0)
-    return on_two_instances(long, processes=1, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
+    return on_two_instances(long, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
 
 
 def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(long_job: JobSpec, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paretune.specification.container import JobFolder
+from paretune.training import callback as callback_module
 from paretune.training.callback import AGREE_STEPS, MetricsCallback
 from tests.unit.training import conftest, test_loop
 
@@ -84,6 +85,7 @@ def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             after[state.global_step] = Counter(result)
 
         monkeypatch.setattr(MetricsCallback, "on_step_end", telling)
+        monkeypatch.setattr(callback_module, "AGREE_S", float("inf"))
         test_loop.report_of(spec, folder)
     return after[STEPS] - after[1]
 
