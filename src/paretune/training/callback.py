@@ -169,7 +169,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
         if state.global_step >= self._agree_step:
             stops, saves, seconds, not_finite = self._agree(args, state.global_step)
-            self._agree_step = state.global_step + max(1, min(AGREE_STEPS, int(AGREE_S / max(seconds, 1e-9))))
+            self._agree_step = state.global_step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
             if not_finite >= DIVERGED_STEPS * args.gradient_accumulation_steps:
                 raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
         else:  # a process that is alone can stop at once
