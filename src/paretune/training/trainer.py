@@ -235,13 +235,20 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         with self.callback.stopwatch.paused():
-            checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            folder, keep = Path(self.args.output_dir), self.args.save_total_limit
+            checkpoint = folder / f"checkpoint-{self.state.global_step}"
             if self.is_world_process_zero():
                 checkpoints.unseal(checkpoint)
+            self.args.save_total_limit = None  # else the Trainer removes old ones from this disk, and S3 keeps them
             super()._save_checkpoint(*args, **kwargs)
+            self.args.save_total_limit = keep
             processes.wait_for_all()
             if self.is_world_process_zero():
                 checkpoints.seal(checkpoint)
+            if keep:
+                needed = processes.gather(checkpoints.needed(folder, keep, self.state.best_model_checkpoint))[0]
+                if self.is_local_process_zero():
+                    checkpoints.retire(folder, needed)
 
     def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
         """0: transformers would count all parameters in every step; `metrics.training_flops` does it once."""
