@@ -93,8 +93,8 @@ def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> st
         command_line("estimate", {"instance_type": "ml.g5.xlarge,ml.g6.xlarge"}): "seconds and dollars on SageMaker",
     }
     lines = [
-        "DistilBERT on Amazon Polarity took 18 h 17 min on one V100 and 53 min on 32 in the published benchmark (2021).",
-        f"On 4 to 32 L4 of today, after {len(trials)} simulated jobs, {len(answer.front.best)} configurations on the front:",
+        "Published in 2021: DistilBERT on Amazon Polarity takes 18 h 17 min on one V100, and 53 min on 32 of them.",
+        f"On 4 to 32 L4 of today: {len(trials)} simulated jobs, {len(answer.front.best)} configurations on the front.",
         "",
         *picks,
         "",

@@ -77,7 +77,8 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert parent.data.metrics["pick_cost_usd"] == pytest.approx(trial.data.metrics["cost_usd"])
     assert "pick_f1" not in parent.data.metrics  # no F1 is known of it
     note = parent.data.tags["mlflow.note.content"]
-    assert note.startswith("**Ended: 1 trial, 0.153 USD.** Take trial 0")
+    assert note.startswith("**Ended: 1 trial, 0.15")
+    assert " USD.** Take trial 0 (" in note
     assert "Simulated: nothing of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert "front.png" not in note  # one objective makes no picture
