@@ -28,8 +28,8 @@ PRODUCES = {
     "train": "prints F1 beside its baselines, speed, seconds and dollars. The run has `report.json`, the model, "
     "`classification_report.txt` and `confusion_matrix.png` (classes), `label_report.csv` (several labels), "
     "`profile/` (with `profile_steps`).",
-    "estimate": "prints a row per cluster and batch. Its run has `estimate.csv` and `estimate.png`.",
-    "prices": "prints the prices; `refresh` writes them into `~/.cache/paretune/prices`.",
+    "estimate": "prints a row per cluster and batch; `record` keeps it as `estimate.csv` in a run.",
+    "prices": "prints the prices; `refresh` writes them into `~/.cache/paretune/prices.csv`.",
     "report": "prints tables and findings. Its run has `report.html`, `report.md`, `report.csv`, `totals.csv` and "
     "pictures.",
     "import": "makes a run, marked `published`, of each row of the table.",
@@ -67,8 +67,6 @@ VARIABLES = {
     "PARETUNE_PROFILE": "file with defaults; by default `paretune.toml` in the current folder",
     "PARETUNE_STORAGE": "database of studies, designs and budgets: `sqlite:///FILE` or `postgresql://...`",
     "PARETUNE_PRICES": "your own CSV of prices; it wins over all others",
-    "PARETUNE_PRICE_LIST_URL": "mirror of AWS's public price list",
-    "PARETUNE_TRACE_SECONDS": "seconds that an estimate may spend on tracing a model's memory (120); 0 traces nothing",
     "PARETUNE_ROLE": "IAM role of the jobs, if no parameter, profile or SDK configuration names one",
     "PARETUNE_BUCKET": "S3 bucket, likewise",
     "PARETUNE_ALLOW_NO_GPU": "1: let a job run on a GPU instance without a GPU, for emulated accounts",
@@ -87,7 +85,6 @@ HOME_FILES = {
     "fetched": "objects read from S3",
     "studies.db": "ledgers of studies, designs and budgets, and Optuna's trials",
     "stores": "records of MLflow projects, until they are copied",
-    "traced-steps": "memory of models, as traced",
     "doctor": "reports of `doctor --paid true`",
     "bills": "bills read from S3",
     "agents": "jobs that agents launched",

@@ -1,7 +1,5 @@
 """A job as the models see it."""
 
-from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +7,9 @@ import pytest
 from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture, of_config
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.timing_features import JobFeatures, describe, share_of, step_setting
-from paretune.estimating.traced_step import Division, StepSetting, TracedSteps
+from paretune.estimating.timing_features import JobFeatures, describe, share_of
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
-from tests.unit.estimating.test_traced_step import STEP
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50)
 
@@ -264,7 +260,7 @@ def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
     assert memory.logits == 0
     head = described(per_device_train_batch_size=4, max_seq_length=32, fine_tuning="head").memory
     assert head.units == 4 * 32 * 10  # a frozen encoder keeps none
-    language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm").memory
+    language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm", probe_steps=9).memory
     assert language.logits == 4 * 32 * 50
 
 
@@ -315,86 +311,20 @@ def test_frozen_weights_beside_adapters_have_two_bytes_where_the_device_has_bf16
     assert described(instance_type="ml.g5.xlarge", fine_tuning="head").memory.frozen_bytes == 4
 
 
-CONFIG = {"model_type": "bert", "hidden_size": 10}
+def test_offloaded_weights_and_inputs_are_not_on_the_device() -> None:
+    cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
+    again = {"training_arguments.gradient_checkpointing": True}
+    kept, sent = (described(**cluster, **again, activation_offloading=sends).memory for sends in (False, True))
+
+    assert described(**cluster, cpu_offload=True).memory.offloads_weights
+    assert kept.units / sent.units == pytest.approx(1 + 6 * 2 / 34)  # a layer, and the inputs of six
 
 
-def setting(**changes: Any) -> StepSetting:
-    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
-    found = step_setting(spec, replace(BUILT, config=CONFIG), 30.0)
-    assert found is not None
-    return found
+def test_logits_are_those_of_the_larger_of_a_training_and_an_evaluation_batch() -> None:
+    few: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "task": "causal-lm", "per_device_train_batch_size": 1}
+    evaluated = {"training_arguments": {"per_device_eval_batch_size": 50}}
+    one = described(**few, probe_steps=10).memory.logits
 
-
-def test_what_is_traced_depends_on_the_model_and_the_device_and_not_on_batch_or_cluster() -> None:
-    one = setting(instance_type="ml.g5.xlarge")
-
-    assert one == setting(instance_type="ml.p4d.24xlarge", strategy="fsdp", per_device_train_batch_size=2)
-    assert (one.config, one.half, one.on_processor, one.tokens) == (CONFIG, "bf16", False, 75)  # 2.5 x the mean
-    assert setting(instance_type="ml.p3.2xlarge").half == "fp16"
-    assert setting().on_processor
-    assert setting(training_arguments={"gradient_checkpointing": True}).recomputes
-    assert setting(instance_type="ml.g5.xlarge", fine_tuning="lora").frozen_in_half
-    assert not setting(instance_type="ml.g5.xlarge", fine_tuning="lora", strategy="deepspeed").frozen_in_half
-
-
-def test_a_model_without_a_known_configuration_is_not_traced() -> None:
-    spec = JobSpec(dataset="a/b", max_train_samples=900)
-
-    assert step_setting(spec, BUILT, 30.0) is None
-    assert step_setting(spec, replace(BUILT, config={"hidden_size": 10}), 30.0) is None  # of no known kind
-
-
-def traced_peak(tmp_path: Path, **changes: Any) -> float:
-    """Bytes of a job whose step is that of test_step.py."""
-    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, "instance_type": "ml.p4d.24xlarge", **changes})
-    built, steps = replace(BUILT, config=CONFIG), TracedSteps(tmp_path)
-    wanted = step_setting(spec, built, float(spec.max_seq_length))
-    assert wanted is not None
-    steps.store(wanted, asdict(STEP))
-    found = describe(spec, spec.plan(), built, None, steps)
-    assert found is not None
-    assert found.memory.peak is not None
-    return found.memory.peak.held + found.memory.peak.passing
-
-
-def test_a_traced_step_is_divided_as_the_job_divides_it(tmp_path: Path) -> None:
-    batch = {"per_device_train_batch_size": 100, "max_train_samples": 90_000}
-    expected: list[tuple[dict[str, Any], Division]] = [
-        ({}, Division(rows=100, has_buckets=True)),
-        ({"gradient_accumulation_steps": 2}, Division(rows=100, has_buckets=True, accumulates=True)),
-        ({"strategy": "deepspeed"}, Division(rows=100, state_sharers=8)),
-        ({"strategy": "fsdp"}, Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True)),
-        (
-            {"strategy": "deepspeed_zero3"},
-            Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True, live=10**9),
-        ),
-        (
-            {"strategy": "fsdp", "cpu_offload": True},
-            Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True, offloads_weights=True),
-        ),
-        (
-            {"strategy": "fsdp", "hybrid_shard_degree": 2, "tensor_parallel_degree": 2},
-            Division(rows=100, weight_sharers=2, state_sharers=2, gathers=True, tensor=2),
-        ),
-        (
-            {"strategy": "fsdp", "pipeline_parallel_degree": 2, "micro_batches": 4},
-            Division(rows=100, weight_sharers=4, state_sharers=4, gathers=True, pipeline=2, micro_batches=4),
-        ),
-        (
-            {"training_arguments.gradient_checkpointing": True, "activation_offloading": True},
-            Division(rows=100, has_buckets=True, offloads_inputs=True),
-        ),
-    ]
-    for changes, division in expected:
-        whole = replace(division, half=True, evaluated_rows=100)  # as many rows are evaluated at a time
-        peak = STEP.peak(whole)
-        assert traced_peak(tmp_path, **batch, **changes) == pytest.approx(peak.held + peak.passing), changes
-
-
-def test_an_evaluation_counts_with_its_own_batch_and_not_in_a_probe(tmp_path: Path) -> None:
-    few = {"per_device_train_batch_size": 1, "max_train_samples": 90_000, "training_arguments": {}}
-    evaluated = {"training_arguments": {"per_device_eval_batch_size": 1000}}
-
-    assert traced_peak(tmp_path, **few) < traced_peak(tmp_path, **few | evaluated)
-    assert traced_peak(tmp_path, **few, probe_steps=10) < traced_peak(tmp_path, **few | evaluated)
-    assert traced_peak(tmp_path, **few | evaluated, max_eval_samples=10) == traced_peak(tmp_path, **few)
+    assert described(**few, **evaluated).memory.logits == 50 * one
+    assert described(**few, **evaluated, max_eval_samples=10).memory.logits == 10 * one
+    assert described(**few, **evaluated, probe_steps=10).memory.logits == one

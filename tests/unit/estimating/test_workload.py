@@ -6,8 +6,8 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.traced_step import NF4_BYTES
 from paretune.estimating.workload import (
+    NF4_BYTES,
     Workload,
     evaluation_batch,
     frozen_weight_bytes,
