@@ -31,6 +31,7 @@ _PRIORS = {
     "resident": (75.0, 0.3),
     "process": (0.65 * GIB, 0.3),
 }
+_LOGITS_OF_PROCESSOR = 3.0  # times the bytes of a logit on a processor, chosen on the same jobs
 _NOISE = Noise(value=0.06, weight=4.0)
 
 
@@ -108,7 +109,8 @@ class _Columns:
         weights = (4 + 2 * half) * trained + column("frozen_bytes") * (column("parameters") - trained)
         state = 12 * trained / column("state_sharers")
         held = weights / column("weight_sharers") + state
-        self._fixed = np.where(column("offloads_weights") > 0, 0.0, held) + 12 * column("logits")
+        self._fixed = np.where(column("offloads_weights") > 0, 0.0, held)
+        self._fixed += 12 * np.where(column("on_processor") > 0, _LOGITS_OF_PROCESSOR, 1.0) * column("logits")
         self._units = column("units") * (2 - half)
 
     def log_gib(self, theta: np.ndarray) -> np.ndarray:
