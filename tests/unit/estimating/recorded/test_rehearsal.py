@@ -54,8 +54,6 @@ def test_f1_is_the_mean_of_the_runs_there_and_lies_between_those_around_it(place
     assert newest(place).data.metrics["f1"] == pytest.approx(0.71)  # halfway in the logarithm
 
 
-
-
 def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: Path) -> None:
     assert simulate() == 0
 
@@ -103,5 +101,3 @@ def test_f1_comes_only_from_runs_that_are_alike_in_all_it_depends_on(
 
     assert simulate("--learning_rate", "1e-4") == 0
     assert newest(workplace).data.metrics["f1"] == pytest.approx(0.90)
-
-
