@@ -450,7 +450,7 @@ def test_a_project_s_run_is_no_evidence_of_our_training(user: User) -> None:
     assert not evidence.read([reference]).times
 
 
-def test_the_same_command_watches_the_job_that_runs_unwatched_unless_force_is_set(user: User) -> None:
+def test_the_same_command_watches_the_job_that_runs_unless_force_is_set(user: User) -> None:
     first = user.start()
 
     second = user.start()
