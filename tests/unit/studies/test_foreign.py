@@ -58,7 +58,7 @@ def test_further_trials_are_added_and_recorded_ones_stay(study: optuna.Study) ->
     first = paretune.log_study(study)
     before = {row["trial"]: row["run_id"] for row in first.rows()}
     study.optimize(objective, n_trials=3, catch=ValueError)
-    client, killed = MlflowClient(), str(before["0"])  # as by a call that was killed while it wrote this one
+    client, killed = MlflowClient(), str(before[0])  # as by a call that was killed while it wrote this one
     client.update_run(killed, status="RUNNING")
     again = paretune.log_study(study)
 
