@@ -85,7 +85,7 @@ HOME_FILES = {
     "datasets": "tokenised rows, by contents; later jobs share them",
     "prepared": "which rows of `datasets` belong to which parameters",
     "fetched": "objects read from S3",
-    "studies.db": "ledgers of studies, designs and budgets, and Optuna's trials",
+    "studies.db": "trials of studies, in Optuna's tables, and reservations of shared budgets",
     "stores": "records of MLflow projects, until they are copied",
     "traced-steps": "memory of models, as traced",
     "doctor": "reports of `doctor --paid true`",

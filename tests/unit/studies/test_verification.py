@@ -13,7 +13,7 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.verification import RUNS
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, SMALL, Desk, QuickClock, repeated, searched, until_ended
-from tests.unit.jobs.test_retrying_job import BROKEN, DONE
+from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE
 
 
 @pytest.fixture
@@ -143,3 +143,16 @@ def test_a_job_whose_repeats_fail_is_given_up(desk: Desk) -> None:
     found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
 
     assert set(found.reasons.values()) == {"of 3 repeats 0 completed"}
+
+
+def test_a_repeat_without_capacity_is_tried_again_after_its_pause_and_counts_once(desk: Desk) -> None:
+    driver = desk.driver()
+    searched(driver)
+    begin = desk.clock.now()
+    desk.launcher.judge = lambda spec, times: CAPACITY if spec.seed == 43 and times < 2 else DONE
+
+    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
+
+    assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
+    assert sorted(trial.seed for trial in point_at(driver, RATES[0]).trials) == [42, 43, 44]
+    assert desk.clock.now() - begin >= 900

@@ -201,6 +201,7 @@ class Driver:
         Raises:
             JobFailed: no job runs any more, and two had the same error of the code.
         """
+        self.table.look_again()
         told = self.table.told() if self._jobs else set()
         for job in self.running:
             if job.number in told:

@@ -77,11 +77,12 @@ class StudyTable:
         self._where = file.shown_storage or "the study's file"
         self._ids: dict[int, int] = {}
         self._read: dict[int, Trial] = {}  # trials that were told, which nobody changes
+        self._found: list[FrozenTrial] | None = None  # what was read since something was written
         try:
             self._storage = _storage(storage)
             self.study = _opened(file, self._storage)
             self._study_id = self._storage.get_study_id_from_name(file.name)
-            count = len(self.study.get_trials(deepcopy=False))
+            count = len(self._all())
         except Exception as error:  # SQLAlchemy's and each driver's own
             raise unusable(storage, error) from None
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
@@ -146,12 +147,13 @@ class StudyTable:
 
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
-        if not self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+        if not any(trial.state is TrialState.WAITING for trial in self._all()):
             return None
         own = {name: each.low for name, each in self._own.items()}
         return self._asked(lambda draw: {**draw(self.distributions), **own})
 
     def _asked(self, choose: "_Choose") -> tuple[int, Point]:
+        self.look_again()
         self._lock.check()
         self._chosen.choose, self._chosen.space = choose, {**self.distributions, **self._own}
         with warnings.catch_warnings():
@@ -208,18 +210,18 @@ class StudyTable:
 
     def abandoned(self) -> list[int]:
         """Numbers of the trials that were asked for and have no job yet."""
-        asked = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        asked = [trial for trial in self._all() if trial.state is TrialState.RUNNING]
         return [trial.number for trial in asked if STATE not in trial.user_attrs]
 
     def impossible(self) -> set[str]:
         """Hashes of the jobs that could not be."""
-        return {trial.user_attrs.get(_IMPOSSIBLE, "") for trial in self.study.get_trials(deepcopy=False)} - {""}
+        return {trial.user_attrs.get(_IMPOSSIBLE, "") for trial in self._all()} - {""}
 
     def trials(self) -> tuple[list[Trial], list[Trial]]:
         """The trials whose jobs have not ended, by number, and those that have ended, in the order of booking."""
         later = self.study.user_attrs
         found = sorted(
-            self.study.get_trials(deepcopy=False),
+            self._all(),
             key=lambda each: (each.datetime_complete is None, each.datetime_complete or each.number, each.number),
         )
         running, ended, spent_usd = [], [], 0.0
@@ -239,9 +241,18 @@ class StudyTable:
             ended.append(trial)
         return sorted(running, key=lambda trial: trial.number), ended
 
+    def look_again(self) -> None:
+        """Read the storage anew when it is asked next: somebody else may have written to it."""
+        self._found = None
+
+    def _all(self) -> list[FrozenTrial]:
+        if self._found is None:
+            self._found = self.study.get_trials(deepcopy=False)
+        return self._found
+
     def told(self) -> set[int]:
         """Numbers of the trials that Optuna knows the end of."""
-        return {trial.number for trial in self.study.get_trials(deepcopy=False) if trial.state.is_finished()}
+        return {trial.number for trial in self._all() if trial.state.is_finished()}
 
     def balance(self) -> Balance:
         """Dollars of the study that are spent and reserved."""
@@ -313,12 +324,14 @@ class StudyTable:
         return {name: measured[name] for name in names if name in measured and math.isfinite(measured[name])}
 
     def _write(self, number: int, attributes: Mapping[str, Any]) -> None:
+        self.look_again()
         self._lock.check()
         for name, value in attributes.items():
             if value is not None and value not in ({}, [], ""):
                 self._storage.set_trial_user_attr(self._id_of(number), name, value)
 
     def _tell(self, number: int, values: Mapping[str, float]) -> None:
+        self.look_again()
         with warnings.catch_warnings(), suppress(UpdateFinishedTrialError):
             warnings.simplefilter("ignore")
             if self._file.constraints:
@@ -328,6 +341,7 @@ class StudyTable:
             self.study.tell(number, [values[name] for name in self._file.objectives], skip_if_finished=True)
 
     def _tell_state(self, number: int, state: TrialState) -> None:
+        self.look_again()
         with suppress(UpdateFinishedTrialError):  # told before a driver died
             self.study.tell(number, state=state, skip_if_finished=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
@@ -625,3 +626,27 @@ def test_jobs_whose_upload_is_bounded_by_their_bytes_reserve_nothing_more(desk: 
 
     assert next(iter(driver.trials.values())).worst_usd == pytest.approx(0.5)
     assert driver.workplace.launcher.exceeded_s == 0.0
+
+
+def test_a_trial_that_somebody_ends_in_optuna_has_its_job_stopped_and_booked_and_is_not_run_again(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: "endless" if times == 0 else DONE
+    driver = desk.driver()
+    assert driver.begin({"learning_rate": RATES[0]}) == 0
+    driver.table.study.tell(0, state=TrialState.FAIL)
+    again = desk.driver()  # after a kill, too
+    again.adopt()
+    searched(again)
+
+    assert again.trials[0].reason == "somebody told its end in Optuna's storage"
+    assert (again.trials[0].cost_usd, again.balance.committed_usd) == (pytest.approx(USD), 0.0)
+    assert rates(again) == list(RATES[1:])
+    assert len(desk.launcher.created) == len(RATES)
+
+
+def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
+    driver = desk.driver(n_trials=2)
+    driver.table.study.enqueue_trial({"learning_rate": RATES[3]})
+    driver.table.study.enqueue_trial({"learning_rate": RATES[2]})
+    searched(driver)
+
+    assert rates(driver) == [RATES[2], RATES[3]]
