@@ -122,6 +122,7 @@ def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: 
     made = study(storage)
     running = begun(made, ask(made)[0])
     made.study.tell(0, state=optuna.trial.TrialState.FAIL)  # in the dashboard, while its job runs
+    made.look_again()
     assert [each.number for each in study(storage).trials()[0]] == [0]
     assert made.told() == {0}
     ended(made, running, TrialStatus.STOPPED, reason="told", cost_usd=2.0)
@@ -179,6 +180,7 @@ def test_trials_that_somebody_has_added_are_read_as_such_and_queued_ones_are_ask
     made.study.add_trial(optuna.trial.create_trial(values=[2.0, 0.8], **added))
     made.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, **added))
     made.study.enqueue_trial(point | {"instance_count": 2})
+    made.look_again()
     first, second = made.trials()[1]
     assert (first.status, first.values, first.cost_usd) == (TrialStatus.COMPLETED, {"cost_usd": 2.0, "f1": 0.8}, None)
     assert first.parameters["learning_rate"] == "0.0001"
