@@ -30,8 +30,7 @@ PRODUCES = {
     "`profile/` (with `profile_steps`).",
     "estimate": "prints a row per cluster and batch. Its run has `estimate.csv` and `estimate.png`.",
     "prices": "prints the prices; `refresh` writes them into `~/.cache/paretune/prices`.",
-    "report": "prints tables and findings. Its run has `report.html`, `report.md`, `report.csv`, `totals.csv` and "
-    "pictures.",
+    "report": "prints tables and findings. Its run has `report.html` with charts, `report.md` and `report.csv`.",
     "import": "makes a run, marked `published`, of each row of the table.",
     "study": "prints the front, a recommendation and the command that launches it. Its run has `pareto.html`, "
     "`pareto.csv` and `study.yaml`; with `points` also `design.csv`, `correlation.csv` and `correlation.png`.",
