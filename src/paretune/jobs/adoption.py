@@ -1,11 +1,15 @@
 """Jobs that earlier commands have started: the one that this command adopts, and those that run somewhere else."""
 
-from collections.abc import Mapping
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
-from paretune.launchers.processes import is_watched
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
@@ -41,11 +45,19 @@ def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
     return "; ".join(reasons)
 
 
-def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> RecordedRun | None:
-    """The newest run of an identical job that runs or waits to be created, and that no process here watches.
+@contextmanager
+def launching_alone() -> Iterator[None]:
+    """No other process of this user on this machine looks for an identical job or opens its run meanwhile."""
+    with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def running_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> RecordedRun | None:
+    """The newest run of an identical job that runs or waits to be created, whoever watches it.
 
     Identical jobs have the same given parameters, data, account, region and bucket. Trials of studies are left
-    out, because the study's driver adopts them. None if jobs do not outlive their launcher.
+    out, because the study's driver follows them. None if jobs do not outlive their launcher.
     """
     if not workplace.launcher.jobs_outlive_submitter:
         return None
@@ -56,7 +68,7 @@ def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Rec
     return next(
         (
             run
-            for run in _unwatched(workplace.tracking, condition)
+            for run in _running(workplace.tracking, condition)
             if _without_force(schema.job_document(run.tags) or {}) == given
             and run.tags.get(schema.DATASET_KEY) == key
             and schema.TRIAL not in run.tags
@@ -70,9 +82,9 @@ def _without_force(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name != "force"}
 
 
-def unwatched_project(command: str, tracking: Tracking) -> RecordedRun | None:
-    """The newest unwatched run of an MLflow project that the same `mlflow run` line has started."""
-    runs = _unwatched(tracking, f"tags.`{schema.LOGGING}` LIKE '%'")
+def running_project(command: str, tracking: Tracking) -> RecordedRun | None:
+    """The newest run of an MLflow project that the same `mlflow run` line has started, and whose job has not ended."""
+    runs = _running(tracking, f"tags.`{schema.LOGGING}` LIKE '%'")
     return next((run for run in runs if run.tags.get(schema.COMMAND) == command), None)
 
 
@@ -91,7 +103,6 @@ def own_job_tags(tags: Mapping[str, str]) -> dict[str, str]:
     return {schema.KIND: "", schema.WATCHED_RUN: ""} if tags.get(schema.KIND) == "watcher" else {}
 
 
-def _unwatched(tracking: Tracking, condition: str) -> list[RecordedRun]:
-    """Runs of jobs that are not recorded as ended and that no process here watches, newest first."""
-    running = tracking.runs(f"tags.`{schema.STATE}` = 'Running' and {condition}")
-    return [run for run in running if not is_watched(run.tags.get(schema.WATCHED_BY, ""))]
+def _running(tracking: Tracking, condition: str) -> list[RecordedRun]:
+    """Runs of jobs that are not recorded as ended, newest first."""
+    return tracking.runs(f"tags.`{schema.STATE}` = 'Running' and {condition}")

@@ -5,15 +5,16 @@ starts, so that a job is never without a record.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwatched_job
+from paretune.jobs.adoption import close_watcher, elsewhere, launching_alone, own_job_tags, running_job
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.preparation import inputs_of
@@ -32,7 +33,6 @@ from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed, remarks
 from paretune.tracking import Run, is_absent_file, require_answer, schema, tracking_uri
-from paretune.tracking.recorded_job import first_plan
 
 
 @overload
@@ -79,68 +79,111 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview
 def run_job(
     spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None], *, study: str = ""
 ) -> JobResult:
-    """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher has started.
+    """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
-    A job is adopted if it belongs to this run, or if it is identical and unwatched; `again` starts another beside the
+    A job that runs is followed if it belongs to this run, or if it is identical; `force` starts another beside the
     latter. `study` is the name of the study or design that the job is part of.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
         OutOfMemory: the job failed with the smallest batch that could be tried.
     """
-    inputs, run, forecast = _checked(spec, workplace, study)
-    record = JobRecord(spec, workplace, run=run, study=study)
-    plan = first_plan(record.spec, record.run.tags()) if forecast is None else forecast.smaller_batch
-    document = JobDocument.first(job_name(record.run.run_id, 1), record.spec, plan, record.attribution)
-    job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(record.spec, workplace))
+    record, inputs, messages = _claim(spec, workplace, study)
+    _announce(messages, workplace, on_events)
+    document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.first_plan, record.attribution)
+    job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
     try:
-        _describe(record, forecast, on_events, spec.command())
         job.begin()
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
         _leave_or_abandon(job, error)
         raise
-    return _conclude(result, workplace, on_events)
+    return result if record.is_beside else _conclude(result, workplace, on_events)
 
 
-def _identical_run(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Run | None:
-    """The run of an identical job that nobody watches, taken over by this process; None if there is none."""
-    identical = unwatched_job(spec, inputs, workplace)
-    if identical is None:
+def _claim(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobRecord, JobInputs | None, list[str]]:
+    """Open the run of a job that may be launched, or take over the run of the same job that is under way.
+
+    Returns the record, the inputs of a new job, and what to announce.
+    """
+    opened = _opened_run(workplace)
+    with _closed_if_refused(opened, spec, workplace) as has_job:
+        if opened is not None and has_job:
+            return _adopted(spec, workplace, opened, study)
+        inputs = _checked_inputs(spec, workplace)
+        with launching_alone():
+            running = None if spec.force else running_job(spec, inputs, workplace)
+            if running is not None:
+                close_watcher(workplace, running)
+                return _adopted(spec, workplace, workplace.tracking.run(running.run_id), study)
+            if spec.budget is not None:
+                workplace.budgets(spec, workplace.attribution(spec, study)).check()  # before a run is opened
+            plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
+            record = JobRecord(spec, workplace, study=study)
+            record.describe(inputs, plan=plan, command=spec.command(), estimate=estimate, warnings=warnings)
+            record.run.flush()  # so that the next launch finds it
+    messages = [_announcement(spec, inputs, record.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
+    return record, inputs, messages
+
+
+def _opened_run(workplace: Workplace) -> Run | None:
+    """The run that `mlflow run` has opened for this command; raises LostContact if its job runs somewhere else."""
+    if "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri()):
+        require_answer(tracking_uri())  # the file is made later: a refused job leaves none
         return None
-    close_watcher(workplace, identical)
-    return workplace.tracking.run(identical.run_id)
+    run_id = workplace.tracking.opened_run_id()
+    run = None if run_id is None else workplace.tracking.run(run_id)
+    if run is not None and (fault := elsewhere(run.tags(), workplace.launcher)):
+        raise LostContact(f"{job_name(run.run_id, 1)} cannot be followed from here: {fault}")
+    return run
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Forecast:
-    """The announcement and the record of a new job before it starts."""
+@contextmanager
+def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) -> Iterator[bool]:
+    """Close the opened run with the reason if the block refuses the job; yields whether that run has a job.
 
-    inputs: JobInputs
-    smaller_batch: BatchPlan | None  # the batch to begin with if the one that was asked for does not fit
-    estimate: TimeEstimate | None
-    sentences: Sequence[str]  # about the batch, the estimate and the instances
-    warnings: Sequence[str]
+    `mlflow run` closes the run that it has opened, unless it was killed.
+    """
+    has_job = False
+    try:
+        if opened is not None:
+            has_job = workplace.launcher.attach(job_name(opened.run_id, 1)) is not None
+            if not has_job:
+                tags = own_job_tags(opened.tags()) | opening_tags(spec, workplace)
+                opened.set_tags(tags | workplace.watches.hold(opened))
+        yield has_job
+    except ParetuneError as error:
+        if opened is not None:
+            no_job = {} if has_job else {schema.STATE: ""}
+            no_watch = workplace.watches.release(opened.run_id)
+            opened.set_tags({schema.FAILURE_REASON: str(error), **no_job, **no_watch})
+            opened.end(RUN_STATUS[JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED])
+        raise
 
 
-def _describe(
-    record: JobRecord, forecast: _Forecast | None, on_events: Callable[[list[Event]], None], command: str
-) -> None:
-    """Record and announce the job; `forecast` is None for a job that was started before."""
-    messages = [_announcement(record.spec, None if forecast is None else forecast.inputs, record.run.run_id)]
-    if forecast is None:
-        record.adopt()
-    else:
-        warnings = forecast.warnings
-        record.describe(
-            forecast.inputs,
-            plan=forecast.smaller_batch,
-            command=command,
-            estimate=forecast.estimate,
-            warnings=warnings,
-        )
-        messages += [*forecast.sentences, *(f"warning: {text}" for text in warnings)]
-    _announce(messages, record.workplace, on_events)
+def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
+    """The inputs of a job that has no faults; raises BadInput with all of them, BudgetRefused or LaunchRefused."""
+    launcher = workplace.launcher
+    launcher.worst_case_usd(spec)
+    if spec.budget is not None:
+        BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
+    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+    launcher.check_inputs(spec, inputs)
+    return inputs
+
+
+def _adopted(spec: JobSpec, workplace: Workplace, run: Run, study: str) -> tuple[JobRecord, None, list[str]]:
+    record = JobRecord(spec, workplace, run=run, study=study)
+    record.adopt()
+    beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
+    return (
+        record,
+        None,
+        [
+            f"job {job_name(run.run_id, 1)}: this command has started it before; watching it, so that nothing is paid "
+            f"twice (force=true starts another){beside}"
+        ],
+    )
 
 
 def _announce(messages: Sequence[str], workplace: Workplace, on_events: Callable[[list[Event]], None]) -> None:
@@ -148,12 +191,14 @@ def _announce(messages: Sequence[str], workplace: Workplace, on_events: Callable
 
 
 def _leave_or_abandon(job: RetryingJob, error: BaseException) -> None:
-    """Let the job go on after an interruption if on_interrupt=detach says so; stop it and close its run otherwise."""
+    """Let the job go on if another process watches it, too, or if it is to be detached; else stop and close it."""
     spec = job.record.spec
     detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
-    if detaches and job.current is not None:
+    if job.record.is_beside or (detaches and job.current is not None):
         job.record.leave()
-        raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
+        if isinstance(error, Interrupted) and job.current is not None:
+            raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
+        return
     job.abandon(error)
 
 
@@ -167,7 +212,10 @@ def _conclude(result: JobResult, workplace: Workplace, on_events: Callable[[list
     return replace(result, remarks=(*result.remarks, sentence))
 
 
-def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecast:
+def _foresee(
+    spec: JobSpec, inputs: JobInputs, workplace: Workplace
+) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
+    """The smaller batch to begin with, if any, the estimate, sentences about both, and the warnings of a new job."""
     sentences = remarks(spec, workplace.environment)
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
@@ -194,62 +242,11 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
     if estimate is not None:
         sentences.append(estimate.sentence())
     warnings = warnings_of(with_history([job], workplace.tracking))
-    return _Forecast(
-        inputs=inputs, smaller_batch=smaller_batch, estimate=estimate, sentences=sentences, warnings=warnings
-    )
+    return smaller_batch, estimate, sentences, warnings
 
 
-def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs | None, Run | None, _Forecast | None]:
-    """The inputs of a job that may be launched, the run of one to adopt instead, and the forecast of a new one.
-
-    All are None if this run has started its job before, which only needs to be watched.
-    """
-    launcher = workplace.launcher
-    makes_store = "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri())
-    if makes_store:  # later: a refused job leaves none
-        require_answer(tracking_uri())
-    run_id = None if makes_store else workplace.tracking.opened_run_id()
-    # Its run stays open.
-    if run_id is not None and (fault := elsewhere(workplace.tracking.run(run_id).tags(), launcher)):
-        raise LostContact(f"{job_name(run_id, 1)} cannot be followed from here: {fault}")
-    is_new = False
-    try:
-        if run_id is not None:
-            if launcher.attach(job_name(run_id, 1)) is not None:
-                return None, None, None
-            is_new = True
-            opened = workplace.tracking.run(run_id)
-            tags = opened.tags()
-            opened.set_tags(own_job_tags(tags) | opening_tags(spec, workplace) | workplace.watches.hold(opened))
-        launcher.worst_case_usd(spec)
-        if spec.budget is not None:
-            BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
-        inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-        launcher.check_inputs(spec, inputs)
-        if spec.budget is not None and (spec.force or unwatched_job(spec, inputs, workplace) is None):
-            workplace.budgets(
-                spec, workplace.attribution(spec, study)
-            ).check()  # before a run is opened; a job to adopt has its reservation
-        run = None if spec.force else _identical_run(spec, inputs, workplace)
-        return inputs, run, None if run is not None else _foresee(spec, inputs, workplace)
-    except ParetuneError as error:
-        if run_id is not None:  # `mlflow run` has opened it and closes it, unless it was killed
-            run = workplace.tracking.run(run_id)
-            state = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
-            closed = workplace.watches.release(run_id)
-            closed = {schema.STATE: "", **closed} if is_new else {}  # there is no job
-            run.set_tags({schema.FAILURE_REASON: str(error), **closed})
-            run.end(RUN_STATUS[state])
-        raise
-
-
-def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
+def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
     plan, name = spec.plan(), job_name(run_id, 1)
-    if inputs is None:
-        return (
-            f"job {name}: this command has started it before, and nobody watches it; watching it, so that nothing is "
-            "paid twice (force=true starts another)"
-        )
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     limits = f"ended after {spec.max_runtime_minutes:g} minutes{silence}"

@@ -5,6 +5,7 @@
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute, parse_json
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.bill import price_tags
+from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
@@ -26,6 +28,7 @@ from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import PROJECT, JobSpec
 from paretune.specification.parameters import spell
 from paretune.tracking import Run, schema
+from paretune.tracking.recorded_job import first_plan
 
 
 class JobRecord:
@@ -61,6 +64,10 @@ class JobRecord:
         """Metrics that an earlier process or the project's command has written to the run."""
         self.is_adopted = False
         """Whether an earlier process has started the job."""
+        self.is_beside = False
+        """Whether another process watches the job, too: it keeps the lease, and an interruption here stops nothing."""
+        self.first_plan: BatchPlan | None = None
+        """The batch of the first attempt, if it is not the one that was asked for."""
         self.has_gap_tag = False
         """Whether the run says that MLflow did not take the whole record of the finished job."""
         self.is_uncollected = False
@@ -86,6 +93,7 @@ class JobRecord:
             self.run.set_tags(schema.job_tags(self.spec.given()))  # an adopted job keeps what was typed
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None:
+                self.first_plan = plan
                 self._tag_plan(plan, ("first", "used"))
             if estimate is not None:
                 self.known_before = estimate.as_metrics()
@@ -113,8 +121,9 @@ class JobRecord:
 
     def adopt(self) -> None:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
-        self.is_adopted = True
         tags = self.run.tags()
+        self.is_adopted, self.first_plan = True, first_plan(self.spec, tags)
+        self.is_beside = bool(watcher(tags, time.time()))
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
@@ -145,7 +154,7 @@ class JobRecord:
             {
                 schema.ORIGIN: launcher.origin,
                 schema.LAUNCHER: launcher.name,
-                **self.workplace.watches.hold(self.run),
+                **({} if self.is_beside else self.workplace.watches.hold(self.run)),
                 schema.RETRIES_SMALLER: spell(self.retries_smaller),
                 **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
                 **price_tags(launcher.price(self.spec)),
@@ -161,7 +170,8 @@ class JobRecord:
 
     def watch(self) -> None:
         """Record that this process watches the job."""
-        self.run.set_tags(self.workplace.watches.hold(self.run))
+        if not self.is_beside:
+            self.run.set_tags(self.workplace.watches.hold(self.run))
 
     def leave(self) -> None:
         """Record that this process no longer watches the job; the job goes on, and its run stays open."""

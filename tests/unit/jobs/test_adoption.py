@@ -1,6 +1,9 @@
-"""The same command typed again: the job that runs unwatched is watched, and no second one is paid."""
+"""The same command typed again: the job that runs is followed, and no second one is paid."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -8,13 +11,16 @@ from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
 from paretune.core.commands import Spelling, spelled
-from paretune.core.errors import LostContact
+from paretune.core.errors import Interrupted, LostContact
+from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
+from paretune.launchers.base import job_name
+from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
@@ -162,11 +168,51 @@ def test_a_job_of_another_command_is_left_alone(user: User, changes: dict[str, f
     assert user.client.get_run(run_id).info.status == "RUNNING"
 
 
-def test_a_job_that_another_process_watches_is_left_to_it(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = user.is_killed(watched_by="somebody")
-    monkeypatch.setattr("paretune.jobs.adoption.is_watched", lambda name: name == "somebody")
+def test_the_same_command_follows_the_job_that_a_living_process_watches(user: User) -> None:
+    first = process_text(os.getppid())
+    run_id = user.is_killed(watched_by=first)
 
-    assert user.type().run_id != run_id
+    assert user.type().run_id == run_id
+
+    assert len(user.launcher.created) == 1
+    assert "Ctrl-C leaves it to the process that watches it, too" in user.told[0]
+
+
+def test_an_interrupted_follower_leaves_the_job_and_its_watcher_alone(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = process_text(os.getppid())
+    user.launcher.endings = ["endless"]
+    run_id = user.is_killed(watched_by=first)
+    monkeypatch.setattr(Interruption, "check", interrupt)
+
+    with pytest.raises(Interrupted, match=f"{job_name(run_id, 1)} goes on"):
+        user.type()
+
+    assert not user.launcher.jobs[job_name(run_id, 1)].stopped
+    run = user.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", first)
+
+
+def interrupt(_: Interruption) -> None:
+    """What a command meets that Ctrl-C has reached."""
+    raise Interrupted("Ctrl-C")
+
+
+def test_the_same_command_typed_at_the_same_moment_starts_one_job(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, begin = Barrier(2), RetryingJob.begin
+
+    def wait_for_the_other(*_: object) -> None:
+        both.wait(timeout=60)
+
+    monkeypatch.setattr(user.launcher, "check_inputs", wait_for_the_other)
+    monkeypatch.setattr(RetryingJob, "begin", lambda job: wait_for_the_other(begin(job)))  # its job does not end before
+
+    with ThreadPoolExecutor() as commands:
+        results = [command.result() for command in [commands.submit(user.type) for _ in range(2)]]
+
+    assert len(user.launcher.created) == 1
+    assert len({result.run_id for result in results}) == 1
 
 
 def test_a_trial_of_a_study_is_left_to_its_driver(user: User) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -138,12 +139,16 @@ class ScriptedLauncher(Launcher):
         self.created: list[str] = []
         self.pools: dict[str, WarmPoolStatus] = {}
         self.keeps = False
+        self.lock = Lock()  # a name is given once
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        with self.lock:
+            return self.attach(document.job_name) or self._create(document)
+
+    def _create(self, document: JobDocument) -> Job:
         ending = self.endings.pop(0)
         if isinstance(ending, Exception):
             raise ending
-        assert document.job_name not in self.jobs
         self.created.append(document.job_name)
         made = ScriptedJob(document.job_name, document, ending, pools=self.pools)
         self.jobs[document.job_name] = made

@@ -24,7 +24,7 @@ class Configuration:
     spec: JobSpec  # the cluster and the limits of the job; its parameters of training have no effect here
     wait: bool = True  # whether `mlflow run` waits for the end; from Python, `synchronous` decides
     run_id: str | None = None  # a run whose job is followed again instead of starting one
-    force: bool = False  # whether a job is started although one of the same command is running that nobody watches
+    force: bool = False  # whether a job is started although one of the same command is running
     installs: bool = True  # whether the project's dependencies are installed; not with --env-manager local
 
 

@@ -19,16 +19,13 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact, collecting, refuse
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import without_secrets
-from paretune.jobs.adoption import elsewhere, unwatched_project
+from paretune.jobs.adoption import elsewhere, launching_alone, running_project
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace, home_of
 from paretune.launchers import archive
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.results import ProjectResults
 from paretune.pricing.prices import price_remarks
 from paretune.projects.collection import Collector
 from paretune.projects.environment import Environment, read_environment
@@ -37,7 +34,6 @@ from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema
 
 _CLOCK: Clock = SystemClock()
-_pollers: dict[tuple[str, ...], Poller] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,24 +86,25 @@ def start(
     job = _read(request, environment, downloads)
     configuration, interruption = job.configuration, Interruption()
     launcher = _launcher(configuration, environment, interruption)
-    run_id = configuration.run_id or _unwatched_run(request, configuration, environment)
-    is_running = run_id is not None and _has_job(run_id, launcher, Tracking(environment, _CLOCK))
     workplace = _workplace(launcher, environment, interruption)
-    files = {} if is_running else _check(job, launcher, workplace)
     with interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
-        source = (request.uri, request.experiment_id, str(job.root), request.version, request.entry_point)
-        run = get_or_create_run(run_id, *source, request.parameters)  # type: ignore[no-untyped-call]  # MLflow
-        record = JobRecord(
-            configuration.spec,
-            workplace,
-            run=Run(client, run.info.run_id, _CLOCK),
-            collector=Collector(_CLOCK, client),
-        )
-        if is_running:
-            record.adopt()
-        else:
-            tags = {schema.LOGGING: "collect", schema.COMMAND: request.command()}
-            record.describe_project({MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
+        with launching_alone():
+            run_id = configuration.run_id or _running_run(request, configuration, environment)
+            is_running = run_id is not None and _has_job(run_id, launcher, Tracking(environment, _CLOCK))
+            files = {} if is_running else _check(job, launcher, workplace)
+            source = (request.uri, request.experiment_id, str(job.root), request.version, request.entry_point)
+            run = get_or_create_run(run_id, *source, request.parameters)  # type: ignore[no-untyped-call]  # MLflow
+            record = JobRecord(
+                configuration.spec,
+                workplace,
+                run=Run(client, run.info.run_id, _CLOCK),
+                collector=Collector(_CLOCK, client),
+            )
+            if is_running:
+                record.adopt()
+            else:
+                tags = {schema.LOGGING: "collect", schema.COMMAND: request.command()}
+                record.describe_project({MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
@@ -137,21 +134,14 @@ def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Pa
     if not configuration.installs:
         needs = Environment(image_uri=needs.image_uri, variables=needs.variables)
     image = configuration.spec.sagemaker.training_image or needs.image_uri
-    configuration = replace(configuration, spec=configuration.spec.replace(image_uri=image))
+    configuration = replace(configuration, spec=configuration.spec.replace(**{"sagemaker.training_image": image}))
     return _ProjectJob(root=root, configuration=configuration, environment=needs, command=command)
 
 
 def _launcher(
     configuration: Configuration, environment: Mapping[str, str], interruption: Interruption
 ) -> SageMakerLauncher:
-    """The launcher of the account; all runs of this process share a poller for each identity and region."""
-    account = Account(configuration.spec, environment)
-    names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
-    key = (account.region, *(environment.get(name, "") for name in names))
-    poller = _pollers.setdefault(key, Poller(account, _CLOCK))
-    return SageMakerLauncher(
-        configuration.spec, _CLOCK, environment, poller=poller, results=ProjectResults, check=interruption.check
-    )
+    return SageMakerLauncher(configuration.spec, _CLOCK, environment, check=interruption.check)
 
 
 def _workplace(launcher: SageMakerLauncher, environment: Mapping[str, str], interruption: Interruption) -> Workplace:
@@ -165,14 +155,14 @@ def _workplace(launcher: SageMakerLauncher, environment: Mapping[str, str], inte
     )
 
 
-def _unwatched_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:
-    """The run of the same command whose job runs unwatched; None if there is none, or the user wants another job."""
-    run = None if configuration.force else unwatched_project(request.command(), Tracking(environment, _CLOCK))
+def _running_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:
+    """The run of the same command whose job runs; None if there is none, or the user wants another job."""
+    run = None if configuration.force else running_project(request.command(), Tracking(environment, _CLOCK))
     if run is None:
         return None
     tell(
-        f"{job_name(run.run_id, 1)} of this command is already running and nobody watches it; watching it, so that "
-        'nothing is paid twice ("force": true in the backend configuration starts another)'
+        f"{job_name(run.run_id, 1)} of this command is already running; watching it, so that nothing is paid twice "
+        '("force": true in the backend configuration starts another)'
     )
     return run.run_id
 

@@ -14,6 +14,7 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState, checkpoint_folder
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
@@ -162,7 +163,8 @@ def test_attach_finds_a_job_or_says_that_there_is_none_or_that_aws_does_not_answ
 ) -> None:
     assert launcher.attach(NAME) is None
     launcher.submit(order(), JobInputs())
-    assert launcher.attach(NAME) is not None
+    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=5)
+    assert launcher.attach(NAME) is not None  # ListTrainingJobs shows it
     aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
     with pytest.raises(LaunchRefused, match="sign in again"):
         launcher.attach(NAME)
@@ -232,6 +234,7 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (2, 1, {}, 58),  # 2 + 2 x 4 + 3 x 12 + 2 x 1 = 48
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
+        (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two and a new one
         (14, 0, {"num_train_epochs": 9.0, "training_arguments": {"save_total_limit": 4}}, 500),  # 4 and a new one
         (14, 0, {"training_arguments": {"save_strategy": "steps"}, "num_train_epochs": 1.0}, 332),
         (14, 0, {"probe_steps": 20}, 80),
@@ -337,9 +340,7 @@ def _sized(model: Path, model_gib: int, dataset: PreparedDataset, data_gib: int)
 
 
 def _dry(aws: Aws) -> Any:
-    from paretune.launchers.sagemaker.staging import Staging
-
-    class Unread(Staging):
+    class Unread(Storage):
         """Does not read gigabytes of zeros to name them."""
 
         def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
