@@ -19,7 +19,7 @@ from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking import Run, RunStatus, schema, ui_view
+from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 
 RUN_STATUS = {
@@ -116,7 +116,7 @@ def _ending_of(
 def _result(record: JobRecord, bill: JobBill, job: Job, end: JobEnd, model_uri: str) -> JobResult:
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     # The run of a project is where its own commands say.
-    open_command = "" if spec.runs_project else workplace.tracking.open_command(run_id, ui_view.ALL_RUNS)
+    open_command = "" if spec.runs_project else workplace.tracking.open_command(run_id)
     return JobResult(
         run_id=run_id,
         job_name=job.name,
