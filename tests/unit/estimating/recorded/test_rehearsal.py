@@ -1,6 +1,5 @@
 """Simulated jobs without a table: seconds from the estimate, F1 from recorded runs."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
