@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.jobs.verdicts import below_baseline
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import dollars, duration, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
@@ -21,7 +20,7 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick, failures, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
-from paretune.studies.results.trials import PREDICTED, Trial, counted, job_of, label
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, job_of, label
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -12,7 +12,6 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import to_error, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER, TIMES, Constraints, costs, violations
@@ -20,7 +19,7 @@ from paretune.studies.definition.quality import Quality, judged_by
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
-from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
+from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 
 from paretune.estimating.noise import TELLING_ERRORS, are_alike
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd, with_error
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.trials import Trial, label
+from paretune.studies.results.trials import Trial, TrialStatus, label
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,19 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from paretune.core.errors import BadInput
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.run_noise import FEWEST_EQUAL
-from paretune.studies.results.trials import Trial, job_of, label
+from paretune.studies.results.trials import Trial, TrialStatus, job_of, label
 
 _MOST_REASONS = 6
 NEVER = 0.01  # probability of a collapse below which nothing is said of it
 _RARE = 0.05  # the same after FEWEST_EQUAL repeats of which none collapsed
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
 _ROOM = 1.25  # times the upper end of its time that a recommended job may take
+_UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
 _SIMULATED_ONLY = {"launcher", "simulation"}
 
 
@@ -77,7 +77,7 @@ def command_of(point: Point, without: frozenset[str] | set[str] = frozenset()) -
     """
     given = point.trial.given or point.trial.parameters
     given = {name: text for name, text in given.items() if name.partition(".")[0] not in without}
-    upper_s = max((trial.upper_s for trial in point.trials if trial.upper_s), default=None)
+    upper_s = max((trial.measured[n] for trial in point.trials for n in _UPPER if n in trial.measured), default=None)
     if upper_s is not None:
         minutes = math.ceil(_ROOM * upper_s / 60)
         step = max(1, 10 ** (len(str(minutes)) - 2))  # two digits are enough

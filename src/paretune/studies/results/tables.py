@@ -3,13 +3,12 @@
 import pandas as pd
 
 from paretune.core.result import csv_text
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import value_of
 from paretune.studies.results.recommendation import NEVER
-from paretune.studies.results.trials import Trial, short_name
+from paretune.studies.results.trials import Trial, TrialStatus, short_name
 
 _COLUMNS = {"trial", "rank", "runs", "status", "run id", "remark"}  # which no parameter may replace
 

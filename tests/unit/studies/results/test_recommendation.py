@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import payoff_of
 from paretune.studies.results.recommendation import Pick, command_of, failures, recommend
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 
 LADDER = [
@@ -148,7 +147,10 @@ def test_parameters_of_no_job_give_no_line() -> None:
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 360), (65_820.0, 1400)])
 def test_the_line_has_a_limit_that_a_careful_person_would_type(seconds: float, minutes: int) -> None:
-    trials = [trial_of(0, 1.0, 0.9, upper_s=seconds), trial_of(1, 1.0, 0.9, repeats=0, upper_s=0.9 * seconds)]
+    trials = [
+        trial_of(0, 1.0, 0.9, measured={"job_seconds": seconds}),
+        trial_of(1, 1.0, 0.9, repeats=0, measured={"estimated_seconds_high": 0.9 * seconds}),
+    ]
 
     assert command_of(StudyFront.of(trials, COST_AND_F1, {}).points[0]).endswith(f"--max_runtime_minutes {minutes}")
 
