@@ -181,6 +181,7 @@ def run_study_file(
         with (
             locked(storage, file.name, this_process()) as lock,
             closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
+            table.reachable(),
         ):
             is_new = not any(table.trials())
             if is_new or not file.once:  # else an earlier command has printed them
@@ -222,8 +223,7 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         driver.stop(error)
         record.interrupted(error)
         raise
-    with driver.table.reachable():
-        return record.finish(reason, verification.repeats, verification.reasons)
+    return record.finish(reason, verification.repeats, verification.reasons)
 
 
 def _refuse_dear_rows(driver: Driver) -> None:
