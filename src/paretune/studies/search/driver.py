@@ -26,8 +26,8 @@ from paretune.core.errors import (
     LostContact,
     ParetuneError,
 )
+from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
-from paretune.jobs.retrying_job import WATCH_INTERVAL_S
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
