@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from paretune.specification.container import JobDocument, JobFolder
+from paretune.training import callback
 from paretune.training.__main__ import _exit
 from paretune.training.loop import train
 
@@ -29,18 +28,14 @@ class Stop:
 
 def run(root: str, step: str) -> None:
     folder = JobFolder(Path(root))
-    stop: Any = Stop(float(step) - 1 if step else float("inf"))
+    stop: Any = Stop(float(step) if step else float("inf"))
     finished = train(JobDocument.read(folder.document), folder, stop)
     if finished == bool(step):
         raise AssertionError(f"{root} finished: {finished}")
-    if torch.distributed.is_initialized():
-        store = torch.distributed.distributed_c10d._get_default_store()
-        torch.distributed.barrier()
-        store.delete_key("paretune/stop_after")
-        torch.distributed.barrier()
 
 
 if __name__ == "__main__":
+    callback.AGREE_STEPS = 1  # a job stops after the step that is asked for
     for argument in sys.argv[1:]:
         run(*argument.partition("@")[::2])
     _exit(0)

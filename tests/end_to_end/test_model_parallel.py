@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ def make_job(root: Path, alone: JobSpec, like: JobFolder | None = None, **change
 
     Prepared as the job `alone`, because four processes are refused on a machine of two cores.
     """
-    folder, spec = JobFolder(root), replace(alone, **changes)
+    folder, spec = JobFolder(root), alone.replace(**changes)
     folder.make()
     write_json(folder.document, JobDocument(job_name=root.name, spec=spec, plan=spec.plan()).as_json())
     made = prepare._prepare(alone, root.parent / "data")
@@ -151,7 +150,7 @@ class Jobs:
         task = {"task": "classification" if classifies else "causal-lm", "num_train_epochs": 1.0 if classifies else 2.0}
         count = PROCESSES.get(way, 1)
         strategy = {} if count == 1 else {"strategy": "fsdp", "instance_count": count}
-        alone = replace(self._spec, model=model, **task)
+        alone = self._spec.replace(model=model, **task)
         return make_job(self._root / f"{name}-{title}", alone, like, **strategy | WAYS[way])
 
 

@@ -5,7 +5,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,10 +65,9 @@ def on_two_processes(spec: JobSpec, **changes: Any) -> JobSpec:
     return spec.replace(instance_count=2, per_device_train_batch_size=4, **changes)
 
 
-def on_two_instances(spec: JobSpec, *, processes: int = 2, **changes: Any) -> JobSpec:
-    """The same job on two instances of so many processes, with two micro-batches per step and more for fewer."""
-    cluster = {"instance_type": "ml.m5.large", "processes_per_instance": processes}
-    return spec.replace(instance_count=2, per_device_train_batch_size=2, **cluster, **changes)
+def on_two_instances(spec: JobSpec, **changes: Any) -> JobSpec:
+    """The same job on two instances, with four micro-batches per step."""
+    return spec.replace(instance_count=2, instance_type="ml.m5.large", per_device_train_batch_size=2, **changes)
 
 
 def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
@@ -149,7 +147,7 @@ def test_sharding_goes_with_adapters_frozen_encoders_and_language_models(
 ) -> None:
     if "task" in changes:
         changes["model"] = str(model_without_dropout(tiny_causal_model, tmp_path / "sober-causal"))
-    alone = make_job(tmp_path / "alone", replace(one_process, **changes))
+    alone = make_job(tmp_path / "alone", one_process.replace(**changes))
     sharded = make_job(tmp_path / "sharded", on_two_processes(one_process, strategy="fsdp", **changes))
 
     run([alone])
@@ -204,12 +202,12 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 @pytest.fixture
 def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
     """A training of 84 steps on two instances, with dropout, so that its random numbers must go on too."""
-    long = replace(one_process, model=str(tiny_model), num_train_epochs=12.0)
-    return on_two_instances(long, processes=1, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
+    long = one_process.replace(model=str(tiny_model), num_train_epochs=12.0)
+    return on_two_instances(long, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
 
 
 def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(long_job: JobSpec, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "job", replace(long_job, strategy="fsdp"))
+    job = make_job(tmp_path / "job", long_job.replace(strategy="fsdp"))
     undisturbed = instances_of(job, 2)
     run(undisturbed)
     expected = curves(undisturbed[0])

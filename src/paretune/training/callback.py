@@ -100,7 +100,13 @@ class Progress:
         self.tokens += int(self._lengths[rows].sum())
 
 
+DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
+AGREE_STEPS, AGREE_S = 10, 5.0  # most optimiser steps, and seconds, between two exchanges of the processes
 _BETWEEN_SAVES = 20.0  # least seconds between two checkpoints, as a multiple of those that one takes
+
+
+class Diverged(Exception):
+    """The training cannot recover, because its weights are no longer finite numbers."""
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
@@ -111,6 +117,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two
     minutes; less often if that would take more than a twentieth of the time.
+
+    All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
+    are queued, so that processes may be several steps apart. Hence they exchange what each of them wants, after the
+    same steps: every ten, or more often if a step takes longer than half a second.
     """
 
     def __init__(
@@ -127,7 +137,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._progress = progress
         self._stop_requested = stop_requested
         self._saves_often = on_spot
-        self._saves = 0
+        self._not_finite = torch.zeros(())  # batches in a row without a finite loss: read rarely, a GPU waits for it
+        self._agreed_at, self._agreed_step, self._agree_step = time.perf_counter(), 0, 0
         self._save_begun_at = time.perf_counter()
         self._save_due_at = self._save_begun_at + CHECKPOINT_EVERY_S
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
@@ -137,6 +148,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the stopwatch and set the number of warm-up steps."""
         self._warm_step = state.global_step + warmup_steps(state.max_steps - state.global_step)
+        self._agreed_at, self._agreed_step = time.perf_counter(), state.global_step
         psutil.cpu_percent()  # the first call starts the interval and returns 0
         self.stopwatch.start()
 
@@ -145,26 +157,53 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._progress.sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Count the step, unless it is profiled; on a stop request save a checkpoint and stop."""
+        """Count the step, unless it is profiled; save a checkpoint or stop if a process asks for it.
+
+        Raises:
+            Diverged: in one of the processes the loss was not a finite number for DIVERGED_STEPS steps in a row. All
+                raise it.
+        """
         if self.stopwatch.is_running:
             self._progress.count_step(state.global_step - 1)
         if state.global_step == self._warm_step:
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
-        if self._saves_often and self._all_do(f"save{self._saves}", state.global_step, self._is_save_due):
-            control.should_save = True
-            self._saves, self._save_begun_at = self._saves + 1, time.perf_counter()
-        if self._all_do("stop_after", state.global_step, self._stop_requested):
+        if state.global_step >= self._agree_step:
+            stops, saves, seconds, not_finite = self._agree(args, state.global_step)
+            self._agree_step = state.global_step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
+            if not_finite >= DIVERGED_STEPS * args.gradient_accumulation_steps:
+                raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
+        else:  # a process that is alone can stop at once
+            stops, saves = not torch.distributed.is_initialized() and self._stop_requested(), False
+        if saves:
+            self._save_begun_at = time.perf_counter()
+        if stops:
             self.stopped_at = state.global_step
-            control.should_save = True
             control.should_training_stop = True
+        if stops or saves:
+            control.should_save = True
+
+    def count_loss(self, loss: torch.Tensor) -> None:
+        """Count the loss of a micro-batch in this process, without waiting for the device."""
+        self._not_finite = torch.where(torch.isfinite(loss).all(), 0, self._not_finite.to(loss.device) + 1)
+
+    def _agree(self, args: TrainingArguments, step: int) -> tuple[bool, bool, float, float]:
+        """The most that any process asks for: to stop, to save, seconds of a step, batches without a finite loss."""
+        now = time.perf_counter()
+        wants = [self._stop_requested(), self._saves_often and now >= self._save_due_at]
+        seconds = (now - self._agreed_at) / max(1, step - self._agreed_step)
+        self._agreed_at, self._agreed_step = now, step
+        own = torch.tensor([*map(float, wants), seconds], device=self._not_finite.device)
+        flags = torch.cat([own, self._not_finite.reshape(1).to(own.dtype)])
+        if torch.distributed.is_initialized():
+            flags = flags.to(args.device)
+            torch.distributed.all_reduce(flags, torch.distributed.ReduceOp.MAX)
+        stops, saves, seconds, not_finite = flags.tolist()
+        return bool(stops), bool(saves), seconds, not_finite
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Set when the next checkpoint of a training on spot instances is due."""
         now = time.perf_counter()
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - self._save_begun_at))
-
-    def _is_save_due(self) -> bool:
-        return time.perf_counter() >= self._save_due_at
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save no checkpoint at the end of the training, when the model is saved."""
@@ -210,20 +249,3 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if self._progress.rows <= rows or elapsed <= 0:
             return None
         return (self._progress.rows - rows) / elapsed, (self._progress.tokens - tokens) / elapsed
-
-    def _all_do(self, name: str, step: int, wants: Callable[[], bool]) -> bool:
-        """Whether all processes stop, or save a checkpoint, after this step, because one of them `wants` to.
-
-        A signal reaches them at different moments, but all must stop after the same step, or the others wait forever.
-        The first process that has received it writes the number of its next step into the shared store before it begins
-        that step. No other process can finish that step without it, so all of them read the number in time.
-        """
-        if not torch.distributed.is_initialized():
-            return wants()
-        store = torch.distributed.distributed_c10d._get_default_store()
-        key = f"paretune/{name}"
-        if store.check([key]):
-            return step >= int(store.get(key))
-        if wants():
-            store.compare_set(key, "", str(step + 1))
-        return False

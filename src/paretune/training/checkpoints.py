@@ -1,17 +1,20 @@
 """Chooses the checkpoint that a training continues from.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
-from there to every instance when the next attempt starts. It removes nothing from S3, an interruption may leave a copy
-incomplete, and files are copied in any order. Hence:
+from there to every instance when the next attempt starts. It removes nothing from S3 and overwrites what has changed,
+an interruption may leave a copy incomplete, and files are copied in any order. Hence:
 
     ROOT/checkpoints/checkpoint-N/                  checkpoint after step N
     ROOT/checkpoints/checkpoint-N/complete.json     size of every file that the first process wrote; written last
 
-A checkpoint is used only when all its files exist in full size on every instance.
+A checkpoint is used only when all its files exist in full size on every instance. One that is not needed any more is
+emptied, not removed, so that S3 does not keep it and the next attempt does not download it.
 """
 
 import json
+import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from paretune.specification.container import write_json
@@ -34,6 +37,20 @@ def remove(folder: Path) -> None:
     """Remove all checkpoints of a finished training from `folder`; called once per instance."""
     for path in folder.glob("checkpoint-*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def needed(folder: Path, keep: int, best: str | None) -> set[str]:
+    """Names of the newest `keep` complete checkpoints, and of the `best` one if a path is given."""
+    complete = _complete(folder)
+    return {complete[step].name for step in sorted(complete)[-keep:]} | ({Path(best).name} if best else set())
+
+
+def retire(folder: Path, needed: Collection[str]) -> None:
+    """Empty the files of all checkpoints in `folder` that are not `needed`; called once per instance."""
+    for path in folder.glob("checkpoint-*"):
+        for file in [] if path.name in needed else path.rglob("*"):
+            if file.is_file() and file.stat().st_size:
+                os.truncate(file, 0)
 
 
 def agree(folder: Path) -> Path | None:

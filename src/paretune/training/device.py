@@ -118,8 +118,8 @@ def machine_faults(spec: JobSpec) -> list[str]:
         return [] if os.environ.get(ALLOW_NO_GPU) == "1" else _missing_gpu(spec)
     if spec.processes <= torch.cuda.device_count():
         return []
-    most = f"{torch.cuda.device_count()}, the GPUs that PyTorch sees on {spec.instance_type}"
-    return [f"processes_per_instance must be at most {most}, got {spec.processes}"]
+    seen = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
+    return [f"{seen}, and the job has a process for each of its {spec.processes}: set image_uri to another image"]
 
 
 def machine_remarks(spec: JobSpec) -> list[str]:

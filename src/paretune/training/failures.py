@@ -21,8 +21,8 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         package = (error.name or sentence).partition(".")[0]
         remedy = "list it in the job's requirements, or set image_uri to an image that has it"
         return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
+    from paretune.training.callback import Diverged
     from paretune.training.device import is_out_of_memory
-    from paretune.training.trainer import Diverged
 
     if isinstance(error, Diverged):
         return FailureKind.DIVERGED, sentence

@@ -17,7 +17,7 @@ from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, processes
-from paretune.training.callback import EventWriter, MetricsCallback, Progress
+from paretune.training.callback import Diverged, EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import ModelFolder
@@ -28,7 +28,7 @@ from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.tasks.evaluation import evaluation_of
 from paretune.training.tasks.losses import loss_of
-from paretune.training.trainer import Diverged, LengthGroupedTrainer, training_arguments
+from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 
 def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:

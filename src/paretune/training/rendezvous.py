@@ -1,9 +1,7 @@
 """Starts the processes of a job and connects them: torchrun, once per instance.
 
 On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, which runs
-torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers. The store that
-the processes share, in which they agree on the step after which they stop, is in torchrun on the first host, not in a
-worker, so it lasts as long as that instance.
+torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers.
 
 Early ends:
 

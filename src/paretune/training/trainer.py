@@ -19,11 +19,6 @@ from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.tasks.losses import next_token_loss
 
 LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
-DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
-
-
-class Diverged(Exception):
-    """The training cannot recover, because its weights are no longer finite numbers."""
 
 
 def training_arguments(
@@ -103,9 +98,6 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         self.accelerator.gradient_accumulation_steps = 1
         self._sampler = sampler
         self.callback = callback
-        self._batches = 0
-        # Batches in a row without a finite loss: a tensor, so that reading it rarely makes the GPU wait.
-        self._not_finite: Any = 0
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader[Any]:
         """Batches of this device. Not prepared by accelerate, which would distribute rows to devices a second time."""
@@ -121,31 +113,15 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         )
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The loss of one micro-batch, after its gradients were added to the parameters'.
-
-        Raises:
-            Diverged: in one of the processes the loss was not a finite number for DIVERGED_STEPS optimiser steps in a
-                row, which is checked every DIVERGED_STEPS steps. All processes raise it.
-        """
+        """The loss of one micro-batch, after its gradients were added to the parameters'."""
         loss = self.forward_and_backward(*args, **kwargs)
-        self._not_finite = torch.where(torch.isfinite(loss).all(), 0, self._not_finite + 1)
-        self._batches += 1
-        window = DIVERGED_STEPS * self.args.gradient_accumulation_steps
-        if self._batches % window == 0 and self._most_not_finite() >= window:
-            raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
+        self.callback.count_loss(loss)
         return loss
 
     def forward_and_backward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The Trainer's own training step; subclasses replace it."""
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         return loss
-
-    def _most_not_finite(self) -> int:
-        """The largest number of batches in a row without a finite loss, over all processes."""
-        most = torch.as_tensor(self._not_finite, device=self.args.device)
-        if torch.distributed.is_initialized():
-            torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-        return int(most)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """The metrics of the rows, or none if the evaluation fails; the stopwatch is paused meanwhile.
@@ -259,13 +235,20 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         with self.callback.stopwatch.paused():
-            checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            folder, keep = Path(self.args.output_dir), self.args.save_total_limit
+            checkpoint = folder / f"checkpoint-{self.state.global_step}"
             if self.is_world_process_zero():
                 checkpoints.unseal(checkpoint)
+            self.args.save_total_limit = None  # else the Trainer removes old ones from this disk, and S3 keeps them
             super()._save_checkpoint(*args, **kwargs)
+            self.args.save_total_limit = keep
             processes.wait_for_all()
             if self.is_world_process_zero():
                 checkpoints.seal(checkpoint)
+            if keep:
+                needed = processes.gather(checkpoints.needed(folder, keep, self.state.best_model_checkpoint))[0]
+                if self.is_local_process_zero():
+                    checkpoints.retire(folder, needed)
 
     def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
         """0: transformers would count all parameters in every step; `metrics.training_flops` does it once."""

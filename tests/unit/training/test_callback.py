@@ -1,10 +1,14 @@
 """Events, throughput and stop requests of a running training."""
 
+import time
+from datetime import timedelta
 from pathlib import Path
+from threading import Thread, local
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from transformers import TrainerControl, TrainerState
 
 from paretune.specification.batch_size import BatchPlan
@@ -227,7 +231,7 @@ class Training:
         )
         self.control = TrainerControl()
         self._clock = clock
-        self._arguments = SimpleNamespace(output_dir=str(events.parent))
+        self._arguments = SimpleNamespace(gradient_accumulation_steps=1, device=torch.device("cpu"))
         self._state = TrainerState(max_steps=steps, epoch=0)
 
     def _call(self, event: str, **values: object) -> None:
@@ -404,3 +408,43 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
             training._call("save")
 
     assert saved == [12, 52, 92]
+
+
+def test_processes_whose_collectives_return_before_they_are_done_stop_after_the_same_step(
+    clock: HandTurned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with NCCL: gradients are averaged in a queue, so that the second process is far ahead of the first."""
+    store, own = torch.distributed.HashStore(), local()  # type: ignore[attr-defined]
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        torch.distributed,
+        "all_reduce",
+        lambda tensor, op: own.group.allreduce([tensor], torch.distributed.AllreduceOptions()).wait(),
+    )
+    stopped: dict[int, list[int | None]] = {0: [], 1: []}
+
+    def train(rank: int) -> None:
+        own.group = torch.distributed.ProcessGroupGloo(store, rank, 2, timedelta(seconds=20))
+        for turn in range(20):
+            training = Training(
+                clock, tmp_path / f"{rank}-{turn}", steps=60, stop_after=25 + turn if rank == 0 else None
+            )
+            training.begin()
+            queued = []
+            while not training.control.should_training_stop and training.done < 60:
+                queued.append(own.group.allreduce([torch.ones(1)]))
+                if rank == 0:
+                    time.sleep(0.0005)
+                training.step(0.1)
+            stopped[rank].append(training.callback.stopped_at)
+            for work in queued:
+                work.wait()
+
+    threads = [Thread(target=train, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert stopped[0] == stopped[1] == [-(-(24 + turn) // 10) * 10 + 1 for turn in range(20)]

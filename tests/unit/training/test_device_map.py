@@ -1,7 +1,6 @@
 """A model whose layers are on several devices in turn: the map, and a training with hooks between the layers."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,7 @@ def test_a_falcon_in_four_bits_trains_alike_on_one_device_and_through_the_hooks_
     texts = [" ".join(random.choice(["great", "warm", "the", "film"], size=9)) for _ in range(40)]
     rows = tmp_path / "texts.jsonl"
     rows.write_text("\n".join(json.dumps({"text": text}) for text in texts))
-    spec = replace(
-        SPEC,
+    spec = SPEC.replace(
         task="causal-lm",
         dataset=str(rows),
         fine_tuning="qlora",

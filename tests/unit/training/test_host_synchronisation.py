@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paretune.specification.container import JobFolder
-from paretune.training.callback import MetricsCallback
-from paretune.training.trainer import DIVERGED_STEPS
+from paretune.training import callback as callback_module
+from paretune.training.callback import AGREE_STEPS, MetricsCallback
 from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # it trains
@@ -78,7 +77,7 @@ def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Reads from the end of the first step to the end of the last one, in a training without log and evaluation."""
     after: dict[int, Counter[str]] = {}
     end = MetricsCallback.on_step_end
-    spec = replace(conftest.SPEC, probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
+    spec = conftest.SPEC.replace(probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
     with counting() as result:
 
         def telling(callback: MetricsCallback, args: Any, state: Any, control: Any, **kw: Any) -> None:
@@ -86,6 +85,7 @@ def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             after[state.global_step] = Counter(result)
 
         monkeypatch.setattr(MetricsCallback, "on_step_end", telling)
+        monkeypatch.setattr(callback_module, "AGREE_S", float("inf"))
         test_loop.report_of(spec, folder)
     return after[STEPS] - after[1]
 
@@ -99,12 +99,12 @@ def test_reads_are_counted() -> None:
     assert result == {"elsewhere": 2}
 
 
-def test_our_loop_reads_nothing_from_the_device_but_whether_the_loss_is_finite_every_ten_steps(
+def test_our_loop_reads_nothing_from_the_device_but_what_processes_agree_on_every_ten_steps(
     reads: Counter[str],
 ) -> None:
     actual = {name: count for name, count in reads.items() if name.startswith("paretune/")}
 
-    assert actual == {"paretune/training/trainer.py": STEPS // DIVERGED_STEPS}
+    assert actual == {"paretune/training/callback.py": STEPS // AGREE_STEPS - 1}
 
 
 def test_transformers_reads_once_a_step_whether_the_batch_has_padding(reads: Counter[str]) -> None:

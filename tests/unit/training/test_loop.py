@@ -12,13 +12,14 @@ from transformers import AutoModelForTokenClassification, Trainer
 
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.training import device
+from paretune.training import callback, device
+from paretune.training.callback import Diverged
 from paretune.training.loop import train
 from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
 from paretune.training.stop_signal import StopSignal
-from paretune.training.trainer import Diverged, LengthGroupedTrainer
+from paretune.training.trainer import LengthGroupedTrainer
 from tests.unit.training.conftest import SPEC
 
 
@@ -92,10 +93,11 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
         return loss * (math.inf if len(steps) > 3 * accumulation else 1.0)
 
     monkeypatch.setattr(Trainer, "training_step", broken)
+    monkeypatch.setattr(callback, "AGREE_S", math.inf)
     with pytest.raises(Diverged, match=r"not a finite number .* for 10 steps in a row"):
         train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
 
-    assert len(steps) == 20 * accumulation  # looked at after 10, when 7 were wrong, and after 20
+    assert len(steps) == 21 * accumulation  # looked at after 1, after 11, when 8 were wrong, and after 21
     assert not folder.report.exists()
 
 
@@ -115,10 +117,11 @@ def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
     monkeypatch.setattr(device, "choose_precision", lambda request: "bf16" if request == "auto" else choose(request))
     monkeypatch.setattr(device, "is_fp16_by_choice", lambda spec: spec.precision == "auto")
     monkeypatch.setattr(Trainer, "training_step", overflowing)
+    monkeypatch.setattr(callback, "AGREE_S", math.inf)
     report = report_of(SPEC.replace(precision="auto", num_train_epochs=6.0), folder)
 
-    assert used.count("bf16") == 20  # two checkpoints were written before the loss was infinite for ten steps
-    assert used[20:] == ["fp32"] * 18
+    assert used.count("bf16") == 21  # two checkpoints were written before the loss was infinite for ten steps
+    assert used[21:] == ["fp32"] * 18
     assert report.facts["precision"] == "fp32"
     messages = [event.message for event in EventReader(folder.events).new()]
     assert "precision auto: the loss does not stay finite in fp16, so the training continues in fp32" in messages

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,7 +145,7 @@ def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolde
 
     for workers in (0, 2):
         arguments = {"dataloader_num_workers": workers, **({"dataloader_prefetch_factor": 3} if workers else {})}
-        spec = replace(conftest.SPEC, training_arguments=arguments)
+        spec = conftest.SPEC.replace(training_arguments=arguments)
         document = JobDocument(job_name="job", spec=spec, plan=spec.plan())
         inputs, model = _open(spec, folder, strategy_of(spec))
         trainer = _trainer(document, inputs, model, StopSignal(), None)

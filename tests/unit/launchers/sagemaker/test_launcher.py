@@ -232,6 +232,7 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (2, 1, {}, 58),  # 2 + 2 x 4 + 3 x 12 + 2 x 1 = 48
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
+        (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two and a new one
         (14, 0, {"num_train_epochs": 9.0, "training_arguments": {"save_total_limit": 4}}, 500),  # 4 and a new one
         (14, 0, {"training_arguments": {"save_strategy": "steps"}, "num_train_epochs": 1.0}, 332),
         (14, 0, {"probe_steps": 20}, 80),
