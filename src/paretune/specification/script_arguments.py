@@ -18,7 +18,6 @@ from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10
-_OUTPUT_NAMES = ("output_dir", "trainer.default_root_dir")
 _PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
@@ -48,9 +47,8 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
         arguments = _usual_arguments(spec, plan, output_dir) | dict(spec.training_arguments)
         return [word for name, value in arguments.items() for word in (f"--{name}", _spelled(value))]
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
-    values = dict.fromkeys(filter(script.argument, _OUTPUT_NAMES), output_dir) | values
-    command = [script.command] if script.command else []
-    return command + [word for name, value in values.items() for word in _words(script, name, value)]
+    values = ({"output_dir": output_dir} if script.argument("output_dir") else {}) | values
+    return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
 def takes_seed(spec: JobSpec) -> bool:

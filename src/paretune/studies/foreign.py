@@ -12,7 +12,7 @@ from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
 from paretune.studies.results.trials import FOREIGN, Trial
-from paretune.tracking import RunStatus, Tracking, schema, ui_view
+from paretune.tracking import RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     import optuna
@@ -95,8 +95,7 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     for row_id, rank in answer.ranks().items():
         tracking.run(row_id).set_tags({schema.PARETO_RANK: str(rank)})
     run.end(RunStatus.FINISHED)
-    tracking.keep_view(run_id, ui_view.trials_of(run_id, f"study {name}", objectives.items()))
-    open_command = tracking.open_command(run_id, view=run_id)
+    open_command = tracking.open_command(run_id)
     return StudyResult(
         answer=answer, run_id=run_id, ending=f"{len(trials)} trials of Optuna", open_command=open_command
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
+from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_on_stderr
@@ -39,6 +40,7 @@ from paretune.studies.search.untried import some_jobs
 from paretune.studies.verification import Verification
 
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
+_MOST_SHOWN = 12  # jobs of a dry run
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
 
 
@@ -124,6 +126,33 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
     return run_study_file(file)
 
 
+def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
+    """What the command `study` does: begin or go on with a study, or show what it would run if its job is a dry run."""
+    return _preview(file) if file.job.dry_run else run_study_file(file)
+
+
+@without_empty_home()
+def _preview(file: StudyFile) -> CommandOutput:
+    """Some jobs of the study with their worst cases, checked as the study would; nothing is recorded or launched."""
+    file = file.replace(job={name: value for name, value in file.job.given().items() if name != "dry_run"})
+    jobs, workplaces = some_jobs(file, _MOST_CHECKED), Workplaces.of_process()
+    refuse([] if jobs else ["search: no point drawn makes a job: leave out what contradicts itself"])
+    workplace = workplaces.of(jobs[0])
+    _check_jobs(jobs, workplace)
+    common = file.job.changed()
+    rows: list[dict[str, object]] = [
+        {name: text for name, text in spec.changed().items() if common.get(name) != text}
+        | {"worst_case_usd": workplace.launcher.worst_case_usd(spec)}
+        for spec in jobs[:_MOST_SHOWN]
+    ]
+    count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
+    budget = f"budget_usd {file.budget_usd or 'not set'}"
+    shown = [", ".join(f"{name} {value}" for name, value in row.items()) for row in rows]
+    head = f"dry run: nothing was launched\n\n{file.name}: {count}, {budget}; some of its jobs:"
+    parts = [head, *(f"  {text}" for text in shown), *filter(None, ["", _prices(jobs, workplace)])]
+    return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
+
+
 @without_empty_home()
 def run_study_file(
     file: StudyFile,
@@ -136,6 +165,8 @@ def run_study_file(
     `on_answer` gets the answer so far each time that the study's page is written. With `once`, CallAgain is raised
     unless the study has ended.
     """
+    if file.job.dry_run:
+        raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)

@@ -131,15 +131,6 @@ def test_a_script_with_the_usual_names_gets_what_is_set(script: Path) -> None:
     assert line == f"--model_name bert-tiny --learning_rate 0.0001 --seed 7 --train_file {rows}"
 
 
-@pytest.mark.parametrize(("call", "command"), [("LightningCLI(Model, run=False)", ""), ("cli.LightningCLI()", "fit ")])
-def test_a_lightning_cli_writes_into_the_folder_of_the_model(script: Path, call: str, command: str) -> None:
-    script.write_text(f"from lightning.pytorch.cli import LightningCLI\n{call}\n")
-
-    line = words(script, seed=7, training_arguments={"data.batch_size": 8})
-
-    assert line == f"{command}--trainer.default_root_dir /out --seed_everything 7 --data.batch_size 8"
-
-
 def test_a_parameter_without_an_argument_is_refused_with_the_arguments_that_there_are(script: Path) -> None:
     spec = JobSpec(entry_script=str(script), max_seq_length=64, training_arguments={"epoch": 3, "lr": 1})
 

@@ -22,7 +22,7 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import CREATED_WITHIN_S, JobState, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
 from paretune.launchers.processes import is_alive
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.projects.collection import Collector
@@ -33,6 +33,7 @@ from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 
 _ENDED = {state.value for state in JobState if state.is_terminal}
+_GONE_RUNS = 20  # the newest runs of vanished jobs, which are looked for again
 _RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
 
 
@@ -68,6 +69,7 @@ class Sync:
         """
         unregistered = overdue(self.tracking)  # read first: a job collected below registers its model itself
         remarks = [(run.run_id, self._adopt(run)) for run in self.tracking.unfinished()]
+        remarks += [(run.run_id, self._adopt_again(run)) for run in gone_runs(self.tracking)]
         collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in remarks if remark]
         try:
             while self._under_way or self._adopt_pools(collected):
@@ -118,6 +120,21 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         self._under_way[run.run_id] = job
         return ""
+
+    def _adopt_again(self, run: RecordedRun) -> str:
+        """Follow the job of a run that was closed because AWS did not know it, if AWS knows it now; see `_adopt`."""
+        location = self._location(run)
+        if isinstance(location, str):
+            return ""
+        try:
+            if location[1].launcher.attach(job_name(run.run_id, 1)) is None:
+                return ""
+        except (BadInput, LaunchRefused, LostContact):
+            return ""
+        again = location[1].tracking.run(run.run_id)
+        again.reopen()
+        again.set_tags({schema.STATE: JobState.RUNNING.value, schema.FAILURE_REASON: ""})
+        return self._adopt(run)
 
     def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace] | str:
         """The specification of a run's job and the workplace where it runs, or why they are not known."""
@@ -194,14 +211,27 @@ class Sync:
         return collected
 
 
+def gone_runs(tracking: Tracking) -> list[RecordedRun]:
+    """The newest runs that were closed because AWS did not know their job any more."""
+    runs = tracking.runs(f"tags.`{schema.SECONDARY_STATUS}` = '{schema.GONE}'", newest=_GONE_RUNS)
+    return [run for run in runs if run.tags.get(schema.STATE) in _ENDED]
+
+
 def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:
-    """Whether the job exists; AWS may show a job a moment after its watcher was killed while it created the job."""
-    if workplace.launcher.attach(name) is not None:
-        return True
-    if not workplace.launcher.jobs_may_appear_late or is_alive(run.tags.get(schema.WATCHED_BY, "")) is not False:
-        return False
-    workplace.clock.sleep(SHOWN_WITHIN_S)
-    return workplace.launcher.attach(name) is not None
+    """Whether the job exists.
+
+    AWS may show a job a moment after its watcher was killed while it created the job, and one answer is no proof that a
+    job which has run is gone.
+    """
+    launcher, clock = workplace.launcher, workplace.clock
+    has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
+    patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
+    until = clock.monotonic() + (patience_s if launcher.jobs_may_appear_late else 0.0)
+    while launcher.attach(name) is None:
+        if clock.monotonic() >= until:
+            return False
+        clock.sleep(SHOWN_WITHIN_S)
+    return True
 
 
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
@@ -221,6 +251,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
         job.bill.forget_cost()
+        record.run.set_tags({schema.SECONDARY_STATUS: schema.GONE})
         reason = (
             "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
         )

@@ -26,7 +26,7 @@ from paretune.studies.results.page import PICTURE_FILE, page, picture, study_not
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer
-from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
+from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,8 +58,6 @@ class StudyRunWriter(ParentRun):
             r = correlations(labels(file.design))
             self._run.log_text(r.to_csv(), "correlation.csv")
             self._run.log_figure(correlation_picture(r), "correlation.png")
-        view = ui_view.trials_of(self.run_id, f"study {file.name}", file.objectives.items())
-        tracking.keep_view(self.run_id, view)
         self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
         self._knows_front = False  # whether the front in the store was read, which another process may have written
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
@@ -135,7 +133,7 @@ class StudyRunWriter(ParentRun):
         return table(self._file.design, trials, self._driver.history.measured)
 
     def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
-        open_command = self._tracking.open_command(self.run_id, view=self.run_id)
+        open_command = self._tracking.open_command(self.run_id)
         return StudyResult(answer=answer, run_id=self.run_id, ending=ending, open_command=open_command)
 
     def _after_failures(self) -> str:

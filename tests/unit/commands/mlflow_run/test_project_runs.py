@@ -24,7 +24,6 @@ from paretune.estimating import evidence
 from paretune.estimating.phases import usual
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.results import ProjectResults, Results
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.pricing.prices import PriceList
@@ -68,7 +67,7 @@ class User:
         tracking = Tracking({}, self.clock)
 
         def workplace_of(spec: JobSpec) -> Any:
-            launcher = SageMakerLauncher(spec, self.clock, {}, results=ProjectResults if spec.runs_project else Results)
+            launcher = SageMakerLauncher(spec, self.clock, {})
             return make_workplace(launcher=launcher, tracking=tracking, home=self.folder, clock=self.clock)
 
         sync = Sync(
@@ -105,7 +104,6 @@ def user(
 ) -> Iterator[User]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     monkeypatch.setattr(project_job, "_CLOCK", clock)
-    monkeypatch.setattr(project_job, "_pollers", {})
     project = workplace / "project"
     project.mkdir()
     (project / "MLproject").write_text(

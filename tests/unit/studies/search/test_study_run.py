@@ -81,8 +81,7 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert "Simulated: nothing of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert "front.png" not in note  # one objective makes no picture
-    assert f"?viewStateShareKey={parent.info.run_id}&" in output.out
-    assert f"mlflow.sharedViewState.{parent.info.run_id}" in client.get_experiment("0").tags
+    assert f"/runs/{parent.info.run_id}?" in output.out
 
 
 def test_a_study_whose_trials_have_all_failed_says_how_it_continues(
