@@ -80,7 +80,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         "",
         ".commands.estimate.estimate",
         ".jobs.launch",
-        ".commands.prices.table",
+        ".commands.prices.prices",
         ".commands.mcp.front",
         ".studies.run",
     ],

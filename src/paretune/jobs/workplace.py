@@ -15,7 +15,6 @@ from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home
 from paretune.estimating.forecast import Forecast
-from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.progress import Work
 from paretune.jobs.watch import Watches
 from paretune.launchers.base import Launcher
@@ -139,8 +138,7 @@ class Workplace:
     @cached_property
     def forecast(self) -> Forecast:
         """Estimates of jobs from the runs that the store holds."""
-        simulated = self.launcher.origin == "simulated"
-        return Forecast(self.tracking, simulated=simulated, steps=TracedSteps(self.home))
+        return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
 
 
 @dataclass(frozen=True, kw_only=True)
