@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError, TrackingUnavailable
 from paretune.estimating.noise import Scatter
+from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
-from paretune.models.register import register
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
