@@ -17,7 +17,8 @@ from mlflow.exceptions import ExecutionException
 from paretune.commands.mlflow_run import project_job
 from paretune.commands.mlflow_run.backend import SageMakerBackend
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, follow
-from paretune.commands.report.repricing import Terms, reprice
+from paretune.commands.report.command import ReportRequest
+from paretune.commands.report.costs import new_cost
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
@@ -286,10 +287,9 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert run.data.params == {"word": "'two words'"}
     assert user.sync() == {}
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
-    (cost,) = reprice([RecordedJob(run) for run in recorded], PriceList.read({}), Terms(region="us-east-1"))
-    cluster = cost.job.cluster
-    assert (cost.job.origin, cluster.instance_type, cluster.instance_count) == ("measured", "ml.m5.large", 1)
-    assert cost.cost_usd == pytest.approx(USD)
+    (job,) = map(RecordedJob, recorded)
+    assert (job.origin, job.cluster.instance_type, job.cluster.instance_count) == ("measured", "ml.m5.large", 1)
+    assert new_cost(job, PriceList.read({}), ReportRequest(region="us-east-1")).usd == pytest.approx(USD)
 
 
 def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_there(user: User) -> None:
