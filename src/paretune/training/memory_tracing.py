@@ -37,7 +37,7 @@ from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.device import half_format
 from paretune.training.model import auto_class, layers_of, with_trained_weights
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks.losses import token_loss
+from paretune.training.tasks import token_loss
 
 _ROWS = (2, 4)  # batches that are traced: the memory is a linear function of the rows
 _GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
