@@ -12,6 +12,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ class ModelFolder:
         if self.spec.fine_tuning not in ADAPTERS:
             if processes.is_first():
                 _write_config(model, self.path, torch.float32)
-            write_weights(merged_weights(model, None) if weights is None else weights, self.path)
+            write_weights(_as_published(model, merged_weights(model, None) if weights is None else weights), self.path)
             return
         for config in model.peft_config.values():
             config.base_model_name_or_path = base_name(self.spec.model)
@@ -150,6 +151,16 @@ def write_weights(weights: Weights, folder: Path, largest: int = LARGEST_FILE) -
         path.rename(folder / final)
         file_of |= dict.fromkeys(names, final)
     (folder / _INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": file_of}, indent=2))
+
+
+def _as_published(model: Any, weights: Weights) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights under the names of published files, where transformers has changed those of its modules."""
+    for name, tensor in weights:
+        entries = {name: tensor}
+        # As transformers does for models whose weights are not all in memory: names of modules can be loaded, too.
+        with suppress(Exception):
+            entries = transformers.core_model_loading.revert_weight_conversion(model, entries)
+        yield from entries.items()
 
 
 @torch.no_grad()

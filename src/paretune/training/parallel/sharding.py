@@ -203,10 +203,10 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         per_stage = distributed.get_world_size() // self._degrees.pipeline
         seen: set[str] = set()
         for stage in range(self._degrees.pipeline):
-            own = {self._name(name): item for name, item in (*self.part.named_parameters(), *self.part.named_buffers())}
             mine = {}
             if distributed.get_rank() // per_stage == stage:
-                mine = {name: processes.whole(item.detach()) for name, item in own.items()}
+                own = self.part.state_dict().items()
+                mine = {self._name(name): processes.whole(item.detach()) for name, item in own}
             for name, value in self._sent(mine, stage * per_stage):
                 if name not in seen:
                     seen.add(name)
