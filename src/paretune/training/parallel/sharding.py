@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import distributed
-from torch.distributed import checkpoint as distributed_checkpoint
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -133,9 +133,8 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         self.part.to_empty(device=self._device)
         for module, name, (owner, of_owner) in ties:
             setattr(module, name, getattr(owner, of_owner))
-        buffers = processes.of_first(
-            None if whole is None else {name: item.cpu() for name, item in whole.named_buffers()}
-        )
+        found = {} if whole is None else {name: item.cpu() for name, item in whole.named_buffers()}
+        buffers = processes.of_first(found)
         for prefix, module in self.part.named_modules():
             for name, item in module._buffers.items():
                 if item is None:
@@ -194,7 +193,8 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         """
         if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            return [*get_model_state_dict(self.part, options=options).items()]
+            state: dict[str, Any] = get_model_state_dict(self.part, options=options)
+            return [*state.items()]
         self._reshard()
         return None if self.pipeline is None else self._weights_of_stages()
 
@@ -224,9 +224,10 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         A tied table is in it once, under the name of the embeddings.
         """
         self._reshard()  # the optimiser has the sharded parameters
-        weights, state = get_state_dict(self.part, optimizer, options=_TRAINED)
+        states: tuple[Any, Any] = get_state_dict(self.part, optimizer, options=_TRAINED)
+        weights, state = states
         own = {name for name, item in self.part.named_parameters() if item.requires_grad}
-        own = own if own <= weights.keys() else weights.keys()  # SageMaker's library has other names
+        own = own if own <= weights.keys() else {*weights}  # SageMaker's library has other names
         moments = {self._name(name): item for name, item in state["state"].items()}
         return {self._name(name): weights[name] for name in own}, moments
 
@@ -234,7 +235,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         """Write this process's share of a checkpoint. All processes must call it."""
         bare = _bare(optimizer)
         weights, moments = self._state(bare)
-        distributed_checkpoint.save({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
+        state_dict_saver.save({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
         # The Trainer reads a file of weights and writes the optimiser's state of the first process: both empty here.
         if distributed.get_rank() == 0:
             save_file({}, checkpoint / _WEIGHTS)
@@ -249,10 +250,11 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     def _load(self, checkpoint: Path, optimizer: Any) -> None:
         bare = _bare(optimizer)
         weights, moments = self._state(bare)
-        distributed_checkpoint.load({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
+        state_dict_loader.load({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
         if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1, whose states are copies
             set_model_state_dict(self.part, weights, options=_TRAINED)
-        _, state = get_state_dict(self.part, bare, options=_TRAINED)
+        states: tuple[Any, Any] = get_state_dict(self.part, bare, options=_TRAINED)
+        _, state = states
         state["state"] = {name: moments[self._name(name)] for name in state["state"]}
         set_optimizer_state_dict(self.part, bare, state, options=_TRAINED)
 
