@@ -1,12 +1,12 @@
-"""Write the pages of docs/reference that follow from the code: commands, parameters, files, metrics, tags, exit codes.
+"""Write the pages of docs/reference that follow from the code: commands, parameters of a job, metrics and tags.
 
     python docs/reference.py            # into docs/reference; a test says when they are out of date
 
-What the code does not say in words is in the dictionaries below; a test holds their keys against the code.
+It also writes studies/study.schema.json, by which editors check and complete the files of studies.
 """
 
-import ast
 import inspect
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,291 +14,157 @@ from types import ModuleType
 from typing import Any
 
 from paretune.cli import COMMANDS, command_named
-from paretune.core import errors
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
-from paretune.specification.profile import SETTABLE
-from paretune.studies.definition.file import StudyFile
+from paretune.specification.parameters import in_words, spell
+from paretune.studies.definition.file import TRAINING_KEYS, StudyFile
 from paretune.tracking import schema
 
-FOLDER = Path(__file__).parent / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+_REMARK = "<!-- Made by `python docs/reference.py`; edits here are lost. -->"
+_CONSTANT = re.compile(
+    r'^# (?P<title>.+)$|^[A-Z_0-9]+ = "(?P<name>[^"]+)"(?:  # (?P<beside>.*))?\n(?:"""(?P<below>[^"]*)""")?',
+    re.MULTILINE,
+)
+"""A title, or a constant with the explanation beside it or below it."""
+_MORE_METRICS = """\
+| `train/*` | curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second |
+| `eval/*` | curves of the evaluations by step |
+| `system/*` | processor, memory and GPU memory of the machine by step |
+| `train_rows` | rows to train on; `validation_rows` and `test_rows` alike |
+| `train_tokens` | their tokens without padding; `validation_tokens` and `test_tokens` alike |
+| `trials` | study: number of trials |
+"""
+_MORE_TAGS = """
+### Set by launchers
 
-PRODUCES = {
-    "train": "prints F1 beside its baselines, speed, seconds and dollars. The run has `report.json`, the model, "
-    "`classification_report.txt` and `confusion_matrix.png` (classes), `label_report.csv` (several labels), "
-    "`profile/` (with `profile_steps`).",
-    "estimate": "prints a row per cluster and batch. Its run has `estimate.csv` and `estimate.png`.",
-    "prices": "prints the prices; `refresh` writes them into `~/.cache/paretune/prices`.",
-    "report": "prints tables and findings. Its run has `report.html`, `report.md`, `report.csv`, `totals.csv` and "
-    "pictures.",
-    "import": "makes a run, marked `published`, of each row of the table.",
-    "study": "prints the front, a recommendation and the command that launches it. Its run has `pareto.html`, "
-    "`pareto.csv` and `study.yaml`; with `points` also `design.csv`, `correlation.csv` and `correlation.png`.",
-    "sync": "prints a line for each run that it filled or closed.",
-    "reconcile": "prints billed against recorded dollars. Its run has `reconcile.csv`.",
-    "demo": "plays the study on the virtual clock, prints its answer and opens its page; everything is in "
-    "`.paretune/demo`.",
-    "doctor": "prints a line for each check; with `paid` it also writes a report into `PARETUNE_HOME/doctor`.",
-    "mcp": "answers an agent on standard input and output until it hangs up.",
-}
-"""What each command prints and writes."""
-
-CURVES = {
-    "train/*": "curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second",
-    "eval/*": "curves of the evaluations by step",
-    "system/*": "processor, memory and GPU memory of the machine by step",
-    "train_rows": "rows to train on; `validation_rows` and `test_rows` alike",
-    "train_tokens": "their tokens without padding; `validation_tokens` and `test_tokens` alike",
-}
-"""Metrics whose names are not constants in `specification.metrics`."""
-OF_COMMANDS = {"trials": "study: number of trials"}
-"""Metrics of runs that are no job."""
-FACTS = {
-    "paretune.basis": "what the seconds of a simulated job stand on, in words",
-    "paretune.job_arn": "ARN of the training job",
-    "paretune.image_uri": "image that the job ran in",
-    "paretune.spot_saving": "share of the training seconds that spot did not bill",
-}
-"""Tags that launchers set: those of their facts that have no constant in `tracking.schema`."""
-
-VARIABLES = {
-    "PARETUNE_HOME": "folder of jobs, data, checkpoints and ledgers; by default `.paretune` in the current folder",
-    "PARETUNE_PROFILE": "file with defaults; by default `paretune.toml` in the current folder",
-    "PARETUNE_STORAGE": "database of studies, designs and budgets: `sqlite:///FILE` or `postgresql://...`",
-    "PARETUNE_PRICES": "your own CSV of prices; it wins over all others",
-    "PARETUNE_PRICE_LIST_URL": "mirror of AWS's public price list",
-    "PARETUNE_TRACE_SECONDS": "seconds that an estimate may spend on tracing a model's memory (120); 0 traces nothing",
-    "PARETUNE_ROLE": "IAM role of the jobs, if no parameter, profile or SDK configuration names one",
-    "PARETUNE_BUCKET": "S3 bucket, likewise",
-    "PARETUNE_ALLOW_NO_GPU": "1: let a job run on a GPU instance without a GPU, for emulated accounts",
-}
-"""Environment variables for users, beside those of MLflow, AWS and Hugging Face."""
-INTERNAL_VARIABLES = {
-    "PARETUNE_STARTER",
-}
-"""Variables that one process of paretune sets for another one."""
-
-HOME_FILES = {
-    "jobs": "a folder per local job: log, events, `report.json`, and the model in `model/`",
-    "checkpoints": "checkpoints of local jobs, by run, so that the next attempt of a run continues",
-    "datasets": "tokenised rows, by contents; later jobs share them",
-    "prepared": "which rows of `datasets` belong to which parameters",
-    "fetched": "objects read from S3",
-    "studies.db": "ledgers of studies, designs and budgets, and Optuna's trials",
-    "stores": "records of MLflow projects, until they are copied",
-    "traced-steps": "memory of models, as traced",
-    "doctor": "reports of `doctor --paid true`",
-    "bills": "bills read from S3",
-    "agents": "jobs that agents launched",
-}
-"""What lies in PARETUNE_HOME."""
-
-EXIT_ZERO = "done"
-MLFLOW_NOTE = "`mlflow run` itself ends with 1 in place of any code but 0."
+| tag | meaning |
+| --- | --- |
+| `paretune.basis` | what the seconds of a simulated job stand on, in words |
+| `paretune.job_arn` | ARN of the training job |
+| `paretune.image_uri` | image that the job ran in |
+| `paretune.spot_saving` | share of the training seconds that spot did not bill |
+"""
 
 
 def pages() -> dict[str, str]:
-    """File name of each generated page to its text."""
-    return {
-        "commands.md": _page("Commands", _commands()),
-        "job-parameters.md": _page("Parameters of a job", _job_parameters()),
-        "files.md": _page("Files", _files()),
-        "recorded.md": _page("What MLflow records", _recorded()),
-        "environment.md": _page("Exit codes and environment variables", _environment()),
-    }
+    """Path of each generated file, from the root of the repository, to its text."""
+    texts = {"commands": _commands(), "job-parameters": _job_parameters(), "recorded": _recorded()}
+    made = {f"docs/reference/{name}.md": "\n".join([_REMARK, *text]).rstrip() + "\n" for name, text in texts.items()}
+    return made | {"studies/study.schema.json": json.dumps(study_schema(), indent=1) + "\n"}
 
 
-def _page(title: str, lines: Iterable[str]) -> str:
-    remark = "<!-- Made by `python docs/reference.py`; edits here are lost. -->"
-    return "\n".join([remark, f"# {title}", "", *lines]).rstrip() + "\n"
+def study_schema() -> dict[str, Any]:
+    """The JSON schema of a study's file: keys, types, choices and bounds; `paretune study` checks all the rest."""
+    made = StudyFile.model_json_schema()
+    models = [made, *made["$defs"].values()]
+    for model in models:
+        model["patternProperties"] = {r"^\w+\.": {}}  # a name with a dot lies in a nested value: lora.r
+        for field in model["properties"].values():
+            for name in set(field) - {
+                "anyOf",
+                "type",
+                "enum",
+                "items",
+                "minimum",
+                "maximum",
+                "description",
+                "default",
+                "$ref",
+            }:
+                del field[name]
+            if field.get("type") == "array":
+                field["type"] = ["array", "string"]  # a,b
+    job = made["$defs"]["JobValues"]["properties"]
+    made["properties"] |= {name: job[name] for name in TRAINING_KEYS}
+    return made
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield f"| {' | '.join('---' for _ in header)} |"
+def _table(head: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield head
+    yield re.sub(r"[^|]+", " --- ", head)
     for row in rows:
-        yield f"| {' | '.join(_cell(text) for text in row)} |"
+        yield f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |"
     yield ""
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
-
-
-def _code(text: str) -> str:
-    return f"`{text}`" if text else ""
+def _parameters(head: str, schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    rows = (
+        (
+            f"`{name}`",
+            field["description"],
+            ", ".join(f"`{word}`" for word in field.get("enum", ())) or in_words(field),
+            f"`{text}`" if (text := spell(field.get("default"))) and field.get("type") != "object" else "",
+        )
+        for name, field in schemas.items()
+    )
+    return _table(f"| {head} | meaning | values | default |", rows)
 
 
 def _commands() -> Iterator[str]:
+    yield "# Commands\n"
     yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Every command takes `--json`:"
-    yield "one document on standard output, with [these fields](../api.md#-json)."
-    yield ""
+    yield "one document on standard output, with [these fields](../api.md#-json).\n"
     for name, entry in COMMANDS.items():
         command = command_named(name)
-        yield f"## {name}"
-        yield ""
-        yield f"{entry.about[0].upper()}{entry.about[1:]}. It {PRODUCES.get(name, '')}"
-        yield ""
+        yield f"## {name}\n"
+        yield f"{entry.about[0].upper()}{entry.about[1:]}.\n"
         if entry.first_word:
-            yield f"The word after the command is `{entry.first_word}`: `paretune {name} {entry.first_word.upper()}`."
-            yield ""
-        own = {key: model.schema_at([key]) for key, model in command.models().items() if model is not JobSpec}
+            yield f"The word after the command is `{entry.first_word}`: `paretune {name} {entry.first_word.upper()}`.\n"
+        if command.hidden:
+            yield f"Only in the file, not typed: {', '.join(f'`{key}`' for key in command.hidden)}.\n"
+        own = {
+            key: command.options.schema_at([key]) for key in (command.options.model_fields if command.options else ())
+        }
         if own:
-            yield from _parameter_table("name", own)
+            yield from _parameters("name", own)
         if command.takes_jobs:
-            without = f", without {', '.join(map(_code, command.excluded))}" if command.excluded else ""
-            yield f"It takes the [parameters of a job](job-parameters.md){without}."
-            yield ""
+            yield "It takes the [parameters of a job](job-parameters.md).\n"
 
 
 def _job_parameters() -> Iterator[str]:
-    yield "Every command that describes a job takes these. An empty value means the default."
-    yield ""
-    groups: dict[str, dict[str, Any]] = {}
-    title = ""
+    yield "# Parameters of a job\n"
+    yield "Every command that describes a job takes these. An empty value means the default.\n"
+    groups, title = dict[str, dict[str, Any]](), ""
     for name in JobSpec.model_fields:
-        schema = JobSpec.schema_at([name])
-        title = schema.get("group") or title
-        inner = {f"{name}.{key}": JobSpec.schema_at([name, key]) for key in schema.get("properties", ())}
-        groups.setdefault(title, {}).update({name: schema, **inner})
-    for title, schemas in groups.items():
-        yield f"## {title[0].upper()}{title[1:]}"
-        yield ""
-        yield from _parameter_table("parameter", schemas)
-
-
-def _parameter_table(head: str, schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    rows = [
-        (
-            f"`{name}`",
-            schema["description"],
-            _allowed(schema),
-            _code("" if schema.get("type") == "object" else spell(schema.get("default"))),
-        )
-        for name, schema in schemas.items()
-    ]
-    return _table((head, "meaning", "values", "default"), rows)
-
-
-def _allowed(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return ", ".join(map(_code, schema["enum"]))
-    types = {"boolean": "`true`, `false`", "integer": "whole number", "number": "number", "string": "text"}
-    types |= {"array": "texts with commas", "object": "JSON"}
-    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    bounds = [f"{word} {schema[key]:,}" for key, word in words.items() if key in schema]
-    return " ".join([types.get(schema.get("type", ""), "text"), *bounds])
-
-
-def _files() -> Iterator[str]:
-    yield "## Study"
-    yield ""
-    yield "YAML, such as `studies/smoke.yaml`. Keys with one value and all parameters of a job can also be typed; typed"
-    yield "values win. `entry_script` and `entry_point` may stand beside `job`."
-    yield ""
-    yield from _parameter_table("key", {name: StudyFile.schema_at([name]) for name in StudyFile.model_fields})
-    yield "## Budgets of a month"
-    yield ""
-    yield "YAML, named by `budget`: `storage` (a database; by default `PARETUNE_STORAGE`, else a file beside it) and"
-    yield "`budgets`, a list of `name`, `usd_per_month` and `tags` ([money](../money.md#budgets))."
-    yield ""
-    yield "## paretune.toml"
-    yield ""
-    names = ", ".join(map(_code, sorted(SETTABLE)))
-    yield f"Defaults of a team, in TOML ([team set-up](../team.md#one-profile)): {names}."
-    yield ""
-    yield "## PARETUNE_HOME"
-    yield ""
-    yield from _table(("in it", "what"), [(f"`{name}`", text) for name, text in HOME_FILES.items()])
+        field = JobSpec.schema_at([name])
+        title = field.get("group") or title
+        inner = {f"{name}.{key}": JobSpec.schema_at([name, key]) for key in field.get("properties", ())}
+        groups.setdefault(title, {}).update({name: field, **inner})
+    for title, fields in groups.items():
+        yield f"## {title[0].upper()}{title[1:]}\n"
+        yield from _parameters("parameter", fields)
 
 
 def _recorded() -> Iterator[str]:
+    yield "# What MLflow records\n"
     yield "Parameters are recorded under their names, if they are not empty. A metric that is not known is absent,"
-    yield "never 0 or NaN. In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`."
-    yield ""
-    yield "## Metrics"
-    yield ""
-    yield from _table(
-        ("metric", "meaning"), [(f"`{name}`", text) for _, rows in _constants(metrics) for name, text in rows]
-    )
-    yield (
-        "Metrics of your own training keep their names, but for these: "
-        + ", ".join(f"`{name}` becomes `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
-        + "."
-    )
-    yield ""
-    yield from _table(("also", "meaning"), [(f"`{name}`", text) for name, text in {**CURVES, **OF_COMMANDS}.items()])
-    yield "## Tags"
-    yield ""
+    yield "never 0 or NaN. In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
+    yield "## Metrics\n"
+    rows = [row for _, found in _constants(metrics) for row in found]
+    yield "\n".join(_table("| metric | meaning |", rows)).rstrip() + f"\n{_MORE_METRICS}"
+    renamed = ", ".join(f"`{name}` becomes `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
+    yield f"Metrics of your own training keep their names, but for these: {renamed}.\n"
+    yield "## Tags\n"
     for title, rows in _constants(schema):
-        tags = [(f"`{name}`", text) for name, text in rows if re.search(r"\.\w", name)]
-        if tags:
-            yield f"### {title.rstrip('.')}"
-            yield ""
-            yield from _table(("tag", "meaning"), tags)
-    yield "### Set by launchers"
-    yield ""
-    yield from _table(("tag", "meaning"), [(f"`{name}`", text) for name, text in FACTS.items()])
+        if tags := [row for row in rows if re.search(r"\.\w", row[0])]:
+            yield f"### {title}\n"
+            yield from _table("| tag | meaning |", tags)
+    yield _MORE_TAGS.strip()
 
 
 def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Sections of a module's text constants; of each its title, and the value and the explanation of every constant.
-
-    The explanation is the comment in the constant's line, or the text below it. A section begins with a comment of its
-    own line after an empty one.
-    """
-    source = inspect.getsource(module)
-    lines = source.splitlines()
+    """The sections of a module: title, and the value and explanation of each text constant."""
     sections: list[tuple[str, list[tuple[str, str]]]] = [("", [])]
-    body = ast.parse(source).body
-    previous = 0
-    for node, following in zip(body, [*body[1:], None], strict=True):
-        between = [line for line in lines[previous : node.lineno - 1] if line.startswith("# ")]
-        if between:
-            sections.append((between[-1].removeprefix("# "), []))
-        previous = node.end_lineno or node.lineno
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            name = node.value.value
-            comments = re.findall(r"  # (.*)$", "\n".join(lines[node.lineno - 1 : node.end_lineno]), re.MULTILINE)
-            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                comments = [str(following.value.value).strip()]
-            sections[-1][1].append((name, _as_cell(" ".join(comments))))
+    for match in _CONSTANT.finditer(inspect.getsource(module)):
+        if match["title"]:
+            sections.append((match["title"].rstrip("."), []))
+        elif text := match["beside"] or match["below"]:
+            text = re.sub(r"^[A-Z](?=[a-z]*\b)", lambda first: first[0].lower(), " ".join(text.split()))
+            sections[-1][1].append((f"`{match['name']}`", text if ". " in text else text.rstrip(".")))
     return sections
 
 
-def _as_cell(text: str) -> str:
-    """The text without a capital at its beginning, and without a full stop at its end if it is one sentence."""
-    text = re.sub(r"^[A-Z](?=[a-z]*\b)", lambda match: match[0].lower(), text)
-    return text if ". " in text or ".\n" in text else text.rstrip(".")
-
-
-def _environment() -> Iterator[str]:
-    yield "## Exit codes"
-    yield ""
-    yield from _table(("exit code", "error", "what to do"), [("0", "", EXIT_ZERO), *_exit_codes()])
-    yield MLFLOW_NOTE
-    yield ""
-    yield "## Environment variables"
-    yield ""
-    yield "Settings of MLflow (`MLFLOW_TRACKING_URI`, `MLFLOW_EXPERIMENT_NAME`), AWS (`AWS_PROFILE`, `AWS_REGION`) and"
-    yield "Hugging Face (`HF_HOME`, `HF_ENDPOINT`) hold as everywhere."
-    yield ""
-    yield from _table(("variable", "meaning"), [(f"`{name}`", text) for name, text in VARIABLES.items()])
-
-
-def _exit_codes() -> list[tuple[str, str, str]]:
-    tree = inspect.getdoc(errors) or ""
-    rows = re.findall(r"[├└]── (\w+) +(\d+) +(.+)", tree)
-    return [(code, f"`{name}`", meaning) for name, code, meaning in rows]
-
-
-def main() -> None:
-    """Write the pages."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text)
-
-
 if __name__ == "__main__":
-    main()
+    for path, text in pages().items():
+        (ROOT / path).write_text(text)

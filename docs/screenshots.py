@@ -84,22 +84,6 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def open_table(page: Any, address: str, experiment: str, view: str) -> None:
-    """Open a view of the runs table, see `paretune.tracking.ui_view`, and wait until it has rows."""
-    fragment = f"#/experiments/{experiment}/runs?viewStateShareKey={view}&workflowType=machine_learning"
-    page.goto(f"{address}/{fragment}", wait_until="domcontentloaded")
-    page.wait_for_selector(".ag-center-cols-container .ag-row", state="attached")
-    page.wait_for_selector('.ag-header-cell[col-id="metrics.`cost_usd`"]')
-
-
-def open_chart(page: Any, address: str, experiment: str, view: str) -> None:
-    """Open the chart tab of a view of the runs, and wait until its first chart has points."""
-    query = f"viewStateShareKey={view}&workflowType=machine_learning&compareRunsMode=CHART"
-    page.goto(f"{address}/#/experiments/{experiment}/runs?{query}", wait_until="domcontentloaded")
-    page.wait_for_selector(".scatterlayer .point, canvas.gl-canvas", state="attached")
-    page.wait_for_timeout(2000)
-
-
 def open_run(page: Any, address: str, experiment: str, run_id: str) -> None:
     """Open a run, with all of its note."""
     page.goto("about:blank")
@@ -110,7 +94,7 @@ def open_run(page: Any, address: str, experiment: str, run_id: str) -> None:
 
 
 def main(study: Path, folder: Path) -> None:
-    """Run the study and photograph its runs, its own run and its page."""
+    """Run the study and photograph its own run, the best trial's and its page."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
@@ -121,13 +105,6 @@ def main(study: Path, folder: Path) -> None:
         (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
         run_id = parent.info.run_id
         with mlflow_ui(store, workspace) as address, browser() as page:
-            open_table(page, address, "0", run_id)
-            _dismiss_banner(page)
-            page.screenshot(path=folder / "runs.png")
-            page.goto("about:blank")
-            open_chart(page, address, "0", run_id)
-            _dismiss_banner(page)
-            page.screenshot(path=folder / "chart.png")
             (best, *_) = MlflowClient(store).search_runs(["0"], "metrics.f1 > 0", order_by=["metrics.f1 DESC"])
             for name, shown in (("study-run", run_id), ("trial-run", best.info.run_id)):
                 open_run(page, address, "0", shown)
@@ -142,26 +119,20 @@ def main(study: Path, folder: Path) -> None:
             page.screenshot(path=folder / "pareto.png")
             page.set_viewport_size({"width": _PHONE, "height": _HEIGHT})
             page.screenshot(path=folder / "pareto-narrow.png")
-    wide = ("runs", "chart", "study-run", "trial-run", "pareto")
-    for name in (*wide, *(f"{name}-narrow" for name in wide[2:])):
+    wide = ("study-run", "trial-run", "pareto")
+    for name in (*wide, *(f"{name}-narrow" for name in wide)):
         _shrink(folder / f"{name}.png")
-    print(f"{', '.join(wide)} and narrow pictures of the last three are in {folder}")
-
-
-def _dismiss_banner(page: Any) -> None:
-    """Close the line that says that this is a shared view."""
-    with suppress(Exception):
-        page.locator('[data-testid*="banner"] button, [role="alert"] button').last.click(timeout=2000)
+    print(f"{', '.join(wide)} and narrow pictures of them are in {folder}")
 
 
 GALLERY = (
     (
-        "paretune estimate --model distilbert-base-uncased --max_train_samples 100000 --max_seq_length 256 "
+        "paretune estimate --model distilbert-base-uncased --max_train_samples 100000 --max_seq_length 256 --record "
         "--instance_type ml.g5.xlarge,ml.g5.12xlarge,ml.p4d.24xlarge --instance_count 1,2,4 --global_batch_size 64",
         "estimate",
-        "estimate.png",
+        None,
     ),
-    ("paretune design --design studies/polarity_scaling.yaml --launcher simulated", "design", "correlation.png"),
+    ("paretune study polarity_scaling --launcher simulated", "study", "correlation.png"),
     ("paretune report --view scaling", "report", "report.html"),
 )
 """Commands of the gallery, the kind of run that each leaves, and the artifact of it that is shown."""
@@ -178,6 +149,8 @@ def gallery(folder: Path) -> None:
             words = line.split()[1:]
             program = str(Path(sys.executable).with_name("paretune"))
             subprocess.run([program, *words], cwd=workspace, check=True)
+            if artifact is None:  # the report shows it
+                continue
             client = MlflowClient(store)
             experiments = [experiment.experiment_id for experiment in client.search_experiments()]
             run = client.search_runs(experiments, f"tags.`paretune.kind` = '{kind}'")[0]

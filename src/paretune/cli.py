@@ -270,19 +270,15 @@ _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no
 
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
     """Take `--json`, `--json true` or `--json=true` out of the words; return its value, the other words and faults."""
-    as_json, rest, faults, words = False, list[str](), list[str](), list(arguments)
-    while words:
-        word = words.pop(0)
-        name, equals, text = word.partition("=")
-        if name != "--json":
-            rest.append(word)
-            continue
-        if not equals:  # a bare --json means true; the next word may be its value
-            text = words.pop(0) if words and words[0].lower() in _TRUTHS else "true"
-        as_json = _TRUTHS.get(text.lower(), True)
-        if text.lower() not in _TRUTHS:
-            faults.append(f"json must be true or false, got {text!r}")
-    return as_json, rest, faults
+    words = list(arguments)
+    at = next((index for index, word in enumerate(words) if word.partition("=")[0] == "--json"), None)
+    if at is None:
+        return False, words, []
+    _, equals, text = words.pop(at).partition("=")
+    if not equals:  # a bare --json means true; the next word may be its value
+        text = words.pop(at) if at < len(words) and words[at].lower() in _TRUTHS else "true"
+    faults = [] if text.lower() in _TRUTHS else [f"json must be true or false, got {text!r}"]
+    return _TRUTHS.get(text.lower(), True), words, faults
 
 
 def _shown(name: str, text: str) -> str:

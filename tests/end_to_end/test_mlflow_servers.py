@@ -25,7 +25,6 @@ from paretune.cli import main
 from paretune.commands.doctor.store_checks import store_findings
 from paretune.core.checks import Verdict
 from paretune.specification.container import EventReader, JobFolder
-from paretune.tracking import ui_view
 from tests.conftest import sentences, user_s_own, write_csv
 from tests.processes import command, paretune, use_one_core, wait_until
 from tests.tracking_server import free_port, tracking_server
@@ -215,15 +214,10 @@ def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(se
     assert parent.info.status == "FINISHED"
     assert artifacts(parent) >= {"pareto.html", "pareto.csv", "study.yaml"}
     assert "<div id" in server.page("")  # the UI itself
-    tags = {
-        tag["key"]: tag["value"]
-        for tag in server.ask("experiments/get", experiment_id=experiment)["experiment"]["tags"]
-    }
-    view = json.loads(json.loads(tags[f"{ui_view.TAG_PREFIX}{run_id}"])["state"])
     question = {
         "experiment_ids": [experiment],
-        "filter": view["searchFilter"],
-        "order_by": [f"{view['orderByKey']} DESC"],
+        "filter": f"tags.`mlflow.parentRunId` = '{run_id}'",
+        "order_by": ["metrics.`f1` DESC"],
         "run_view_type": "ACTIVE_ONLY",
     }
     trials = server.ask("runs/search", question)["runs"]

@@ -1,18 +1,18 @@
 """The commands, each in its folder. The core imports none of them.
 
 bill          `reconcile`: AWS's bill against the recorded costs of jobs
-design        `design`: a table of jobs, planned before it is paid, then run
+demo          `demo`: a whole simulated study
 doctor        `doctor`: checks machine, AWS account and MLflow
 estimate      `estimate`: seconds, dollars and memory of jobs before they are paid for
 imports       `import`: a table of finished runs, brought into MLflow
-main          `main`: one job; its work is `paretune.jobs`
 mcp           `mcp`: a server for agents
 mlflow_run    `mlflow run --backend sagemaker`: any MLflow project as a SageMaker training job
 prices        `prices`: the prices of a region
 report        `report`: tables, figures and findings of recorded jobs
 study         `study`: the front of a study within its budget; its work is `paretune.studies`
 sync          `sync`: follows and collects jobs whose launcher has ended
+train         `train`: one job; its work is `paretune.jobs`
 
 A new command is a folder here, whose module `command` defines a `COMMAND` (see `command.py` here), and a line in
-`cli.main.COMMANDS`. To be called by `mlflow run` it needs an entry point in MLproject.
+`cli.COMMANDS`. To be called by `mlflow run` it needs an entry point in MLproject.
 """

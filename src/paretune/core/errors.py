@@ -18,8 +18,6 @@ import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from paretune.core.gone import GONE
-
 _LONGEST_NAME = 200  # characters that may be a typing error; difflib takes minutes for some longer texts
 
 
@@ -117,15 +115,11 @@ def did_you_mean(
 ) -> str:
     """`lead` and a question that suggests at most `most` similar `names`; empty if none is similar.
 
-    A name that is gone gets the sentence that says what to use instead.
-
     `cutoff` is the least similarity of difflib, 0 to 1. With `or_longer`, names that contain `name` are suggested if
     none is similar.
     """
     if len(name) > _LONGEST_NAME:
         return ""
-    if name in GONE:
-        return f"{lead}{GONE[name]}"
     similar = difflib.get_close_matches(name, names, n=most, cutoff=cutoff)
     if or_longer and name and not similar:
         similar = [other for other in names if name in other][:most]

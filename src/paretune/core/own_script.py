@@ -10,21 +10,16 @@ from pathlib import Path
 
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
-_HUGGING_FACE = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
-_OTHER_PARSERS = {"click", "typer", "fire", "absl", "jsonargparse", "hydra", "docopt", "tyro", "simple_parsing"}
+_READS_ANYTHING = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
+_OTHER_PARSERS = re.compile(
+    r"^\s*(?:import|from) (?:click|typer|fire|absl|jsonargparse|hydra|docopt|tyro)\b|\bLightningCLI\b", re.MULTILINE
+)
 """Packages that read a command line in ways that cannot be told from the text of the script."""
-_LIGHTNING = "LightningCLI"
-LIGHTNING_ARGUMENTS = ("seed_everything", "trainer.default_root_dir")
-"""Arguments of every LightningCLI (lightning 2.6.6)."""
+_MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # traces of a parser in a script that declares no argument
+_OVERRIDES = re.compile(r"^\s*(?:import|from) hydra\b|\bOmegaConf\.from_cli\b", re.MULTILINE)
 _INSTALLS = re.compile(r"\bsys\.path\b|\bpip\b.{0,40}\binstall\b")  # in a script: it finds or installs packages itself
 _MOST_MODULES = 200  # of the script's folder that it imports, itself included
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml"}
-_DISTRIBUTIONS |= {
-    "bs4": "beautifulsoup4",
-    "dateutil": "python-dateutil",
-    "skimage": "scikit-image",
-    "git": "gitpython",
-}
 """Name of a module to the name that pip knows it by, where they differ."""
 
 
@@ -38,9 +33,10 @@ class OwnScript:
     reads_anything: bool
     """Whether it takes arguments that its text does not name: those of Hugging Face's parser, or all that are written
     after it."""
+    takes_overrides: bool  # whether its arguments are `key=value`, as Hydra and OmegaConf read them
+    required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
     is_complete: bool  # whether no other arguments than these exist
     imports: tuple[str, ...]  # packages that are imported whenever it runs, in alphabetic order
-    command: str = ""  # the word before its options that a LightningCLI needs, `fit`, or empty
 
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
@@ -49,50 +45,54 @@ class OwnScript:
 
     def missing_packages(self) -> list[str]:
         """Names, for pip, of imported packages that are not installed here."""
-        missing = [name for name in self.imports if not _is_installed(name)]
-        return [_DISTRIBUTIONS.get(name, name) for name in missing]
+        return [_DISTRIBUTIONS.get(name, name) for name in self.imports if not _is_installed(name)]
 
 
 def read_own_script(path: Path) -> OwnScript:
     """The arguments and imports of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
-    trees = list(_trees(path)) if path.is_file() else []
-    texts = [text for _, text, _ in trees]
-    all_calls = [node for tree, _, _ in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    calls = [call for call in all_calls if _called(call) == "add_argument"]
-    arguments = {word: _action(call) for call in calls for word in _options(call)}
-    lightning = [call for call in all_calls if _called(call) == _LIGHTNING]
-    has_constant_names = all(isinstance(word, ast.Constant) for call in calls for word in call.args)
-    modules = {name for _, _, names in trees for name in names}
-    has_other = bool(modules & _OTHER_PARSERS) or any(_LIGHTNING in text for text in texts)
-    is_hugging_face = any(_HUGGING_FACE.search(text) for text in texts)
-    imports = {name for tree, _, _ in trees for name in _imported_always(tree.body)}
-    if any(_INSTALLS.search(text) for text in texts):
-        imports = set()
-    local = {item.stem for item in path.parent.iterdir() if item.suffix == ".py" or item.is_dir()} if trees else set()
+    modules = dict(_modules(path)) if path.is_file() else {}
+    text = "\n".join(modules.values())
+    trees = [ast.parse(module) for module in modules.values()]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if getattr(call.func, "attr", "") == "add_argument"]
+    words = [(word, call) for call in calls for word in call.args]
+    arguments = {
+        word.value.lstrip("-"): _action(call)
+        for word, call in words
+        if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--")
+    }
+    has_other = bool(_OTHER_PARSERS.search(text) or _OVERRIDES.search(text))
+    # Not Hugging Face's parser, and no other.
+    has_none = bool(modules) and not (calls or has_other or _MAY_PARSE.search(text))
+    imports = set() if _INSTALLS.search(text) else {name for tree in trees for name in _imported(tree.body)}
+    beside = {item.stem for item in path.parent.iterdir() if item.suffix == ".py" or item.is_dir()} if modules else ()
     return OwnScript(
-        arguments=arguments | dict.fromkeys(LIGHTNING_ARGUMENTS if lightning else (), ""),
-        reads_anything=is_hugging_face or not (arguments or has_other),
-        is_complete=bool(arguments) and not has_other and has_constant_names,
-        imports=tuple(sorted(imports - local - set(sys.stdlib_module_names))),
-        command="fit" if any(_runs_commands(call) for call in lightning) else "",
+        arguments=arguments,
+        reads_anything=bool(_READS_ANYTHING.search(text)) or not (arguments or has_other or has_none),
+        takes_overrides=bool(_OVERRIDES.search(text)),
+        required=() if "add_subparsers" in text else tuple(filter(None, map(_required, calls))),
+        is_complete=has_none
+        or (bool(arguments) and not has_other and all(isinstance(word, ast.Constant) for word, _ in words)),
+        imports=tuple(sorted(imports.difference(beside, sys.stdlib_module_names))),
     )
 
 
-def _trees(script: Path) -> Iterator[tuple[ast.Module, str, set[str]]]:
-    """Syntax tree, text and imported packages of the script and of the modules beside it that it imports."""
+def _modules(script: Path) -> Iterator[tuple[Path, str]]:
+    """The script and the modules beside it that it imports, each with its text; those that are no Python are left out.
+
+    Python says why, when it runs them.
+    """
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MOST_MODULES:
         path = waiting.pop()
         text = read_text(path, LARGEST_SCRIPT)
         try:
-            tree = ast.parse(text)
+            names = {name for node in ast.walk(ast.parse(text)) for name in _packages(node)}
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # Python says why, when it runs it
-        names = {name for node in ast.walk(tree) for name in _packages(node)}
-        yield tree, text, names
-        beside = {script.parent / f"{name}.py" for name in names} - seen
-        new = [path for path in beside if path.is_file()]
-        seen.update(new)
+            continue
+        yield path, text
+        new = {path for name in names if (path := script.parent / f"{name}.py").is_file()} - seen
+        seen |= new
         waiting += new
 
 
@@ -103,31 +103,28 @@ def _packages(node: ast.AST) -> Iterator[str]:
         yield node.module.partition(".")[0]
 
 
-def _imported_always(body: list[ast.stmt]) -> Iterator[str]:
+def _imported(body: list[ast.stmt]) -> Iterator[str]:
     """Packages that a module imports at its top, or when it is the script; not those in `try` or another `if`."""
     for node in body:
         yield from _packages(node)
         if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
-            yield from _imported_always(node.body)
-
-
-def _options(call: ast.Call) -> list[str]:
-    words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
-    return [word.lstrip("-") for word in words if word.startswith("--")]
-
-
-def _called(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
-
-
-def _runs_commands(call: ast.Call) -> bool:
-    """Whether a LightningCLI reads a command such as `fit`, as it does without `run=False`."""
-    return not any(item.arg == "run" and ast.unparse(item.value) == "False" for item in call.keywords)
+            yield from _imported(node.body)
 
 
 def _action(call: ast.Call) -> str:
     action = next((ast.unparse(item.value) for item in call.keywords if item.arg == "action"), "")
     return action.strip("'\"").rpartition(".")[2]
+
+
+def _required(call: ast.Call) -> str:
+    """The name of an argument that must be given, with its dashes; "" if it may be left out."""
+    words = [str(word.value) for word in call.args if isinstance(word, ast.Constant)]
+    options = {item.arg: ast.unparse(item.value) for item in call.keywords}
+    if not words:
+        return ""
+    if not words[0].startswith("-"):
+        return "" if options.get("nargs", "").strip("'\"") in {"?", "*"} or "default" in options else words[0]
+    return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""
 
 
 def _is_installed(package: str) -> bool:

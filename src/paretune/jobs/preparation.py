@@ -18,7 +18,7 @@ from paretune.estimating.workload import profile_faults, training_rows
 from paretune.launchers.processes import training_process
 from paretune.projects.packages import package_faults
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
-from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
+from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 from paretune.specification.script_arguments import argument_faults
@@ -78,13 +78,12 @@ def _fetch(spec: JobSpec, workplace: "Workplace") -> None:
     if not addresses:
         return
     # Imported here: other jobs need no boto3.
-    from paretune.launchers.sagemaker.s3_download import fetch, s3_client
+    from paretune.launchers.sagemaker.s3_download import fetch, s3_client, suffixes_of
 
     s3, faults, check = s3_client(spec.region, workplace.environment), list[str](), workplace.interruption.check
     for name, uri in addresses.items():
-        suffixes = () if name == "model" else tuple(ROW_FILES)
         with collecting(faults):
-            path = fetch(s3, name, uri, workplace.home / _FETCHED, suffixes=suffixes, check=check)
+            path = fetch(s3, name, uri, workplace.home / _FETCHED, suffixes=suffixes_of(name), check=check)
             write_json(_fetched_note(uri, workplace.home), {"uri": uri, "path": str(path)})
     refuse(faults)
 

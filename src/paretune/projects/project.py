@@ -29,11 +29,10 @@ from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
-from paretune.storage.yaml import check_size
 
 _MOST_CHANNELS = 17
 """Of 20, less code, drivers and the job's own. Source: CreateTrainingJob, InputDataConfig (botocore 1.44.5)."""
-_RESERVED_CHANNELS = {"code", "sm_drivers", "job"}
+_RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"
@@ -47,7 +46,7 @@ def read_project(uri: str) -> tuple[Project, Path]:
         root = _fetched(str(at_home(uri).absolute()) if is_local else uri)
         for name in os.listdir(root):
             if name.lower() == MLPROJECT_FILE_NAME:  # refuse a file that MLflow would read without end
-                check_size(read_text(root / name, LARGEST_SETTINGS), str(root / name))
+                read_text(root / name, LARGEST_SETTINGS)
         project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
     if not all(isinstance(name, str) and name for name in project._entry_points):
         raise BadInput([f"project {uri}: names of entry_points must be texts: write them in quotes"])

@@ -7,7 +7,6 @@ a text, `no` as a boolean and `010` as 8.
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,6 @@ from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 from paretune.storage.shipped import shipped_names
 
-_LOADERS = (*([yaml.CSafeLoader] if yaml.__with_libyaml__ else []), yaml.SafeLoader)
-"""libyaml, nine times as fast, if PyYAML was built with it, then PyYAML's own for files that libyaml refuses."""
-_DEEPEST = 12  # levels of nesting; a study needs five
-_DEEPEST_FOREIGN = 50  # the same for files that MLflow reads
 _END = "...\n"  # PyYAML writes it after a scalar
 _LONGEST_NUMBER = 1_000  # characters
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
@@ -91,59 +86,23 @@ def read_yaml(
     if text is None:
         must = f"{kind.word} must name a YAML file, and "
         text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
-    if not text.strip():
-        raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
-    faults: list[tuple[int, str]] = []
+    reader = _Reader()
     try:
-        _check(text, kind)
-        root = _node(yaml.compose(text, Loader=yaml.SafeLoader), faults)
+        document = yaml.compose(text, Loader=yaml.SafeLoader)
+        if document is None:
+            raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
+        root = reader.node(document)
         if not isinstance(root.value, dict):
             rule = f"a {kind.word} file is a mapping with keys such as {kind.keys}"
             raise _Refused(root.line, f"{rule}, got {root.described()}")
+    except RecursionError as error:
+        raise BadInput([f"{path}: its values are nested too deeply: a {kind.word} file needs five levels"]) from error
     except (_Refused, yaml.MarkedYAMLError) as error:
         line, fault = error.args if isinstance(error, _Refused) else _problem(error)
         raise BadInput([f"{path}:{line}: {fault}"]) from error
     except yaml.YAMLError as error:  # a character that no text may contain
         raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
-    return root.value, faults
-
-
-def check_size(text: str, path: str) -> None:
-    """Refuse YAML whose aliases expand to more than LARGEST_SETTINGS values, or that contains itself.
-
-    For files that another program reads, and which may contain aliases. Invalid YAML passes: that program refuses it.
-
-    Raises:
-        BadInput: there are too many values, or they are nested too deeply.
-    """
-    sizes: dict[int, float] = {}
-
-    def size(node: Any) -> float:
-        if id(node) not in sizes:
-            sizes[id(node)] = math.inf  # of a value that contains itself
-            entries = node.value if isinstance(node, yaml.CollectionNode) else ()
-            parts = (part for entry in entries for part in (entry if isinstance(entry, tuple) else (entry,)))
-            sizes[id(node)] = 1 + sum(map(size, parts))
-        return sizes[id(node)]
-
-    values = 0.0
-    for loader in _LOADERS:
-        with suppress(yaml.YAMLError):
-            _check_depth(text, path, loader)
-            values = size(yaml.compose(text, Loader=loader))
-            break
-    if values > LARGEST_SETTINGS:
-        raise BadInput([f"{path}: its aliases make more than {LARGEST_SETTINGS:,} values of it: write the values out"])
-
-
-def _check_depth(text: str, path: str, loader: Any) -> None:
-    """Raise BadInput if values are nested too deeply, because PyYAML's time grows with the square of the depth."""
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST_FOREIGN:
-            line = event.start_mark.line + 1
-            raise BadInput([f"{path}:{line}: more than {_DEEPEST_FOREIGN} values inside one another: write fewer"])
+    return root.value, reader.faults
 
 
 def _hint(kind: FileKind, path: str) -> str:
@@ -167,42 +126,33 @@ class _Refused(Exception):
     """A line number, and the fault in that line."""
 
 
-def _check(text: str, kind: FileKind) -> None:
-    """Refuse features of YAML that such a file does not need: aliases, tags, several documents, deep nesting."""
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        if documents > 1:
-            raise _Refused(line, f"a second document begins: a {kind.word} file is one; take --- out")
-        if isinstance(event, yaml.AliasEvent):
-            raise _Refused(line, f"*{event.anchor} refers to another place: write the value itself")
-        if getattr(event, "tag", None) is not None:
-            raise _Refused(line, f"{event.tag} is a tag, and a {kind.word} file has none: write the value alone")
-        if depth > _DEEPEST:
-            raise _Refused(line, f"more than {_DEEPEST} values inside one another: a {kind.word} file needs five")
-    if not documents:
-        raise _Refused(1, f"there are only comments: it needs {kind.keys}; see {kind.example}")
+class _Reader:
+    """Makes trees of PyYAML's nodes; keys that are given twice become `faults`, and aliases are refused."""
 
+    def __init__(self) -> None:
+        self.faults: list[tuple[int, str]] = []
+        self._seen = set[int]()
 
-def _node(node: Any, faults: list[tuple[int, str]], key_line: int | None = None) -> Node:
-    """The tree of a node of PyYAML; keys that are given twice are added to `faults`."""
-    line = node.start_mark.line + 1 if key_line is None else key_line
-    if isinstance(node, yaml.ScalarNode):
-        return Node(line, node.value, is_plain=node.style is None)
-    if isinstance(node, yaml.SequenceNode):
-        return Node(line, [_node(item, faults) for item in node.value])
-    entries: dict[str, Node] = {}
-    for key_node, value in node.value:
-        key = _node(key_node, faults)
-        if not isinstance(key.value, str) or key.is_nothing:
-            raise _Refused(key.line, "a key must be a name, such as learning_rate")
-        entry = _node(value, faults, key.line)
-        first = entries.setdefault(key.value, entry)
-        if first is not entry:
-            faults.append((key.line, f"{key.value} is given twice, first in line {first.line}: take one out"))
-    return Node(line, entries)
+    def node(self, node: Any, key_line: int | None = None) -> Node:
+        """The tree of a node of PyYAML; its line is that of its key, if it has one."""
+        line = node.start_mark.line + 1 if key_line is None else key_line
+        if id(node) in self._seen:
+            raise _Refused(line, "an alias (*) refers to another place: write the value itself")
+        self._seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode):
+            return Node(line, node.value, is_plain=node.style is None)
+        if isinstance(node, yaml.SequenceNode):
+            return Node(line, [self.node(item) for item in node.value])
+        entries: dict[str, Node] = {}
+        for key_node, value in node.value:
+            key = self.node(key_node)
+            if not isinstance(key.value, str) or key.is_nothing:
+                raise _Refused(key.line, "a key must be a name, such as learning_rate")
+            entry = self.node(value, key.line)
+            first = entries.setdefault(key.value, entry)
+            if first is not entry:
+                self.faults.append((key.line, f"{key.value} is given twice, first in line {first.line}: take one out"))
+        return Node(line, entries)
 
 
 def _problem(error: Any) -> tuple[int, str]:

@@ -1,7 +1,7 @@
 """A study from its file to its answer: find the front for the fewest dollars, within the budget.
 
 With `once` a command does what can be done now and ends; no process waits for jobs in between. The next one reads what
-it has left: the ledger, Optuna's storage and the tags of runs.
+it has left: Optuna's storage and the tags of runs.
 """
 
 import base64
@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
+from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
+from paretune.jobs.progress import is_notebook, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import this_process
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.lock import locked
 from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
@@ -31,14 +32,14 @@ from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.search.driver import ROUND_S, Driver
-from paretune.studies.search.loop import Points, search
-from paretune.studies.search.optuna_study import OptunaStudy
+from paretune.studies.search.points import Points, some_jobs
 from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
-from paretune.studies.search.untried import some_jobs
+from paretune.studies.search.table import StudyTable
 from paretune.studies.verification import Verification
 
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
+_MOST_SHOWN = 12  # jobs of a dry run
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
 
 
@@ -120,8 +121,35 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
     if quiet:
         return run_study_file(file, say=lambda _: None)
     if is_notebook():
-        return run_study_file(file, say=say_in_cell(), on_answer=notebook_front())
+        return run_study_file(file, say=say_on_stderr, on_answer=notebook_front())
     return run_study_file(file)
+
+
+def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
+    """What the command `study` does: begin or go on with a study, or show what it would run if its job is a dry run."""
+    return _preview(file) if file.job.dry_run else run_study_file(file)
+
+
+@without_empty_home()
+def _preview(file: StudyFile) -> CommandOutput:
+    """Some jobs of the study with their worst cases, checked as the study would; nothing is recorded or launched."""
+    file = file.replace(job={name: value for name, value in file.job.given().items() if name != "dry_run"})
+    jobs, workplaces = some_jobs(file, _MOST_CHECKED), Workplaces.of_process()
+    refuse([] if jobs else ["search: no point drawn makes a job: leave out what contradicts itself"])
+    workplace = workplaces.of(jobs[0])
+    _check_jobs(jobs, workplace)
+    common = file.job.changed()
+    rows: list[dict[str, object]] = [
+        {name: text for name, text in spec.changed().items() if common.get(name) != text}
+        | {"worst_case_usd": workplace.launcher.worst_case_usd(spec)}
+        for spec in jobs[:_MOST_SHOWN]
+    ]
+    count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
+    budget = f"budget_usd {file.budget_usd or 'not set'}"
+    shown = [", ".join(f"{name} {value}" for name, value in row.items()) for row in rows]
+    head = f"dry run: nothing was launched\n\n{file.name}: {count}, {budget}; some of its jobs:"
+    parts = [head, *(f"  {text}" for text in shown), *filter(None, ["", _prices(jobs, workplace)])]
+    return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
 
 
 @without_empty_home()
@@ -136,6 +164,8 @@ def run_study_file(
     `on_answer` gets the answer so far each time that the study's page is written. With `once`, CallAgain is raised
     unless the study has ended.
     """
+    if file.job.dry_run:
+        raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
@@ -148,15 +178,17 @@ def run_study_file(
         workplace = workplaces.of(jobs[0])
         _check_once(file, storage, workplace)
         _check_jobs(jobs, workplace)
-        with closing(StudyLedger(storage, file.name)) as ledger, ledger.locked(this_process()):
-            is_new = not ledger.booked(0) and not ledger.running()
+        with (
+            locked(storage, file.name, this_process()) as lock,
+            closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
+            table.reachable(),
+        ):
+            is_new = not any(table.trials())
             if is_new or not file.once:  # else an earlier command has printed them
                 for text in _announcements(jobs, workplace, is_new=is_new):
                     say(text)
-            with closing(OptunaStudy(file, storage)) as study:
-                record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
-                driver = record.new_driver(file, study, workplace)
-                return drive(driver, record)
+            record = StudyRunWriter(uncharged, table, workplace.tracking, say, on_answer)
+            return drive(record.new_driver(file, workplace), record)
 
 
 def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
@@ -168,20 +200,20 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     """
     file = driver.file
     try:
-        with driver.study.reachable():
+        with driver.table.reachable():
             driver.adopt()
             suggesting = Split(driver) if file.takes_split else Points(driver)
             if isinstance(suggesting, Split):
                 record.forecast = suggesting.forecast
             if file.design is not None and not driver.trials:
                 _refuse_dear_rows(driver)
-            reason = search(driver, suggesting)
+            reason = driver.run(suggesting)
             if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             verification = Verification(driver, lambda: record.answer().picks)
             if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
-                verification.run()
-        driver.finish()
+                driver.run(verification)
+            driver.finish()
     except CallAgain as error:
         driver.stop(error)
         record.paused()

@@ -7,7 +7,6 @@ schema        names of the tags of runs
 figures       figures and tables of the validation rows, for a run's artifacts
 models        the model of a job as a LoggedModel of MLflow
 registry      versions of registered models, and their aliases
-ui_view       the view of the table of runs in MLflow's UI
 
 Names are imported when they are first used: MLflow takes two seconds of CPU to import.
 """

@@ -2,13 +2,12 @@
 
 import copy
 import fcntl
-import gc
 import logging
 import os
 import re
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -17,8 +16,6 @@ from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.store.entities.paged_list import PagedList
-from mlflow.utils import get_results_from_paginated_fn
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -27,14 +24,14 @@ from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
-from paretune.tracking import schema, ui_view
+from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.registry import register_model
 from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
 _ESTIMATES = "-estimates"  # what the name of the experiment of estimates ends with
-_PAGE = 1000  # experiments or runs per request
+_PAGE = 1000  # runs per request
 _MIGRATION_PATIENCE_S = 30.0  # MLflow 3.17 makes the tables of a new SQLite store in 3 to 10 s
 _MIGRATION_PAUSE_S = 0.5
 # What a process meets whose MLflow makes or reads tables that another one's is just making.
@@ -72,14 +69,12 @@ class Tracking:
             self._client = MlflowClient()
             self._open()
             self._experiment = self._experiment_id()
-        self._views: dict[str, str] = {}  # key to view, as this process has written it
 
     def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """The run that `mlflow run` has opened for this command, or a new one called `name`, with these tags."""
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name, tags)
-        self.keep_view(ui_view.ALL_RUNS, ui_view.all_runs())
         with self._usable():
             self._client.update_run(run_id, name=name)
         return Run(self._client, run_id, self._clock)
@@ -94,7 +89,6 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
-        self.keep_view(ui_view.ALL_RUNS, ui_view.all_runs())
         with self._usable():
             run_id = self._client.create_run(self._experiment, run_name=name, tags=dict(tags or {})).info.run_id
         return Run(self._client, run_id, self._clock, is_new=True)
@@ -115,16 +109,6 @@ class Tracking:
                 other._experiment = self._experiment_named(name)
         return other
 
-    def keep_view(self, key: str, view: str) -> None:
-        """Have MLflow's UI offer a view of the runs table, see `ui_view`, if it can; a user's changes stay."""
-        if self._views.get(key) == view:
-            return
-        self._views = {**self._views, key: view}
-        with suppress(*TROUBLE):
-            recorded = self._client.get_experiment(self._experiment).tags.get(f"{ui_view.TAG_PREFIX}{key}")
-            if recorded != view and (recorded is None or ui_view.is_our_own(recorded)):
-                self._client.set_experiment_tag(self._experiment, f"{ui_view.TAG_PREFIX}{key}", view)
-
     def unfinished(self) -> list[RecordedRun]:
         """Runs of all experiments whose job ran when last seen, oldest first, then gaps; raises TrackingUnavailable."""
         # MLflow's search has no OR.
@@ -141,11 +125,17 @@ class Tracking:
             BadInput: `condition` is not in that language.
             TrackingUnavailable: MLflow does not answer.
         """
+        found: list[RecordedRun] = []
         with self._usable(condition):
-            experiments = [item.experiment_id for item in _all_pages(self._client.search_experiments)]
-            newest_first = ["attributes.start_time DESC"]
-            search = partial(self._client.search_runs, experiments, condition, order_by=newest_first)
-            return _all_pages(partial(_page_of_runs, search), newest)
+            experiments = [item.experiment_id for item in mlflow.search_experiments()]
+            search = partial(self._client.search_runs, experiments, condition, order_by=["attributes.start_time DESC"])
+            token = None
+            while token != "" and (newest is None or len(found) < newest):
+                most = _PAGE if newest is None else min(_PAGE, newest - len(found))
+                page = search(max_results=most, page_token=token)
+                found += map(_recorded, page)  # at once, because MLflow's own runs take ten times the memory
+                token = page.token or ""
+        return found
 
     def curve(self, run_id: str, name: str) -> list[tuple[int, float, float]]:
         """Step, seconds since the epoch and value of each point of a metric's curve; raises TrackingUnavailable."""
@@ -165,28 +155,20 @@ class Tracking:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
         return register_model(self._client, name, run_id, tags)
 
-    def address(self, run_id: str, view: str | None = None) -> str:
-        """The web address of a run or a view of the runs table, on the server or the one that `open_command` starts."""
-        # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
-        kind = "workflowType=machine_learning"
-        runs = f"#/experiments/{self._experiment}/runs"
-        path = f"{runs}/{run_id}?{kind}" if view is None else f"{runs}?viewStateShareKey={view}&{kind}"
+    def address(self, run_id: str) -> str:
+        """The web address of a run, on the server or the one that `open_command` starts."""
         server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
-        return f"{server}/{path}"
+        # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
+        return f"{server}/#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
 
-    def open_command(self, run_id: str, view: str | None = None) -> str:
-        """The command or address that shows a run; with the key of a `view`, also that view of the runs table.
-
-        Key and view are those of `keep_view`.
-        """
-        views = [] if view is None else [self.address(run_id, view)]
-        addresses = " or ".join([*views, self.address(run_id)])
+    def open_command(self, run_id: str) -> str:
+        """The command or address that shows a run in MLflow's UI."""
         if self.uri.startswith("http"):
-            return addresses
+            return self.address(run_id)
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
-        return f"mlflow ui{store}  # then open {addresses}"
+        return f"mlflow ui{store}  # then open {self.address(run_id)}"
 
     def _open(self) -> None:
         """Have MLflow create or migrate the tables of a store; tries again while another process does so."""
@@ -226,7 +208,8 @@ class Tracking:
         except TROUBLE as error:
             reason = first_line(error)
             if condition is not None and is_refused(error):
-                raise BadInput([f"MLflow cannot search for {condition!r}: {reason}"]) from None
+                shown = without_secrets(condition)  # MLflow's own text would show a password in parts
+                raise BadInput([f"MLflow cannot search for {shown!r}{f': {reason}' * (shown == condition)}"]) from None
             raise TrackingUnavailable(
                 f"the MLflow store at {without_secrets(self.uri)} cannot be used ({without_secrets(reason)}): "
                 "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
@@ -328,35 +311,15 @@ def require_answer(uri: str) -> None:
         ) from error
 
 
-def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]:
-    return list(
-        get_results_from_paginated_fn(  # type: ignore[no-untyped-call]
-            lambda size, token: search(max_results=size, page_token=token), _PAGE, most
-        )
+def _recorded(run: Any) -> RecordedRun:
+    return RecordedRun(
+        run_id=run.info.run_id,
+        params=run.data.params,
+        tags=run.data.tags,
+        metrics=run.data.metrics,
+        started=(run.info.start_time or 0) / 1000,
+        ended_at=(run.info.end_time or 0) / 1000,
     )
-
-
-def _page_of_runs(search: Callable[..., PagedList[Any]], **page: Any) -> PagedList[RecordedRun]:
-    """A page of a search; converted at once, because MLflow's own runs take ten times the memory."""
-    was_on = gc.isenabled()
-    gc.disable()  # MLflow makes a hundred objects a run: three quarters of the time went into collecting garbage
-    try:
-        answer = search(**page)
-        runs = [
-            RecordedRun(
-                run_id=run.info.run_id,
-                params=run.data.params,
-                tags=run.data.tags,
-                metrics=run.data.metrics,
-                started=(run.info.start_time or 0) / 1000,
-                ended_at=(run.info.end_time or 0) / 1000,
-            )
-            for run in answer
-        ]
-    finally:
-        if was_on:
-            gc.enable()
-    return PagedList(runs, answer.token)
 
 
 def tracking_uri() -> str:

@@ -129,8 +129,14 @@ def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:
     assert (code, document) == (0, {"runs": []})
 
 
-def test_a_study(run: Run) -> None:
+def test_a_study_and_its_dry_run(run: Run) -> None:
     words = ["--study", "studies/pareto.yaml", "--n_trials", "2", "--sampler", "random"]
+    code, document, err = run("study", *words, "--dry_run", "--json")
+
+    assert (code, err) == (0, "")
+    assert set(document) == fields_of("`study` with `dry_run`")
+    assert all(job["worst_case_usd"] > 0 and "learning_rate" in job for job in document["jobs"])
+    assert run("sync", "--json")[1] == {"runs": []}
     code, document, err = run("study", *words, "--json")
 
     assert code == 0

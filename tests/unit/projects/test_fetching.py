@@ -15,11 +15,8 @@ from paretune.projects.project import read_project
         ("entry_points: {5: {command: echo}}", "names of entry_points must be texts"),
         ("entry_points: {~: {command: echo}}", "names of entry_points must be texts"),
         ("name: x\n" + "#\n" * 60_000, "has 120,008 bytes, and at most 100,000"),
-        ("a: &a [b, *a]", "its aliases make more than 100,000 values"),
-        ("a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 60}]\n" for a, b in ("ab", "bc", "cd")), "aliases"),
-        ("[" * 90_000, "more than 50 values inside one another"),
     ],
-    ids=["a number", "nothing", "large", "in itself", "a bomb", "deep"],
+    ids=["a number", "nothing", "large"],
 )
 def test_a_project_file_that_does_harm_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "MLproject").write_text(content)

@@ -112,7 +112,6 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"subnets": "b"}, "unknown parameter subnets: did you mean sagemaker.subnets?"),
     ({"lora.rank": 3}, "unknown parameter lora.rank: did you mean lora.r?"),
     ({"compiler": "inductor"}, "unknown parameter compiler: did you mean training_arguments?"),
-    ({"trials_per_job": 2}, "unknown parameter trials_per_job: it is gone: keep_alive_minutes"),
     ({"zzz": 1}, "unknown parameter zzz: `paretune train --help all` lists all parameters"),
     ({"seed": "1.5"}, "seed must be a whole number at least 0 and at most 4294967295, got '1.5'"),
     ({"seed": True}, "seed must be a whole number"),

@@ -22,9 +22,9 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import TrackingUnavailable
+from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.specification.container import Event
-from paretune.tracking import Run, RunStatus, Tracking, ui_view
+from paretune.tracking import Run, RunStatus, Tracking
 
 
 @pytest.fixture
@@ -54,6 +54,27 @@ def test_a_run_of_our_own_has_the_given_name_and_is_found_again(store: MlflowCli
     assert recorded.info.run_name == "tiny b16 lr5e-05"
     assert recorded.data.tags["paretune.state"] == "Running"
     assert "paretune.price_region" not in recorded.data.tags
+
+
+def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: MlflowClient) -> None:
+    run = tracking().begin("job")
+    run.log_metrics({"n" * 300: 1.0, "f1": 0.5})
+    run.log_events(losses(1))
+    run.set_tags({"t" * 300: "x", "paretune.state": "Completed"})
+
+    recorded = store.get_run(run.run_id).data
+    assert recorded.metrics == {"f1": 0.5, "train/loss": 1.0}
+    assert recorded.tags["paretune.state"] == "Completed"
+    run.has_gap = False
+    run.flush()
+    assert not run.has_gap  # it is not tried again
+
+
+def test_a_condition_that_cannot_be_searched_for_shows_no_password(store: MlflowClient) -> None:
+    with pytest.raises(BadInput) as refused:
+        tracking().runs("params.x='postgresql://ann:hunter2@host/x")
+
+    assert "hunter2" not in str(refused.value)
 
 
 def test_runs_are_found_on_all_pages_of_experiments(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,52 +207,6 @@ def test_the_experiment_is_the_one_that_the_environment_names(store: MlflowClien
     assert run.run_id in tracking(MLFLOW_EXPERIMENT_ID=experiment.experiment_id).open_command(run.run_id)
 
 
-def view_of(store: MlflowClient, key: str = "paretune") -> str:
-    return str(store.get_experiment("0").tags.get(f"mlflow.sharedViewState.{key}", ""))
-
-
-def test_the_first_run_of_an_experiment_brings_the_view_of_its_runs_table(store: MlflowClient) -> None:
-    tracking().begin("tiny")
-
-    view = json.loads(view_of(store))
-    state = json.loads(view["state"])
-    assert view["name"] == "paretune"
-    assert state["selectedColumns"][:2] == ["metrics.`f1`", "metrics.`cost_usd`"]
-    assert {"metrics.`pick_f1`", "metrics.`pick_cost_usd`"} < set(state["selectedColumns"][:5])
-    assert sum(state["columnWidths"][name] for name in state["columnOrder"][:11]) <= 1_500
-    assert not any("estimated" in name for name in state["selectedColumns"])
-    assert (state["orderByKey"], state["searchFilter"]) == ("attributes.start_time", "")  # else nothing is nested
-
-
-def test_a_view_that_a_user_has_changed_stays_as_it_is(store: MlflowClient) -> None:
-    tracking().begin("tiny")
-    custom = json.dumps({**json.loads(view_of(store)), "updatedAt": 4_000_000_000_000})
-    store.set_experiment_tag("0", "mlflow.sharedViewState.paretune", custom)
-    tracking().begin("again")
-
-    assert view_of(store) == custom
-
-
-def test_an_older_view_of_ours_is_brought_up_to_date(store: MlflowClient) -> None:
-    older = json.dumps({"name": "paretune", "createdAt": 1, "updatedAt": 1, "state": "{}"})
-    store.set_experiment_tag("0", "mlflow.sharedViewState.paretune", older)
-    tracking().begin("tiny")
-
-    assert view_of(store) == ui_view.all_runs()
-
-
-def test_a_study_s_view_has_its_trials_only_with_the_best_first() -> None:
-    objectives = {"cost_usd": "minimize", "auc": "maximize"}
-    state = json.loads(json.loads(ui_view.trials_of("abc", "study one", objectives.items()))["state"])
-
-    assert state["searchFilter"] == "tags.`mlflow.parentRunId` = 'abc'"
-    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`auc`", False)
-    assert state["selectedColumns"][0] == "metrics.`auc`"
-    chart, section = state["compareRunCharts"][0], state["compareRunSections"][0]
-    assert [chart[axis]["key"] for axis in ("xaxis", "yaxis")] == ["cost_usd", "auc"]
-    assert (section["uuid"], section["name"]) == (chart["metricSectionId"], "auc over cost_usd")
-
-
 def test_estimates_have_an_experiment_of_their_own_unless_mlflow_run_has_opened_their_run(store: MlflowClient) -> None:
     beside = tracking().for_estimates()
     run = beside.begin("estimate")
@@ -284,14 +259,6 @@ def test_the_open_command_names_the_store_and_the_run(
 
     assert f"mlflow ui --backend-store-uri sqlite:///{database} " in output
     assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
-
-
-def test_with_a_view_the_open_command_names_it_before_the_run(store: MlflowClient) -> None:
-    output = tracking().open_command("abc", "paretune")
-
-    table, _, run = output.partition(" or ")
-    assert table.endswith("/#/experiments/0/runs?viewStateShareKey=paretune&workflowType=machine_learning")
-    assert run == "http://127.0.0.1:5000/#/experiments/0/runs/abc?workflowType=machine_learning"
 
 
 def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(store: MlflowClient) -> None:

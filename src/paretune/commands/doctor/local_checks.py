@@ -15,12 +15,12 @@ from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.packages import (
-    installed,
     package_of,
     pinned,
     requirements_of,
     sagemaker_is_missing,
     training_is_missing,
+    version_of,
 )
 from paretune.jobs.workplace import budget_ledger_of, home_of
 from paretune.specification.parameters import spell
@@ -38,11 +38,10 @@ def environment_findings() -> Iterator[Finding]:
     wrong = [
         requirement
         for requirement in always
-        if installed(requirement.name) == "absent"
-        or not requirement.specifier.contains(installed(requirement.name), prereleases=True)
+        if not requirement.specifier.contains(version_of(requirement.name).partition("+")[0] or "0", prereleases=True)
     ]
     if wrong:
-        versions = ", ".join(f"{requirement.name} is {installed(requirement.name)}" for requirement in wrong)
+        versions = ", ".join(f"{item.name} is {version_of(item.name) or 'absent'}" for item in wrong)
         commands = " ".join(shlex.quote(str(requirement)) for requirement in wrong)
         yield failed(
             ENVIRONMENT,
@@ -53,7 +52,7 @@ def environment_findings() -> Iterator[Finding]:
         yield passed(ENVIRONMENT, f"{python}, {len(always)} packages in versions that it works with")
     if reason := sagemaker_is_missing():
         yield passed(ENVIRONMENT, f"without jobs on SageMaker: {reason}")
-    missing = [line for line in requirements_of("demo") if installed(package_of(line)) == "absent"]
+    missing = [line for line in requirements_of("demo") if not version_of(package_of(line))]
     if missing:
         yield passed(
             ENVIRONMENT,

@@ -15,9 +15,8 @@ class StudyOptions(StudyFile):
 
 COMMAND = Command(
     read=partial(read_study, StudyFile.read),
-    run=imported_later("paretune.studies.run:run_study_file"),
+    run=imported_later("paretune.studies.run:run_or_preview"),
     options=StudyOptions,
     takes_jobs=True,
-    excluded=("dry_run",),
     hidden=IN_THE_FILE,
 )

@@ -19,9 +19,9 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from paretune.core.errors import BadInput, refuse
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied
-from paretune.specification.inputs import IN_S3
+from paretune.specification.inputs import IN_S3, ROW_FILES
 
 _SPARE = 2**30  # free bytes that the disk must have in addition to the download: rows are written once more, as tokens
 _TRIES = 5
@@ -67,14 +67,7 @@ def fetch(
         BadInput: there are no credentials, no such bucket or object, no permission, a key that is not a path below a
             folder, or too little disk space.
     """
-    bucket, _, key = uri.removeprefix(IN_S3).partition("/")
-    if not bucket or _NO_CHARACTER_OF_A_PATH.search(uri):
-        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/ in UTF-8, got {uri!a}"])
-    try:
-        objects = _listed(s3, parameter, uri, bucket, key, suffixes)
-    except AWS_ERRORS as error:
-        raise BadInput([_fault(parameter, uri, bucket, error)]) from error
-    _check_names(parameter, uri, objects)
+    bucket, objects = _found(s3, parameter, uri, suffixes)
     whole = hashlib.sha256(repr([(item.name, item.etag, item.size) for item in objects]).encode()).hexdigest()[:32]
     made, draft = folder / whole, folder / f"{whole}.part"
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,6 +82,33 @@ def fetch(
                     raise BadInput([_fault(parameter, uri, bucket, error)]) from error
             draft.rename(made)
     return made / objects[0].name if len(objects) == 1 else made
+
+
+def unreadable(addresses: Mapping[str, str], region: str | None, environment: Mapping[str, str]) -> list[str]:
+    """Faults of parameters, each with its address, that name nothing in S3 that can be read; downloads nothing."""
+    s3, faults = s3_client(region, environment), list[str]()
+    for parameter, uri in addresses.items():
+        with collecting(faults):
+            _found(s3, parameter, uri, suffixes_of(parameter))
+    return faults
+
+
+def suffixes_of(parameter: str) -> tuple[str, ...]:
+    """Suffixes of the files that count below the prefix that a parameter names; empty if all do."""
+    return () if parameter == "model" else tuple(ROW_FILES)
+
+
+def _found(s3: Any, parameter: str, uri: str, suffixes: Collection[str]) -> tuple[str, list[_Object]]:
+    """The bucket and the objects that `uri` names; raises BadInput as `fetch`."""
+    bucket, _, key = uri.removeprefix(IN_S3).partition("/")
+    if not bucket or _NO_CHARACTER_OF_A_PATH.search(uri):
+        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/ in UTF-8, got {uri!a}"])
+    try:
+        objects = _listed(s3, parameter, uri, bucket, key, suffixes)
+    except AWS_ERRORS as error:
+        raise BadInput([_fault(parameter, uri, bucket, error)]) from error
+    _check_names(parameter, uri, objects)
+    return bucket, objects
 
 
 def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: Collection[str]) -> list[_Object]:

@@ -440,10 +440,6 @@ def _job_alone(study: StudyFile) -> Iterator[Fault]:
     if study.job.probe_steps is not None:
         text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
         yield Fault(("job", "probe_steps"), text)
-    if study.job.dry_run:
-        one_job = command_line("train", {"dry_run": "true"})
-        text = f"dry_run launches nothing, and this launches jobs: leave it out; `{one_job}` with the parameters of"
-        yield Fault(("job", "dry_run"), f"{text} job checks one of them, launcher=simulated plays all")
 
 
 def _fixed_and_searched(study: StudyFile) -> list[str]:

@@ -1,0 +1,102 @@
+"""Wrong inputs of every command: one message that says what to do, exit code 2, and nothing left behind."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import write_csv
+from tests.unit.cli.conftest import Run
+
+WRONG = {  # words to sentences of the one message
+    "train --learning_rat 1e-4": ["unknown parameter learning_rat: did you mean learning_rate"],
+    "train --lr 1 --gpus 4 --fp16": [
+        "3 faults",
+        "did you mean learning_rate?",
+        "did you mean instance_type?",
+        "unknown parameter fp16: did you mean precision?",
+    ],
+    "train --learning-rate fast --seed": ["learning_rate must be a number", "seed needs a value: --seed VALUE"],
+    "train --seed --task causal-lm": ["seed needs a value"],
+    "train --max_cost_uds= --dry_run": ["unknown parameter max_cost_uds: did you mean max_cost_usd?"],
+    "train --lora.rr= --dry_run": ["unknown parameter lora.rr: did you mean lora.r"],
+    "study smoke --n_trails= --budget_uds=": ["n_trails: did you mean n_trials", "budget_uds: did you mean budget_usd"],
+    "estimate --regoin=": ["unknown parameter regoin: did you mean region?"],
+    "import --colums=": ["unknown parameter colums: did you mean columns?"],
+    "sync --all": ["unknown parameter all: `paretune sync --help all`"],
+    "train --seed 1 --seed 2": ["seed is given twice: '1' and '2'"],
+    "train --spot perhaps": ["spot must be true or false, got 'perhaps'"],
+    "train --spot": ["spot is for SageMaker"],
+    "train --max_cost_usd 5$": ["max_cost_usd must be a number at least 0, got '5$'"],
+    "train --max_cost_usd all": ["max_cost_usd must be a number at least 0, got 'all'"],
+    "train --instance_type ml.g5.xlage": ["known types, got 'ml.g5.xlage': did you mean ml.g5.xlarge or"],
+    "train --instance_type p4d": ["did you mean ml.p4d.24xlarge?"],
+    "train --dataset none.csv --model ./no_model": [
+        "dataset none.csv does not exist",
+        "model ./no_model does not exist",
+    ],
+    "train none.py --learning_rate fast": ["learning_rate must be", "entry_script none.py does not exist (looked from"],
+    "train . ": ["entry_script must be a file, and . is a folder"],
+    "train rows.csv": ["rows.csv"],
+    "train --dataset rows.csv --text_column Body": ["'Body' is not in the train rows of rows.csv: did you mean body?"],
+    "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (first: rows 2)"],
+    "train --dataset latin.csv": ["latin.csv is not UTF-8 text (byte 13 cannot be decoded) but probably LATIN1"],
+    "train --dataset binary.csv": ["binary.csv is a binary file: give a CSV, TSV, JSONL or Parquet file"],
+    "train seed=1 more": ["unexpected 'more'"],
+    "train -seed 1": ["unexpected '-seed'"],
+    "trian": ["unknown command 'trian': did you mean train?"],
+    "study": ["study must name the file of a study, such as studies/smoke.yaml"],
+    "study smoek": ["smoek does not exist", "did you mean smoke?"],
+    "study .": ["study must name a YAML file, and . is a folder"],
+    "study binary.csv": ["binary.csv is not UTF-8"],
+    "study wrong.yaml --n_trails 3": ["wrong.yaml:2: learning_rate: low must be less than", "did you mean n_trials?"],
+    "estimate --instance_type ml.g5.xlarge,": ["instance_type must have a value between all commas"],
+    "estimate --instance_type ml.p9.huge --instance_count 1,x": ["instance_count must be a whole number"],
+    "prices --region us-east": ["region must be an AWS region that has SageMaker"],
+    "reconcile none.csv": ["bill must be a file or folder, or s3://BUCKET/PREFIX/, got none.csv"],
+    "report --view runz": ["view must be one of runs, scaling, compare, got 'runz'; did you mean runs?"],
+    "sync --all true": ["unknown parameter all"],
+    "completion tcsh": ["completion needs a shell: paretune completion bash | zsh | fish, got 'tcsh'"],
+}
+
+
+@pytest.mark.usefixtures("no_store")
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str, run: Run, workplace: Path) -> None:
+    write_csv(workplace / "rows.csv", [("a", "x"), (" ", "y"), ("b", "x")], header="body,label")
+    (workplace / "latin.csv").write_bytes(b"text,label\nca\xe9,a\n")
+    (workplace / "binary.csv").write_bytes(b"\x80PNG\x00\x01\xff")
+    (workplace / "wrong.yaml").write_text("name: x\nsearch: {learning_rate: {low: 1e-4, high: 1e-5}}\nn_trials: 2\n")
+    before = {path.name for path in workplace.iterdir()}
+
+    code, out, err = run(*line.split())
+
+    assert (code, out) == (2, "")
+    assert err.count("paretune: ") == 1
+    assert "Traceback" not in err
+    assert [text for text in WRONG[line] if text not in err] == []
+    assert {path.name for path in workplace.iterdir()} == before  # not even an MLflow store
+
+
+ADDRESS = "postgresql://ann:hunter2@db/studies"
+
+
+@pytest.mark.usefixtures("no_store")
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"train --storge {ADDRESS}", f"train --seed {ADDRESS}", f"train --model {ADDRESS}", f"train {ADDRESS}"),
+        *(f"study {ADDRESS}", "study wrong.yaml", "train --pasword a hunter2", ADDRESS),
+        "train --password hunter2 --password hunter2",
+        'train --training_arguments {"hub_token":"hf_hunter2hunter2hunter2"}',
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_shown(line: str, as_json: bool, run: Run, workplace: Path) -> None:
+    (workplace / "wrong.yaml").write_text(
+        f"name: x\nstorge: {ADDRESS}\njob: {{password: hunter2, seed: '{ADDRESS}'}}\nsearch: {{seed: {ADDRESS}}}\n"
+    )
+    code, out, err = run(*line.split(), *["--json"] * as_json)
+
+    assert code == 2
+    assert "hunter2" not in out + err
+    assert err
