@@ -20,9 +20,6 @@ from sqlalchemy.util import LRUCache
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
     os.environ["OMP_NUM_THREADS"] = "1"
 
-os.environ.setdefault("PARETUNE_TRACE_SECONDS", "0")
-"""Memory by formula: tracing a step takes seconds, and a test that is about it asks for it."""
-
 _script_directories: Any = ScriptDirectory  # of any type, for its methods are replaced
 _make_script_directory = _script_directories.__init__
 _revisions: dict[str, RevisionMap] = {}  # by folder

@@ -113,7 +113,7 @@ BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that e
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials
-STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
+STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed one has begun
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
