@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.specification.batch_size import BatchPlan
@@ -53,7 +53,6 @@ plans = st.builds(
 )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(events)
 def test_an_event_survives_being_a_line(event: Event) -> None:
     line = event.line()
@@ -71,7 +70,6 @@ def test_a_line_holds_what_is_known_and_nothing_else() -> None:
     }
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(reports)
 def test_a_report_survives_being_a_file(report: JobReport) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +80,6 @@ def test_a_report_survives_being_a_file(report: JobReport) -> None:
         assert json.loads(report.to_json()) == json.loads(path.read_text())
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(plan=plans, name=texts, attempt=st.integers(1, 20), text=texts.filter(str.strip), seed=st.integers(0, 2**32 - 1))
 def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attempt: int, text: str, seed: int) -> None:
     spec = JobSpec(dataset=text, seed=seed, training_arguments={"run": text, "deep": [1, None, {"a": 0.1}]})
@@ -94,7 +91,6 @@ def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attemp
         assert JobDocument.read(path) == document
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(key=texts, labels=st.lists(texts, max_size=4).map(tuple), facts=metrics)
 def test_the_description_of_a_data_set_survives_being_a_file(
     key: str, labels: tuple[str, ...], facts: dict[str, float]
@@ -106,7 +102,6 @@ def test_the_description_of_a_data_set_survives_being_a_file(
         assert PreparedDataset.read(Path(folder)) == dataset
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(events, max_size=5), st.data())
 @pytest.mark.slow
 def test_a_reader_gives_each_event_once_and_never_half_a_line(written: list[Event], data: st.DataObject) -> None:
@@ -136,7 +131,6 @@ def test_a_reader_waits_for_a_file_that_is_not_there_yet(tmp_path: Path) -> None
     assert list(reader.new()) == [event]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(kind=st.sampled_from(FailureKind), sentence=sentences)
 def test_a_failure_survives_being_a_file(kind: FailureKind, sentence: str) -> None:
     with tempfile.TemporaryDirectory() as name:

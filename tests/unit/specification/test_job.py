@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.cli import read_words
@@ -40,7 +40,6 @@ nasty = st.sampled_from(
 )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(
     st.builds(
         JobSpec,
