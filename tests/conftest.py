@@ -22,9 +22,6 @@ from sqlalchemy.util import LRUCache
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
     os.environ["OMP_NUM_THREADS"] = "1"
 
-os.environ.setdefault("PARETUNE_TRACE_SECONDS", "0")
-"""Memory by formula: tracing a step takes seconds, and a test that is about it asks for it."""
-
 settings.register_profile("the same each time", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.load_profile("the same each time")
 

@@ -17,12 +17,11 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from mlflow import MlflowClient
 
 from paretune.cli import main as command_line
 from tests.faults.oracle import simulated_jobs
+from tests.study_tables import books_of
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
 ml.g5.xlarge,1,16,1e-5,,,OutOfMemory
@@ -91,11 +91,10 @@ def at_step(step: int) -> tuple[str, list[str]]:
 
 def drive(step: int, telling: int) -> int:
     """The command, which stops for ever at a step, before or after one of its writes."""
-    from paretune.jobs.ending import _Ending
+    from paretune.jobs import ending
     from paretune.jobs.record import JobRecord
     from paretune.launchers.simulated.launcher import SimulatedLauncher
-    from paretune.ledger.study_ledger import StudyLedger
-    from paretune.studies.search.optuna_study import OptunaStudy
+    from paretune.studies.search.table import StudyTable
     from paretune.tracking import Tracking
 
     left = [step]
@@ -106,7 +105,7 @@ def drive(step: int, telling: int) -> int:
             os.write(telling, name.encode())
             signal.pause()
 
-    def stepwise(owner: type, method: str) -> None:
+    def stepwise(owner: Any, method: str) -> None:
         original = getattr(owner, method)
 
         def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -117,15 +116,15 @@ def drive(step: int, telling: int) -> int:
 
         setattr(owner, method, wrapped)
 
-    stepwise(OptunaStudy, "ask_for")
-    stepwise(StudyLedger, "reserve")
+    stepwise(StudyTable, "ask_for")
+    stepwise(StudyTable, "reserve")
     stepwise(Tracking, "create")
-    stepwise(StudyLedger, "set_run_id")
+    stepwise(StudyTable, "name_run")
     stepwise(JobRecord, "name_attempt")
     stepwise(SimulatedLauncher, "submit")
-    stepwise(_Ending, "write")
-    stepwise(StudyLedger, "book")
-    stepwise(OptunaStudy, "report_outcome")
+    stepwise(ending, "record_end")
+    stepwise(StudyTable, "book")
+    stepwise(StudyTable, "tell")
     return command_line(WORDS)
 
 
@@ -157,18 +156,20 @@ def final_faults() -> list[str]:
     jobs = {job.name: job.usd or 0.0 for job in simulated_jobs(Path(".paretune"))}
     faults = [f"{sum(jobs.values())} USD were billed of {BUDGET_USD}"] if sum(jobs.values()) > BUDGET_USD else []
     faults += [f"{name} was launched after {name.rpartition('-')[0]}-1" for name in jobs if not name.endswith("-1")]
-    with closing(sqlite3.connect(".paretune/studies.db")) as connection:
-        rows = connection.execute("SELECT trial, run_id, booked_usd, ended FROM paretune_ledger").fetchall()
-    ends = [json.loads(ended)["status"] for *_, ended in rows if ended is not None]
-    if len(jobs) != len(rows) or ends.count("OutOfMemory") != 1:
-        faults.append(f"{len(jobs)} jobs for {len(rows)} trials, which have ended {ends}")
+    running, ended, balance = books_of("study.yaml", "sqlite:///.paretune/studies.db")
+    ends = [trial.status.value for trial in ended]
+    if running or len(jobs) != len(ended) or ends.count("OutOfMemory") != 1:
+        faults.append(f"{len(jobs)} jobs for {len(ended)} trials, which have ended {ends}, and {len(running)} run")
+    if balance.committed_usd or abs(balance.spent_usd - sum(jobs.values())) > 1e-6:
+        faults.append(f"{balance} of {jobs}")
     recorded, statuses = costs(), {run.info.run_id: run.info.status for run in runs()}
-    for trial, run_id, booked_usd, ended in rows:
+    for trial in ended:
+        run_id, booked_usd = trial.run_id, trial.cost_usd or 0.0
         billed_usd = sum(usd for name, usd in jobs.items() if name.startswith(f"paretune-{run_id}-"))
-        if ended is None or statuses.get(run_id) not in {"FINISHED", "FAILED", "KILLED"}:
-            faults.append(f"trial {trial} has not ended: {statuses.get(run_id)}")
+        if statuses.get(run_id) not in {"FINISHED", "FAILED", "KILLED"}:
+            faults.append(f"trial {trial.number} has not ended: {statuses.get(run_id)}")
         elif max(abs(booked_usd - billed_usd), abs(recorded[run_id] - billed_usd)) > 1e-6:
-            faults.append(f"trial {trial}: ledger {booked_usd}, run {recorded[run_id]}, billed {billed_usd} USD")
+            faults.append(f"trial {trial.number}: booked {booked_usd}, run {recorded[run_id]}, billed {billed_usd} USD")
     return faults
 
 

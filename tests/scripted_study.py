@@ -1,21 +1,23 @@
 """A driver whose jobs end as a test wants them to, on a clock that moves when it is slept on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paretune.core.interruption import Interruption
+from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.launchers.base import Job
-from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
+from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.loop import Points, search
-from paretune.studies.search.optuna_study import OptunaStudy
+from paretune.studies.search.points import Points
+from paretune.studies.search.table import StudyTable
+from paretune.studies.verification import Verification
 from paretune.tracking import Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, Ending, ScriptedLauncher
 from tests.workplaces import make_workplace
@@ -58,7 +60,21 @@ class JudgedLauncher(ScriptedLauncher):
 
 def searched(driver: Driver) -> str:
     """Let a driver try its points; returns why it ended."""
-    return search(driver, Points(driver))
+    return driver.run(Points(driver))
+
+
+def until_ended(driver: Driver) -> None:
+    """Let a driver wait for the jobs that it has begun."""
+    while driver.running:
+        driver.poll()
+        driver.workplace.clock.sleep(WATCH_INTERVAL_S)
+
+
+def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> Verification:
+    """Let a driver repeat what is recommended; the repeats, and why there are no more."""
+    verification = Verification(driver, recommended)
+    driver.run(verification)
+    return verification
 
 
 @dataclass
@@ -102,8 +118,8 @@ class Desk:
         terms = standard | terms
         file = StudyFile(**{**terms, "job": {"force": True} | terms["job"]})  # the launcher keeps its own time
         self.run_id = self.run_id or self.tracking.create("study").run_id
-        study, ledger = OptunaStudy(file, self.storage), StudyLedger(self.storage, file.name)
-        self.opened += [study, ledger]
+        table = StudyTable(file, self.storage)
+        self.opened.append(table)
         workplace = make_workplace(
             launcher=self.launcher,
             tracking=self.tracking,
@@ -113,8 +129,7 @@ class Desk:
         )
         return Driver(
             file,
-            study,
-            ledger,
+            table,
             run_id=self.run_id,
             workplace=workplace,
             on_trial=self.ended.append,

@@ -5,12 +5,11 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.definition.objectives import Constraints
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 

@@ -1,21 +1,25 @@
-"""A table of recorded runs by a formula, a study of it that meets all kinds of trouble, and all of a ledger."""
+"""A table of recorded runs by a formula, a study of it that meets all kinds of trouble, and the books of a study."""
 
 import itertools
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialEntry
+from paretune.pricing.budget import Balance
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.trials import Trial
+from paretune.studies.search.table import StudyTable
 
 TYPES = ("ml.g5.xlarge", "ml.g6.xlarge")
 COUNTS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (1e-5, 3e-5, 1e-4, 3e-4)
 
 
-def entries_of(ledger: StudyLedger) -> list[TrialEntry]:
-    """All trials of a ledger, by number."""
-    return sorted([*ledger.booked(0), *ledger.running()], key=lambda entry: entry.trial)
+def books_of(path: Path | str, storage: str) -> tuple[list[Trial], list[Trial], Balance]:
+    """The trials of a study file that run and that have ended, and its dollars."""
+    with closing(StudyTable(StudyFile.read(str(path), {}), storage)) as table:
+        return *table.trials(), table.balance()
 
 
 def write_table(path: Path) -> None:

@@ -14,17 +14,15 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.timeline_factory import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trials import Trial
-from paretune.studies.search import loop
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.optuna_study import OptunaStudy
+from paretune.studies.search.points import Points
 from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
+from paretune.studies.search.table import StudyTable
 from paretune.tracking import Tracking
 from search.scoring import OBJECTIVES, Booked
 from search.tables import PRICES, Point, Table
@@ -78,7 +76,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
     clock = VirtualClock(home)
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
-    ledger = StudyLedger(storage, file.name)
+    kept = StudyTable(file, storage, origin="simulated")
     course = TimelineFactory(predict=lambda document: None, recall_f1=lambda document: None)
     course.read_table = lambda path: table.runs  # read once for all studies
     booked: list[Booked] = []
@@ -97,11 +95,10 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         if is_enough(job):
             driver.admission.has_enough = lambda count: True  # type: ignore[method-assign]
 
-    run_id = StudyRunWriter(file, ledger, tracking).run_id  # its pages are not written
+    run_id = StudyRunWriter(file, kept, tracking).run_id  # its pages are not written
     driver = Driver(
         file,
-        OptunaStudy(file, storage),
-        ledger,
+        kept,
         run_id=run_id,
         workplace=Workplace(
             launcher=SimulatedLauncher(home, clock, PRICES, course),
@@ -114,7 +111,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         on_trial=finished,
         say=lambda text: None,
     )
-    return booked, loop.search(driver, Split(driver) if file.takes_split else loop.Points(driver))
+    return booked, driver.run(Split(driver) if file.takes_split else Points(driver))
 
 
 def _point_of(trial: Trial, table: Table) -> Point | None:

@@ -47,11 +47,11 @@ class Course:
     remark: str = ""
 
     def reached(self, share: float) -> int | None:
-        """The job after whose end the front first has that share; None: never."""
+        """The number of the job after which that share of the front was found first; None if never."""
         return next((job for job, value in enumerate(self.run) if value >= share), None)
 
     def share_at(self, usd: float) -> float:
-        """Of the front when so many dollars were spent."""
+        """The share of the front that was found when so many dollars were spent."""
         done = [value for spent, value in zip(self.usd, self.run, strict=True) if spent <= usd + 1e-9]
         return done[-1] if done else 0.0
 

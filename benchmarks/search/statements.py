@@ -21,11 +21,10 @@ from itertools import product
 import numpy as np
 
 from paretune.core.pareto import front
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.hypervolume import hypervolume
 from paretune.studies.results.recommendation import recommend
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
 from paretune.studies.sampler.sampler import BY_TYPE as CLAIMED
 from paretune.studies.verification import MOST_REPEATS, RUNS

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paretune.commands.estimate.estimate import estimate
-    from paretune.commands.prices.table import prices
+    from paretune.commands.prices.prices import prices
     from paretune.core.errors import ParetuneError
     from paretune.core.result import Result
     from paretune.jobs.launch import launch
@@ -62,7 +62,7 @@ _MODULES = {
     "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",
     "log_study": "paretune.studies.foreign",
-    "prices": "paretune.commands.prices.table",
+    "prices": "paretune.commands.prices.prices",
     "run_study": "paretune.studies.run",
     "study": "paretune.studies.run",
 }

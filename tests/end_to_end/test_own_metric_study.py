@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.ledger.study_ledger import StudyLedger
 from tests.processes import command, paretune, wait_until, working_in
-from tests.study_tables import entries_of
+from tests.study_tables import books_of
 
 pytestmark = pytest.mark.slow
 
@@ -75,11 +74,9 @@ def test_a_study_of_an_own_script_is_gone_on_with_and_recommends_by_its_own_metr
     client = MlflowClient()
     (study,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     check_tables(client, study.info.run_id, workplace)
-    ledger = StudyLedger(f"sqlite:///{home / 'studies.db'}", "own metric")
-    entries = entries_of(ledger)
-    ledger.close()
-    assert all(entry.end is not None for entry in entries)
-    assert study.data.metrics["cost_usd"] == pytest.approx(sum(entry.booked_usd or 0.0 for entry in entries))
+    running, _, balance = books_of(workplace / "study.yaml", f"sqlite:///{home / 'studies.db'}")
+    assert running == []
+    assert study.data.metrics["cost_usd"] == pytest.approx(balance.spent_usd)
     assert study.data.metrics["cost_usd"] <= 0.05
 
 

@@ -80,7 +80,6 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (workplace / "runs.csv").write_text(
         f"{runs}\nml.p3.2xlarge,1,32,5e-5,65000,0.94,3.825\nml.p3.16xlarge,2,32,5e-5,5000,0.93,28.152\n"
     )
-    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "0")
     monkeypatch.setenv("PARETUNE_PRICES", str(REPOSITORY / "studies" / "polarity_prices.csv"))  # as a page says
     with account(workplace / "account") as emulator:
         for name, text in emulator.environment.items():

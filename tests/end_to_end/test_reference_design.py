@@ -16,13 +16,18 @@ ESTIMATE = (
 )
 
 
-def report(client: MlflowClient, words: str, folder: Path) -> tuple[list[Row], dict[str, str], set[str]]:
-    """Rows of report.csv, the texts of report.md and report.html by their endings, and the names of all figures."""
+def report(client: MlflowClient, words: str, folder: Path) -> tuple[list[Row], dict[str, str]]:
+    """Rows of report.csv, and the texts of report.md and report.html by their endings."""
     assert main(["report", *words.split()]) == 0
     newest = client.search_runs(["0"], "tags.`paretune.kind` = 'report'", order_by=["attributes.start_time DESC"])[0]
     workspace = Path(client.download_artifacts(newest.info.run_id, "", str(folder)))
     texts = {ending: (workspace / f"report.{ending}").read_text() for ending in ("md", "html")}
-    return read_rows((workspace / "report.csv").read_text()), texts, {path.stem for path in workspace.glob("*.png")}
+    return read_rows((workspace / "report.csv").read_text()), texts
+
+
+def titles(page: str) -> list[str]:
+    """Titles of the charts of a page."""
+    return re.findall("<h3>(.*)</h3>", page)
 
 
 @pytest.mark.slow
@@ -36,27 +41,24 @@ def test_two_commands_give_the_table_and_every_figure_of_the_simulated_benchmark
         assert main(["study", f"studies/{name}.yaml", "--launcher", "simulated"]) == 0
     assert main(ESTIMATE.split()) == 0
 
-    rows, texts, figures = report(client, "--view scaling", tmp_path_factory.mktemp("scaling"))
+    rows, texts = report(client, "--view scaling", tmp_path_factory.mktemp("scaling"))
     simulated = [row for row in rows if row["origin"] == "simulated"]
     assert [(row["devices"], row["n"]) for row in simulated] == [(1, 5), (4, 6), (8, 6), (16, 5), (32, 5)]
     assert all(row["speed_up"] and row["efficiency"] and row["cost_usd_mean"] and row["f1_mean"] for row in simulated)
     assert [row["level"] for row in rows if row["origin"] == "estimated"] == ["1 x ml.g5.xlarge", "2 x ml.g5.xlarge"]
     assert "## Simulated: distilbert-base-uncased on fancyzhx/amazon_polarity, by shape" in texts["md"]
     assert "f1 ~ log2(devices) * log2(data_size)" in texts["md"]
-    assert {"time-2", "time-and-cost-2", "f1-2", "rates-2", "trade-offs-2"} <= figures
-    assert texts["html"].count("<svg") == len(figures)
-    assert len(texts["html"]) < 400_000
-    ids = re.findall(r'\bid="([^"]+)"', texts["html"])
-    assert len(ids) == len(set(ids))
+    assert titles(texts["html"]) == [
+        *("Time over devices (estimated)", "Dollars and time (estimated)", "Time over devices (simulated)"),
+        *("F1 over devices (simulated)", "Scaled against fixed learning rate (simulated)"),
+        *("Dollars and time (simulated)", "Dollars and F1 (simulated)"),
+    ]
 
-    rows, texts, figures = report(
-        client, "--view compare --by learning_rate_scaling", tmp_path_factory.mktemp("compare")
-    )
+    rows, texts = report(client, "--view compare --by learning_rate_scaling", tmp_path_factory.mktemp("compare"))
     assert [row["level"] for row in rows] == ["none", "sqrt"] * 2
-    assert {"compared", "compared-2", "trade-offs", "trade-offs-2"} <= figures
-    assert texts["html"].count("<svg") == len(figures)
+    assert titles(texts["html"]) == ["Dollars and time (simulated)", "Dollars and F1 (simulated)"] * 2
 
-    rows, texts, _ = report(client, "", tmp_path_factory.mktemp("runs"))
+    rows, texts = report(client, "", tmp_path_factory.mktemp("runs"))
     assert len(rows) == 27
     assert {row["origin"] for row in rows} == {"simulated"}
     assert "polarity scaling, more" in texts["md"]

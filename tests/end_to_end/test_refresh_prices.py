@@ -48,7 +48,7 @@ def test_training_prices_are_read_from_the_pricing_api_and_kept(tmp_path: Path) 
     products = [product(name, "0.5") for name in types] + [product("ml.g5.xlarge", "1.408")]
     products += [product("ml.g5.xlarge", "9.99", "Hosting"), product("ml.g6.xlarge", "9.99", "Processing")]
     with Emulator.start(tmp_path / "emulator", prices=products) as emulator:
-        read = paretune(emulator, tmp_path, "--refresh", "true", "--region", "us-west-2", "--price_source", "auto")
+        read = paretune(emulator, tmp_path, "--refresh", "true", "--region", "us-west-2")
     output = paretune(emulator, tmp_path, "--region", "us-west-2")
 
     assert read.returncode == 0, read.stderr

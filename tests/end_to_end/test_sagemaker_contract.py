@@ -137,8 +137,7 @@ def _place(package: Path) -> Iterator[Place]:
     started: list[Job] = []
 
     def launcher() -> Remembering:
-        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, JobSpec(instance_type=INSTANCE_TYPE)
-        made = Remembering(cluster, SystemClock(), os.environ, calls_per_minute=rate, package=package)
+        made = Remembering(JobSpec(instance_type=INSTANCE_TYPE), SystemClock(), os.environ, package=package)
         made.started = started
         return made
 

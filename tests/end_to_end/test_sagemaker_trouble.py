@@ -139,7 +139,7 @@ def test_a_script_finds_its_files_its_modules_and_its_requirements(cloud: Cloud,
     assert cloud.the_run().data.metrics["f1"] == 0.5
     (request,) = cloud.created()
     assert {channel["ChannelName"] for channel in request["InputDataConfig"]} == {
-        *("dataset", "job", "code", "sm_drivers"),
+        *("dataset", "job", "code"),
     }
 
 

@@ -11,12 +11,11 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialEntry, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 from tests.end_to_end.cloud import WITHIN_S, Cloud, account
 from tests.processes import Command, command, paretune, wait_until, working_in
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
-from tests.study_tables import entries_of
+from tests.study_tables import books_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,30 +38,26 @@ def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
     (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
 
 
-def books(folder: Path) -> list[TrialEntry]:
-    """The lines of the study's ledger."""
-    ledger = StudyLedger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "real")
-    entries = entries_of(ledger)
-    ledger.close()
-    return entries
+def books(folder: Path) -> list[Trial]:
+    """The trials of the study, all of which have ended."""
+    running, ended, _ = books_of(folder / "study.yaml", f"sqlite:///{folder / '.paretune' / 'studies.db'}")
+    assert running == []
+    return ended
 
 
 def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) -> Run:
     """Every point completed, no job twice, a bill that adds up, an answer; the study's run."""
     entries = books(folder)
-    completed = Counter(
-        entry.identity for entry in entries if entry.end is not None and entry.end.status is TrialStatus.COMPLETED
-    )
-    assert all(entry.end is not None for entry in entries)
+    completed = Counter(entry.identity for entry in entries if entry.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {most_completed}
-    points = {(entry.note.point["global_batch_size"], entry.note.point["learning_rate"]) for entry in entries}
+    points = {(entry.point["global_batch_size"], entry.point["learning_rate"]) for entry in entries}
     assert points == {(batch, rate) for batch in BATCHES for rate in RATES}
     (study,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     trials = client.search_runs(["0"], f"tags.mlflow.parentRunId = '{study.info.run_id}'")
     assert {entry.run_id for entry in entries if entry.run_id} <= {run.info.run_id for run in trials}
     paid = sum(run.data.metrics.get("cost_usd", 0.0) for run in trials)
     assert study.data.metrics["cost_usd"] == pytest.approx(paid)
-    assert study.data.metrics["cost_usd"] == pytest.approx(sum(entry.booked_usd or 0.0 for entry in entries))
+    assert study.data.metrics["cost_usd"] == pytest.approx(sum(entry.cost_usd or 0.0 for entry in entries))
     assert study.info.status == "FINISHED"
     assert {"pareto.html", "pareto.csv", "study.yaml"} <= {
         item.path for item in client.list_artifacts(study.info.run_id)

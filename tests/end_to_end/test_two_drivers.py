@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialEntry, TrialStatus
-from paretune.pricing.budget import Balance
+from paretune.studies.results.trials import TrialStatus
 from tests.processes import command, paretune
 from tests.stand_ins import postgresql
-from tests.study_tables import entries_of, write_study
+from tests.study_tables import books_of, write_study
 
 BUDGET_USD = 9.0
 WITHIN_S = 240.0
@@ -50,31 +48,22 @@ def _drive(storage: str, folder: Path, drivers: int) -> None:
         assert all("works on the study" in text for code, text in zip(codes, texts, strict=True) if code == 75)
 
 
-def _books(storage: str, study: str) -> tuple[list[TrialEntry], Balance]:
-    ledger = StudyLedger(storage, study)
-    entries, balance = entries_of(ledger), ledger.balance()
-    ledger.close()
-    return entries, balance
-
-
 @pytest.mark.slow
 def test_of_two_drivers_at_once_one_works_and_no_job_is_run_twice(storage: str, workplace: Path) -> None:
-    write_study(workplace, name="shared", budget_usd=BUDGET_USD, n_parallel=2)
+    path = write_study(workplace, name="shared", budget_usd=BUDGET_USD, n_parallel=2)
     _drive(storage, workplace, 2)
 
-    entries, balance = _books(storage, "shared")
-    assert all(entry.end is not None for entry in entries)
+    running, ended, balance = books_of(path, storage)
+    assert running == []
     assert balance.spent_usd <= BUDGET_USD
     assert balance.committed_usd == 0
-    completed = Counter(
-        entry.identity for entry in entries if entry.end is not None and entry.end.status is TrialStatus.COMPLETED
-    )
+    completed = Counter(trial.identity for trial in ended if trial.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {1}
 
     runs = MlflowClient().search_runs(["0"], max_results=1000)
     result = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
     trials = [run for run in runs if "paretune.trial" in run.data.tags]
     assert [run.info.status for run in result] == ["FINISHED"]
-    assert sorted(run.info.run_id for run in trials) == sorted(entry.run_id for entry in entries)
+    assert sorted(run.info.run_id for run in trials) == sorted(trial.run_id for trial in ended)
     assert sum(run.data.metrics["cost_usd"] for run in trials) == pytest.approx(balance.spent_usd)
     assert result[0].data.metrics["cost_usd"] == pytest.approx(balance.spent_usd)

@@ -54,7 +54,7 @@ def test_what_launches_runs_without_torch_and_a_local_job_says_what_to_install(w
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS],
         cwd=workplace,
-        env={**os.environ, "PYTHONPATH": paths, "PARETUNE_TRACE_SECONDS": "60"},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ import yaml
 from mlflow import MlflowClient
 
 import paretune
-from paretune.ledger.trial_entry import TrialStatus
+from paretune.studies.results.trials import TrialStatus
 
 HERE = Path(__file__).parent
 STUDIES = sorted(path.parent.name for path in HERE.glob("*/study.yaml"))

@@ -80,9 +80,7 @@ def import_everything() -> None:
     import paretune.commands.mlflow_run.project_job
     import paretune.projects.collection
     from paretune.cli import main as paretune
-    from paretune.launchers.sagemaker.request import load_sdk
 
-    load_sdk()
     workspace, custom = os.getcwd(), dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

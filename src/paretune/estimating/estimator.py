@@ -22,7 +22,6 @@ from paretune.estimating.phases import Seconds, phases_of
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
-from paretune.estimating.traced_step import TracedSteps
 from paretune.estimating.workload import training_rows
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
@@ -38,7 +37,6 @@ class Estimate(TimeEstimate):
     time: Prediction
     memory: MemoryPrediction
     usable_gib: float  # memory of one device that the job may use
-    is_traced: bool = False  # whether the memory was traced in the model's own code, not computed by a formula
     did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, needing no more than this one
     tokens: float | None = None  # of the whole training of a causal language model; None for other tasks
     largest_batch: int | None = None  # power of two of rows per device that is said to fit; 0 if none, None if unknown
@@ -80,11 +78,10 @@ _MOST_POWERS = 15  # of two: up to 16,384 rows
 
 
 class Estimator:
-    """Predicts jobs from the evidence of earlier jobs, and memory from traced steps, too."""
+    """Predicts jobs from the evidence of earlier jobs."""
 
-    def __init__(self, evidence: Evidence, steps: TracedSteps | None = None) -> None:
+    def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        self._steps = steps
         self._time = TimeModel(evidence.times)
         self._memory = MemoryModel(evidence.peaks)
         self._memory_limits = MemoryLimits(evidence.did_not_fit)
@@ -103,7 +100,7 @@ class Estimator:
         `plan` is given if it differs from that of the specification; `facts` are known facts of its prepared data.
         """
         plan = plan or spec.plan()
-        described = describe(spec, plan, built, facts, self._steps)
+        described = describe(spec, plan, built, facts)
         if described is None:
             return None
         (time,) = self._time.predict([described.time])
@@ -117,7 +114,6 @@ class Estimator:
             usable_gib=described.usable_gib,
             price=price,
             basis=self._basis(described),
-            is_traced=described.memory.peak is not None,
             did_not_fit=self.job_that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == "causal-lm" else None,
         )
@@ -129,7 +125,7 @@ class Estimator:
 
         def is_too_large(size: int) -> bool:
             plan = replace(item.plan, per_device_train_batch_size=size)
-            features = describe(item.spec, plan, built, facts, self._steps)
+            features = describe(item.spec, plan, built, facts)
             if features is None:
                 return True
             (peak,) = self._memory.predict([features.memory])

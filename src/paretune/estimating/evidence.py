@@ -14,7 +14,6 @@ from paretune.estimating.memory import MemorySetting
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
 from paretune.estimating.timing_features import JobFeatures, describe
-from paretune.estimating.traced_step import TracedSteps
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
@@ -51,14 +50,11 @@ class Evidence:
         return here, of_model, [item for item in self.times if item.setting.chip == time.chip]
 
 
-def collect(
-    tracking: "Tracking", *, simulated: bool = False, machine: str = "", steps: TracedSteps | None = None
-) -> Evidence:
+def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
     """Return the evidence of the newest runs that have ended, and of those that ran out of memory.
 
     Simulated runs are read only for jobs that are `simulated`, too: their clock follows estimates from the other runs.
-    `machine` is the name of this machine; local runs of others are ignored. `steps` are the traced steps that
-    measured memory is compared with.
+    `machine` is the name of this machine; local runs of others are ignored.
 
     Raises:
         TrackingUnavailable: MLflow does not answer.
@@ -68,7 +64,7 @@ def collect(
         finished = f"tags.`{schema.ORIGIN}` {is_origin} 'simulated' and tags.`{schema.STATE}` != 'Running'"
         for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
             runs |= {run.run_id: run for run in tracking.runs(f"{finished} and {condition}", newest=newest)}
-    return read((run for run in runs.values() if not machine or not _ran_on_another_machine(run, machine)), steps)
+    return read(run for run in runs.values() if not machine or not _ran_on_another_machine(run, machine))
 
 
 def _ran_on_another_machine(run: RecordedRun, machine: str) -> bool:
@@ -77,14 +73,14 @@ def _ran_on_another_machine(run: RecordedRun, machine: str) -> bool:
     return job.param("instance_type") in {"", "local"} and (job.cluster.machine or machine) != machine
 
 
-def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evidence:
+def read(runs: Iterable[RecordedRun]) -> Evidence:
     """Return the evidence of these runs; those that cannot be read, or run other trainings, are skipped."""
     times: list[Measurement] = []
     peaks: list[tuple[MemorySetting, float]] = []
     did_not_fit: list[Footprint] = []
     for job in map(RecordedJob, runs):
         try:
-            spec, plan, described = _read(job, steps)
+            spec, plan, described = _read(job)
         except (BadInput, ValueError, KeyError):
             continue
         if described is None:
@@ -99,7 +95,7 @@ def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evide
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
 
 
-def _read(job: RecordedJob, steps: TracedSteps | None) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
+def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """Return the job of a run as it ended: with its instance type and per-device batch."""
     spec = job.request.spec_as_run()
     if spec.runs_own_training:
@@ -109,7 +105,7 @@ def _read(job: RecordedJob, steps: TracedSteps | None) -> tuple[JobSpec, BatchPl
     plan, measured = job.request.used_plan(spec), job.run.metrics
     built = _built(spec, measured)
     facts = {name: measured[name] for name in _DATA_FACTS if name in measured}
-    return spec, plan, describe(spec, plan, built, facts, steps) if built is not None else None
+    return spec, plan, describe(spec, plan, built, facts) if built is not None else None
 
 
 def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:

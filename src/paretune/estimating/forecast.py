@@ -22,7 +22,6 @@ from paretune.estimating.phases import Seconds
 from paretune.estimating.posterior import Z80
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing_features import describe
-from paretune.estimating.traced_step import TracedSteps
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
@@ -99,28 +98,23 @@ class Forecast:
     """Estimates of the jobs of one process, from the runs recorded when it began.
 
     `simulated` is whether the jobs are simulated; simulated runs are evidence for no others. Without `tracking` there
-    is no evidence. `steps` are traced steps; none is traced for a forecast, which must not take seconds.
+    is no evidence.
     """
 
-    def __init__(
-        self, tracking: "Tracking | None", *, simulated: bool = False, steps: TracedSteps | None = None
-    ) -> None:
+    def __init__(self, tracking: "Tracking | None", *, simulated: bool = False) -> None:
         self._tracking = tracking
         self._simulated = simulated
-        self._steps = steps
 
     @cached_property
     def _estimator(self) -> Estimator:
         if self._tracking is not None:
-            simulated, steps = self._simulated, self._steps
             try:
-                evidence = collect(self._tracking, simulated=simulated, machine=machine_name(), steps=steps)
-                return Estimator(evidence, steps)
+                return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
             except TrackingUnavailable:  # recording the job will report this
                 pass
             except (ArithmeticError, ValueError) as error:  # from the fit; LinAlgError is a ValueError
                 logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
-        return Estimator(Evidence(), self._steps)
+        return Estimator(Evidence())
 
     @cached_property
     def _own_training(self) -> OwnTrainingTimes:
@@ -154,7 +148,7 @@ class Forecast:
         architecture = known_architecture(spec, inputs)
         if architecture is None or spec.runs_own_training:
             return None
-        while (described := describe(spec, plan, architecture, _facts(inputs), self._steps)) and (
+        while (described := describe(spec, plan, architecture, _facts(inputs))) and (
             smaller := plan.with_less_memory()
         ):
             failed = self._estimator.job_that_did_not_fit(spec, plan, described)

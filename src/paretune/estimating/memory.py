@@ -1,11 +1,10 @@
-"""Peak memory of a device: from a traced step of the model's code, or by a formula; constants are learnt from peaks.
-
-If a step of the model was traced (traced_step.py), its bytes are used. Otherwise:
+"""Peak memory of a device by a formula whose constants are learnt from measured peaks.
 
     bytes       = framework + weights + training state + activations
     weights     = 4 T / w,  2 T / w more if fp32 weights are multiplied in half precision,  and f F / w
     state       = 12 T / g            gradient and two moments of AdamW, of T trained weights
-    activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only)
+    activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only, of the
+                  larger of a training and an evaluation batch)
 
 F weights are frozen: f = 4 bytes; 2 beside adapters if the device multiplies in half precision; half a byte and
 constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). w and g are the
@@ -20,21 +19,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from paretune.estimating.posterior import Noise, Posterior, interval
-from paretune.estimating.traced_step import Peak
 
 GIB = 2**30
 CUDA_CONTEXT_GIB = 0.9  # GiB of a device that CUDA, NCCL and fragmentation take; by experience, not measured here
 
 _PRIORS = {
     "activations": (45.0, 0.3),  # bytes; beside the 34, copies and what is freed late
-    "traced": (1.0, 0.1),  # factor on what is held for a part of a step: rounding and fragmentation of the allocator
-    # On a processor, from the peaks of ten jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON): the same,
-    # and the process with its libraries.
-    "resident": (1.25, 0.12),
-    "libraries": (0.65 * GIB, 0.12),
     "framework": (0.3 * GIB, 0.6),  # workspaces of the libraries
-    "process": (0.9 * GIB, 0.3),  # on a processor: the whole process, libraries included
+    # On a processor, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON): the same,
+    # and the process with its libraries.
+    "resident": (75.0, 0.3),
+    "process": (0.65 * GIB, 0.3),
 }
+_LOGITS_OF_PROCESSOR = 3.0  # times the bytes of a logit on a processor, chosen on the same jobs
 _NOISE = Noise(value=0.06, weight=4.0)
 
 
@@ -52,7 +49,7 @@ class MemorySetting:
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
     logits: float  # rows x tokens x vocabulary; 0 for classification
     frozen_bytes: float = 4.0  # bytes of a weight that is not trained
-    peak: Peak | None = None  # bytes of its traced step, which replaces the formula; None if none was traced
+    offloads_weights: bool = False  # whether weights and state are in the memory of the machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +93,8 @@ class MemoryModel:
 
 
 def _constants(setting: MemorySetting) -> list[str]:
-    if setting.peak is None:
-        return [f"activations:{setting.model}", "process" if setting.on_processor else "framework"]
-    if setting.on_processor:
-        return [f"resident:{setting.model}", "libraries"]
-    return [f"traced:{setting.model}", "framework"]
+    kinds = ("resident", "process") if setting.on_processor else ("activations", "framework")
+    return [f"{kinds[0]}:{setting.model}", kinds[1]]
 
 
 class _Columns:
@@ -114,11 +108,10 @@ class _Columns:
         half, trained = column("half"), column("trained_parameters")
         weights = (4 + 2 * half) * trained + column("frozen_bytes") * (column("parameters") - trained)
         state = 12 * trained / column("state_sharers")
-        self._fixed = weights / column("weight_sharers") + state + 12 * column("logits")
+        held = weights / column("weight_sharers") + state
+        self._fixed = np.where(column("offloads_weights") > 0, 0.0, held)
+        self._fixed += 12 * np.where(column("on_processor") > 0, _LOGITS_OF_PROCESSOR, 1.0) * column("logits")
         self._units = column("units") * (2 - half)
-        for index, peak in enumerate(setting.peak for setting in settings):
-            if peak is not None:
-                self._fixed[index], self._units[index] = peak.held, peak.passing
 
     def log_gib(self, theta: np.ndarray) -> np.ndarray:
         """Return the logarithms of GiB for these logarithms of the constants."""

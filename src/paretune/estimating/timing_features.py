@@ -13,12 +13,10 @@ from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
 from paretune.estimating.timing import TimingFeatures
-from paretune.estimating.traced_step import Division, StepSetting, TracedSteps, share_in_layers
 from paretune.estimating.workload import (
     Workload,
     evaluation_batch,
     frozen_weight_bytes,
-    keeps_frozen_weights_in_half,
     quantised_weights,
     recomputes,
     workload,
@@ -31,8 +29,6 @@ from paretune.specification.parallelism import (
     DEEPSPEED,
     OF_STRATEGY,
     SHARDED,
-    ZERO3,
-    ZERO3_LIVE,
     ParallelDegrees,
 )
 from paretune.specification.parameters import spell
@@ -116,11 +112,10 @@ def describe(
     plan: BatchPlan,
     built: Architecture,
     facts: Mapping[str, float] | None = None,
-    steps: TracedSteps | None = None,
 ) -> JobFeatures | None:
     """Return the features of a job, or None if the number of its training rows is unknown or its GPU is not listed.
 
-    `facts` are known facts of the prepared data, `steps` are traced steps.
+    `facts` are known facts of the prepared data.
     """
     work = workload(spec, plan, built, facts)
     if work is None:
@@ -128,37 +123,11 @@ def describe(
     share = share_of(spec)
     if math.isnan(share.device.fp32_flops):
         return None
-    setting = step_setting(spec, built, work.tokens)
-    step = None if steps is None or setting is None else steps.find(setting)
-    memory = _memory(spec, plan, built, work, share)
-    if step is not None:
-        memory = replace(memory, peak=step.peak(_division(spec, plan, built, work, share)))
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
-        memory=memory,
+        memory=_memory(spec, plan, built, work, share),
         usable_gib=share.usable_gib,
         tokens=work.steps * plan.global_batch_size * work.tokens,
-    )
-
-
-def step_setting(spec: JobSpec, built: Architecture, mean_tokens: float) -> StepSetting | None:
-    """Return the step to trace for the memory of a job, or None if its model's configuration is unknown."""
-    if built.config is None or "model_type" not in built.config:
-        return None
-    share = share_of(spec)
-    half = _half_format(share)
-    return StepSetting(
-        config=built.config,
-        task=spec.task,
-        fine_tuning=spec.fine_tuning,
-        lora_rank=spec.lora.r,
-        lora_dropout=spec.lora.lora_dropout,
-        lora_target_modules=spec.lora.target_modules,
-        half=half,
-        frozen_in_half=keeps_frozen_weights_in_half(spec, half),
-        on_processor=share.on_processor,
-        tokens=math.ceil(_longest(spec, mean_tokens)),
-        recomputes=recomputes(spec),
     )
 
 
@@ -172,27 +141,12 @@ def _longest(spec: JobSpec, mean_tokens: float) -> float:
     return min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * mean_tokens)
 
 
-def _division(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> Division:
-    rows, degrees = plan.per_device_train_batch_size, share.degrees
-    evaluated = evaluation_batch(spec, plan, built.vocabulary)
-    return Division(
-        rows=rows,
-        evaluated_rows=0 if spec.probe_steps else min(evaluated, math.ceil(work.evaluated_rows)),
-        accumulates=plan.gradient_accumulation_steps > 1,
-        weight_sharers=share.weight_sharers,
-        state_sharers=share.state_sharers,
-        gathers=spec.strategy in SHARDED and share.weight_sharers > 1,
-        has_buckets=spec.strategy in {"ddp", "smddp"} and degrees.devices > 1,
-        half=share.half,
-        tensor=degrees.tensor,
-        pipeline=degrees.pipeline,
-        micro_batches=spec.batch_parts,
-        live=ZERO3_LIVE if spec.strategy == ZERO3 else 0,
-        offloads_inputs=spec.activation_offloading and not share.on_processor,
-        offloads_weights=spec.cpu_offload and not share.on_processor,
-        quantised=spec.fine_tuning == "qlora",
-        collects=spec.strategy in SHARDED and share.on_processor and degrees.devices > 1 and not spec.probe_steps,
-    )
+def share_in_layers(tensor: int) -> float:
+    """Return the share of the activations inside layers that one device of a tensor group keeps.
+
+    Source: Korthikanti et al., arXiv 2205.05198, section 4.2.1.
+    """
+    return (10 + 24 / tensor) / 34
 
 
 def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
@@ -229,8 +183,8 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
-        layers = 1 + layers * _KEPT_OF_A_LAYER
-    units = rows * tokens * layers * built.hidden_size
+        layers = 1 + (0.0 if spec.activation_offloading and not share.on_processor else layers * _KEPT_OF_A_LAYER)
+    evaluated = 0 if spec.probe_steps else min(evaluation_batch(spec, plan, built.vocabulary), work.evaluated_rows)
     return MemorySetting(
         model=_model(spec),
         on_processor=share.on_processor,
@@ -238,10 +192,16 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         trained_parameters=work.trained_parameters / parts,
         frozen_bytes=frozen_weight_bytes(spec, built, _half_format(share) or "fp32"),
         half=share.half,
+        offloads_weights=spec.cpu_offload and not share.on_processor,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,
-        units=units * share_in_layers(share.degrees.tensor) / share.degrees.pipeline,
-        logits=rows * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
+        units=rows
+        * tokens
+        * layers
+        * built.hidden_size
+        * share_in_layers(share.degrees.tensor)
+        / share.degrees.pipeline,
+        logits=max(rows, evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
     )
 
 

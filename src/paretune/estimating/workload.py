@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.traced_step import NF4_BYTES
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
@@ -24,6 +23,9 @@ weights; smaller for larger models."""
 _RANK_OF_SHARE = 8
 
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
+"""Bytes of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and a 32-bit one
+for 256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
 PROBE_STEPS = 40  # steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured
 
 

@@ -15,7 +15,6 @@ from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home
 from paretune.estimating.forecast import Forecast
-from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.progress import Work
 from paretune.jobs.watch import Watches
 from paretune.launchers.base import Launcher
@@ -139,8 +138,7 @@ class Workplace:
     @cached_property
     def forecast(self) -> Forecast:
         """Estimates of jobs from the runs that the store holds."""
-        simulated = self.launcher.origin == "simulated"
-        return Forecast(self.tracking, simulated=simulated, steps=TracedSteps(self.home))
+        return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,10 +239,6 @@ class Workplaces:
         """The same for jobs that each get a new run, beside the one that `mlflow run` has opened."""
         environment = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
         return replace(self, environment=environment, _workplaces={})
-
-    def with_environment(self, changes: Mapping[str, str]) -> "Workplaces":
-        """The same with changed environment variables."""
-        return replace(self, environment={**self.environment, **changes}, _workplaces={})
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""

@@ -20,6 +20,8 @@ from paretune.specification.parallelism import DEVICE_MAP
 
 CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
+GONE_AFTER_S = 60.0
+"""A job is gone when its service has answered for so many seconds that there is none. One answer is no proof."""
 JOB_PREFIX = "paretune-"  # the names of all jobs start with it
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 """Strategies whose checkpoints another number of devices can continue from."""

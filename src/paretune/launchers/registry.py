@@ -31,16 +31,8 @@ def open_launcher(
 
 def _open_sagemaker(spec: JobSpec, clock: Clock, environment: Mapping[str, str], check: Callable[[], None]) -> Launcher:
     from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-    from paretune.launchers.sagemaker.results import ProjectResults, ReportingProjectResults, Results
 
-    project_results = ReportingProjectResults if spec.project is not None else ProjectResults
-    return SageMakerLauncher(
-        spec,
-        clock,
-        environment,
-        results=project_results if spec.runs_project else Results,
-        check=check,
-    )
+    return SageMakerLauncher(spec, clock, environment, check=check)
 
 
 def _open_simulated(home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:

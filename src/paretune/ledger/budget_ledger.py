@@ -1,13 +1,19 @@
 """The ledger of budgets that many jobs share: what they have reserved and booked in each month.
 
-A job's worst case is compared with every budget whose tags the job has. A job counts in the calendar month (UTC) in
-which it was reserved, however long it runs. One reservation covers all attempts of a job: its maximum runtime is for
-all of them together. A job that was booked and is started again in a later month gets a second entry: each month keeps
-the dollars that were promised in it.
+    reserve    the job's worst case is committed before the job is created
+    book       its cost replaces the reservation when it has ended; `kept_usd` stays committed for a warm pool
+    book_kept  the cost of the warm pool replaces `kept_usd`
+
+A job's worst case is compared with every budget whose tags the job has; that and the reservation are one transaction. A
+reservation that was never booked belongs to a job that still runs, or whose launcher was killed. A job counts in the
+calendar month (UTC) in which it was reserved, however long it runs. One reservation covers all attempts of a job: its
+maximum runtime is for all of them together. A job that was booked and is started again in a later month gets a second
+row: each month keeps the dollars that were promised in it.
 
 Simulated jobs are counted apart, with the same limits: they never use up a budget of real dollars.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,23 +22,37 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BudgetRefused
+from paretune.core.errors import BudgetRefused, LostContact, first_line
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
-from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_TAGS, Ledger
+from paretune.ledger.lock import unusable
 from paretune.pricing.budget import Balance
 from paretune.specification.container import write_json_once
-from paretune.storage.database import exclude_others, is_same_database
+from paretune.storage.address import redacted
+from paretune.storage.database import exclude_others, open_engine
 
 ABANDONED_AFTER_S = 3600.0
 """Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
 
 A run is opened within seconds. A driver that slept for so long in between reserves again before it creates a job.
 """
-_ADMISSION = 1  # what `exclude_others` keeps apart
-_MONTH_MARK = "@"  # stands between the name of a job and the month in entries of later months
+_ROWS = sa.Table(
+    "paretune_reservations",
+    sa.MetaData(),
+    sa.Column("job", sa.String(255), primary_key=True),  # a random name of the reservation, or the job's MLflow run
+    sa.Column("month", sa.String(7), primary_key=True),  # such as 2026-11, UTC
+    sa.Column("run_id", sa.String(64), nullable=False, index=True),  # its MLflow run; empty until that is created
+    sa.Column("origin", sa.String(16), nullable=False),  # measured or simulated
+    sa.Column("tags", sa.Text, nullable=False),  # JSON, by name
+    sa.Column("worst_usd", sa.Float, nullable=False),
+    sa.Column("booked_usd", sa.Float),  # empty while it runs
+    sa.Column("kept_usd", sa.Float),  # the most that instances kept after it can still cost; 0 once that is booked
+    sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, of the launcher's clock
+)
+_ROW = _ROWS.c
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,71 +110,73 @@ class BudgetStatus:
         )
 
 
-class BudgetLedger(Ledger):
-    """The ledger of the budgets of one file. A transaction opens a connection and closes it. Errors as for `Ledger`.
+class BudgetLedger:
+    """The ledger of the budgets of one file. A transaction opens a connection and closes it.
 
     Args:
         file: the budgets.
-        storage: address of the database if the file names none.
+        storage: address of the database if the file names none, as SQLAlchemy takes it.
         beside: folder beside the file, in which the first reservation of a month records the database that has the
             accounts of the month; another database is refused then. None records nothing.
-    """
 
-    _table = BUDGET_ENTRIES
-    _has_ended = BUDGET_ENTRIES.c.booked_usd.is_not(None)
-    _version_table = "paretune_budget_schema"
-    _try_again = "try again when it does"
+    Raises:
+        BadInput: the database does not answer.
+        LostContact: from any method, if the database no longer answers; jobs go on.
+    """
 
     def __init__(self, file: BudgetFile, storage: str, beside: Path | None = None) -> None:
         self.file = file
         self._beside = beside
-        super().__init__(file.storage or storage, f" of {file.path}", keeps_connections=False)
+        address = file.storage or storage
+        self.shown_address = redacted(address)  # the address without user and password
+        try:
+            self._engine = open_engine(address)
+            if self.is_local:
+                Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
+            with self._engine.begin() as connection:
+                exclude_others(connection)
+                _ROWS.create(connection, checkfirst=True)
+        except (SQLAlchemyError, ImportError, OSError) as error:
+            raise unusable(address, error, f" of {file.path}") from None
 
     @property
     def is_local(self) -> bool:
         """Whether it is a file of this machine, which no other machine sees."""
         return self._engine.dialect.name == "sqlite"
 
-    def _prepare(self) -> None:
-        if self.is_local:
-            Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
-
-    def reserve(self, request: BudgetRequest, within: sa.Connection | None = None) -> None:
+    def reserve(self, request: BudgetRequest) -> None:
         """Reserve a job's worst case in all budgets that it counts against, unless it is reserved already.
 
-        A job that was booked and is started again needs its worst case once more. `within` is a connection in a
-        transaction; it is used if it leads to the same database.
+        A job that was booked and is started again needs its worst case once more.
 
         Raises:
             BudgetRefused: some budget does not cover it, or its price is unknown; nothing was written.
         """
-        with self._transaction_or(within) as connection:
-            exclude_others(connection, _ADMISSION)  # one at a time, whatever its tags
-            entry = self._newest(connection, request)
-            if entry is not None and entry.booked_usd is None:
+        with self._transaction() as connection:
+            row, month = self._newest(connection, request), month_of(request.now)
+            if row is not None and row.booked_usd is None:
                 return
-            month = month_of(request.now)
-            if entry is not None and month < entry.month:
+            if row is not None and month < row.month:
                 raise BudgetRefused(
-                    f"the clock of this machine shows {month}, but the job was reserved in {entry.month}: it has gone "
+                    f"the clock of this machine shows {month}, but the job was reserved in {row.month}: it has gone "
                     "back; set it (`timedatectl` shows whether it is synchronised) and repeat the command"
                 )
             self._admit(connection, request)
             if request.worst_usd is None:  # no budget is concerned
                 return
             self.check_storage(request.now, request.origin, claims=True)
-            if entry is None:
-                _insert(connection, request, request.job, request.run_id)
+            spent_usd = 0.0 if row is None else row.booked_usd + (row.kept_usd or 0.0)
+            if row is not None and row.month == month:
+                again = {"worst_usd": spent_usd + request.worst_usd, "booked_usd": None, "kept_usd": None}
+                again |= {"reserved_at": request.now, "origin": request.origin}
+                connection.execute(_ROWS.update().where(*_is(row)).values(**again))
                 return
-            spent_usd = entry.booked_usd + (entry.kept_usd or 0.0)
-            is_entry = BUDGET_ENTRIES.c.job == entry.job
-            if entry.month == month:
-                again = {"worst_usd": spent_usd + request.worst_usd, "reserved_at": request.now}
-                self._book(connection, is_entry, usd=None, kept_usd=None, origin=request.origin, **again)
-                return
-            self._book(connection, is_entry, usd=spent_usd, kept_usd=0.0)
-            name = entry.job.partition(_MONTH_MARK)[0]
-            _insert(connection, request, f"{name}{_MONTH_MARK}{month}", request.run_id or entry.run_id)
+            values = {"job": request.job, "run_id": request.run_id}
+            if row is not None:
+                connection.execute(_ROWS.update().where(*_is(row)).values(booked_usd=spent_usd, kept_usd=0.0))
+                values = {"job": row.job, "run_id": request.run_id or row.run_id}
+            values |= {"month": month, "origin": request.origin, "tags": json.dumps(dict(request.tags), sort_keys=True)}
+            connection.execute(_ROWS.insert().values(**values, worst_usd=request.worst_usd, reserved_at=request.now))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
         """The budgets that a job counts against; nothing is reserved. Raises BudgetRefused as `reserve`."""
@@ -168,7 +190,8 @@ class BudgetLedger(Ledger):
 
     def name_run(self, job: str, run_id: str) -> None:
         """Record the MLflow run of a job that had none when it was reserved."""
-        self._write(BUDGET_ENTRIES.update().where(BUDGET_ENTRIES.c.job == job).values(run_id=run_id))
+        with self._transaction() as connection:
+            connection.execute(_ROWS.update().where(_ROW.job == job).values(run_id=run_id))
 
     def book(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
         """Replace the reservation of a run's job by its cost; returns False if the job has no reservation here.
@@ -176,68 +199,52 @@ class BudgetLedger(Ledger):
         `usd` is its cost since it was first started; None books its worst case. `kept_usd` is the most that a warm pool
         kept after it can cost; it stays reserved until `book_kept`.
         """
-        entries = sa.select(BUDGET_ENTRIES).where(BUDGET_ENTRIES.c.run_id == run_id)
         with self._transaction() as connection:
-            rows = connection.execute(entries.order_by(BUDGET_ENTRIES.c.month.desc())).all()
+            query = sa.select(_ROWS).where(_ROW.run_id == run_id).order_by(_ROW.month.desc())
+            rows = connection.execute(query).all()
             if not rows:
                 return False
             newest, *earlier = rows
             rest = newest.worst_usd if usd is None else max(0.0, usd - sum(row.booked_usd or 0.0 for row in earlier))
             rest = max(rest, newest.booked_usd or 0.0)  # a second booking never lowers the first
-            self._book(connection, BUDGET_ENTRIES.c.job == newest.job, usd=rest, kept_usd=kept_usd)
+            connection.execute(_ROWS.update().where(*_is(newest)).values(booked_usd=rest, kept_usd=kept_usd))
         return True
 
     def book_kept(self, run_id: str, usd: float) -> None:
         """Add the cost of the warm pool kept after the job of a run, in place of its reservation; once only."""
-        self._book_kept(BUDGET_ENTRIES.c.run_id == run_id, usd=usd)
+        values = {"booked_usd": sa.func.coalesce(_ROW.booked_usd, 0.0) + usd, "kept_usd": 0.0}
+        with self._transaction() as connection:
+            connection.execute(_ROWS.update().where(_ROW.run_id == run_id, _ROW.kept_usd > 0).values(**values))
 
     def unbooked(self) -> list[str]:
         """MLflow runs of jobs that are reserved and not booked: they run, or their launcher was killed."""
-        query = sa.select(BUDGET_ENTRIES.c.run_id)
+        query = sa.select(_ROW.run_id).where(_ROW.booked_usd.is_(None), _ROW.run_id != "")
         with self._transaction() as connection:
-            rows = connection.execute(query.where(~self._has_ended, BUDGET_ENTRIES.c.run_id != ""))
-            return list(rows.scalars())
+            return list(connection.execute(query).scalars())
 
     def release(self, job: str) -> None:
         """Take back the reservation of a job that was never begun: one without a run."""
-        self._release(BUDGET_ENTRIES.c.job == job)
+        self._release(_ROW.job == job)
 
     def release_abandoned(self, origin: str, now: float) -> list[str]:
         """Take back reservations without a run that are older than ABANDONED_AFTER_S; returns their names.
 
         `now` is the launcher's time, in seconds since the epoch.
         """
-        is_old = BUDGET_ENTRIES.c.reserved_at < now - ABANDONED_AFTER_S
-        return self._release(BUDGET_ENTRIES.c.origin == origin, is_old)
+        return self._release(_ROW.origin == origin, _ROW.reserved_at < now - ABANDONED_AFTER_S)
 
     def _release(self, *rows: Any) -> list[str]:
-        jobs = sa.select(BUDGET_ENTRIES.c.job).where(BUDGET_ENTRIES.c.run_id == "", *rows).with_for_update()
         with self._transaction() as connection:
-            names = list(connection.execute(jobs).scalars())
-            for table in (BUDGET_ENTRIES, BUDGET_TAGS):
-                connection.execute(table.delete().where(table.c.job.in_(names)))
-        return names
+            released = _ROWS.delete().where(_ROW.run_id == "", *rows).returning(_ROW.job)
+            return list(connection.execute(released).scalars())
 
     def unmatched(self) -> tuple[list[Budget], list[str]]:
         """Budgets whose tags no job had although some jobs had others, and the names of all tags that jobs had."""
-        jobs = sa.select(BUDGET_ENTRIES.c.job).limit(1)
         with self._transaction() as connection:
-            unused = [
-                budget
-                for budget in self.file.budgets
-                if not connection.execute(jobs.where(*_has_tags_of(budget))).first()
-            ]
-            tags = sa.select(BUDGET_TAGS.c.name).distinct().order_by(BUDGET_TAGS.c.name)
-            names = list(connection.execute(tags).scalars())
-        return ([budget for budget in unused if budget.tags], names) if names else ([], [])
-
-    def _newest(self, connection: sa.Connection, request: BudgetRequest) -> Any:
-        name = BUDGET_ENTRIES.c.job
-        same = (name == request.job) | name.startswith(f"{request.job}{_MONTH_MARK}", autoescape=True)
-        if request.run_id:  # a trial is reserved before it has a run
-            same |= BUDGET_ENTRIES.c.run_id == request.run_id
-        query = sa.select(BUDGET_ENTRIES).where(same).order_by(BUDGET_ENTRIES.c.month.desc())
-        return connection.execute(query).first()
+            found = [json.loads(text) for text in connection.execute(sa.select(_ROW.tags).distinct()).scalars()]
+        names = sorted({name for tags in found for name in tags})
+        unused = [each for each in self.file.budgets if each.tags and not any(map(each.covers, found))]
+        return (unused, names) if names else ([], [])
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
         """Raise BudgetRefused if another database has the accounts of this month; simulated jobs are not concerned.
@@ -260,6 +267,12 @@ class BudgetLedger(Ledger):
                 f"`storage` in the file or PARETUNE_STORAGE back; to move them, copy the database and delete {mark}"
             )
 
+    def _newest(self, connection: sa.Connection, request: BudgetRequest) -> Any:
+        same = _ROW.job == request.job
+        if request.run_id:  # a trial is reserved before it has a run
+            same |= _ROW.run_id == request.run_id
+        return connection.execute(sa.select(_ROWS).where(same).order_by(_ROW.month.desc())).first()
+
     def _admit(self, connection: sa.Connection, request: BudgetRequest) -> list[BudgetStatus]:
         self.check_storage(request.now, request.origin)
         statuses = self._statuses(connection, request.now, request.origin, request.tags)
@@ -271,22 +284,29 @@ class BudgetLedger(Ledger):
     def _statuses(
         self, connection: sa.Connection, now: float, origin: str, tags: Mapping[str, str] | None
     ) -> list[BudgetStatus]:
-        month, columns = month_of(now), BUDGET_ENTRIES.c
+        month, is_open = month_of(now), _ROW.booked_usd.is_(None)
+        spent = sa.func.sum(sa.func.coalesce(_ROW.booked_usd, 0.0))
+        committed = sa.func.sum(sa.case((is_open, _ROW.worst_usd), else_=sa.func.coalesce(_ROW.kept_usd, 0.0)))
+        query = sa.select(_ROW.tags, spent, committed).where(_ROW.month == month, _ROW.origin == origin)
+        sums = [(json.loads(text), *usd) for text, *usd in connection.execute(query.group_by(_ROW.tags))]
         statuses = []
         for budget in self.file.budgets:
             if tags is None or budget.covers(tags):
-                rows = (columns.month == month, columns.origin == origin, *_has_tags_of(budget))
-                balance = self._balance(connection, *rows)
+                own = [usd for found, *usd in sums if budget.covers(found)]
+                balance = Balance(spent_usd=sum(usd[0] for usd in own), committed_usd=sum(usd[1] for usd in own))
                 statuses.append(BudgetStatus(budget=budget, month=month, origin=origin, balance=balance))
         return statuses
 
     @contextmanager
-    def _transaction_or(self, within: sa.Connection | None) -> Iterator[sa.Connection]:
-        if within is not None and is_same_database(within.engine, self._engine):
-            yield within  # its owner translates errors
-        else:
-            with self._transaction() as connection:
+    def _transaction(self) -> Iterator[sa.Connection]:
+        """One at a time, whatever the tags of a job."""
+        try:
+            with self._engine.begin() as connection:
+                exclude_others(connection)
                 yield connection
+        except SQLAlchemyError as error:
+            text = f"storage {self.shown_address} of {self.file.path} does not answer ({first_line(error)})"
+            raise LostContact(f"{text}: try again when it does") from error
 
 
 def month_of(now: float) -> str:
@@ -294,18 +314,5 @@ def month_of(now: float) -> str:
     return f"{datetime.fromtimestamp(now, UTC):%Y-%m}"
 
 
-def _has_tags_of(budget: Budget) -> list[sa.ColumnElement[bool]]:
-    """Conditions that the job of an entry has all tags of a budget."""
-    tags = BUDGET_TAGS.c
-    return [
-        sa.select(tags.job).where(tags.job == BUDGET_ENTRIES.c.job, tags.name == name, tags.value == value).exists()
-        for name, value in budget.tags.items()
-    ]
-
-
-def _insert(connection: sa.Connection, request: BudgetRequest, job: str, run_id: str) -> None:
-    row = {"job": job, "run_id": run_id, "month": month_of(request.now), "origin": request.origin}
-    connection.execute(BUDGET_ENTRIES.insert().values(**row, worst_usd=request.worst_usd, reserved_at=request.now))
-    if request.tags:
-        tags = [{"job": job, "name": name, "value": value} for name, value in request.tags.items()]
-        connection.execute(BUDGET_TAGS.insert(), tags)
+def _is(row: Any) -> tuple[Any, ...]:
+    return _ROW.job == row.job, _ROW.month == row.month

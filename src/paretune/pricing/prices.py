@@ -1,18 +1,21 @@
 """Hourly prices of SageMaker Training instances, each with region, date, source and confidence.
 
-There are three lists, and a later one overrides the earlier: instances.csv of this package; the user's cache, which
-`paretune prices --refresh true` fills from AWS; and the user's CSV, named by PARETUNE_PRICES. Prices of EC2 are never
-used, because those of SageMaker are 1.15 to 1.4 times as high, depending on the instance family.
+There are three lists, and a later one overrides the earlier: instances.csv of this package; the file that
+`paretune prices --refresh true` writes from AWS's Pricing API; and the user's CSV, named by PARETUNE_PRICES. Prices of
+EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as high, depending on the instance family.
 """
 
 import calendar
+import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, cached_property
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.specification import catalog
@@ -22,7 +25,7 @@ from paretune.storage.tables import read_table
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
-"""Columns of the user's CSV and of the cache; a column `confidence` is optional."""
+"""Columns of files of prices; a column `confidence` is optional."""
 _CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
 _STALE_DAYS = 180
@@ -113,14 +116,14 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 @dataclass(frozen=True, kw_only=True)
 class PriceList:
-    """All price rows on this machine: `listed` ones of package and cache, overridden by those of the user's CSV."""
+    """All price rows on this machine: `listed` ones of package and AWS, overridden by those of the user's CSV."""
 
     listed: tuple[Price, ...]
     users: tuple[Price, ...] = ()
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
-        """The rows of the package, of the cache (below XDG_CACHE_HOME or HOME) and of the CSV in PARETUNE_PRICES.
+        """The rows of the package, of `kept_file` and of the CSV in PARETUNE_PRICES.
 
         Raises:
             BadInput: a file cannot be read or a value is invalid; all faults at once, with file and line.
@@ -128,10 +131,10 @@ class PriceList:
         faults: list[str] = []
         cached: list[Price] = []
         users: list[Price] = []
-        folder = cache_folder(environment)
-        for path in sorted(folder.glob("*.csv")) if folder is not None else []:
+        path = kept_file(environment)
+        if path is not None and path.exists():
             with collecting(faults):
-                cached += read_file(path, is_users=False)
+                cached = read_file(path, is_users=False)
         if users_path := environment.get(VARIABLE):
             with collecting(faults):
                 users = read_file(users_path, is_users=True)
@@ -166,17 +169,48 @@ def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str])
     return prices.price(job.instance_type, region)
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Folder of the prices read from AWS, one CSV per region, or None without XDG_CACHE_HOME and HOME."""
+def kept_file(environment: Mapping[str, str]) -> Path | None:
+    """The CSV of prices read from AWS, below XDG_CACHE_HOME or HOME; None without both."""
     cache_home = environment.get("XDG_CACHE_HOME", "")
     if cache_home.startswith("/"):  # XDG Base Directory Specification: relative paths are ignored
-        return Path(cache_home) / "paretune" / "prices"
+        return Path(cache_home) / "paretune" / "prices.csv"
     home = environment.get("HOME")
-    return Path(home) / ".cache" / "paretune" / "prices" if home else None
+    return Path(home) / ".cache" / "paretune" / "prices.csv" if home else None
+
+
+def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
+    """Add today's prices to `kept_file` and return its path; a process that is killed meanwhile leaves the old file.
+
+    Of each price the rows of the first and the last day are kept, so that the price of any day in between is known.
+
+    Raises:
+        BadInput: there is no folder for the file, or it cannot be read or written.
+    """
+    path = kept_file(environment)
+    if path is None:
+        raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])
+    rows_of: dict[tuple[str, str], list[Price]] = {}
+    for row in sorted(read_file(path, is_users=False) if path.exists() else [], key=lambda row: row.since):
+        rows_of.setdefault((row.region, row.instance_type), []).append(row)
+    for row in read:
+        rows = [earlier for earlier in rows_of.get((row.region, row.instance_type), []) if earlier.as_of != row.as_of]
+        is_third = [earlier.usd_per_hour for earlier in rows[-2:]] == [row.usd_per_hour] * 2
+        rows_of[row.region, row.instance_type] = [*(rows[:-1] if is_third else rows), row]
+    cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow((*COLUMNS, "confidence"))
+            writer.writerows(cells(row) for key in sorted(rows_of) for row in rows_of[key])
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or allow it"]) from error
+    return path
 
 
 def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
-    """The rows of a price file, the user's or a cache; raises BadInput with all its faults and their lines."""
+    """The rows of a price file, the user's or `kept_file`; raises BadInput with all its faults and their lines."""
     must = f"{VARIABLE} must name a CSV of prices, but " if is_users else ""
     try:
         header, table = read_table(path, must=must)

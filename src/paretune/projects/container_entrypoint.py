@@ -44,7 +44,7 @@ STORE = "paretune"
 RUN_NAME = "in the job"
 OWN_RUN = "run"  # file of the store with the id of the run that the command continues
 REQUIREMENTS = ".paretune-requirements.txt"
-_INSTALLER = "input/data/sm_drivers/scripts/install_requirements.py"
+_INSTALLER = "input/data/code/start_job.py"
 _LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
 
 
@@ -208,7 +208,7 @@ def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervi
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")
     installer = ml / _INSTALLER
     if installer.is_file():
-        words = [sys.executable, str(installer), path.name]
+        words = [sys.executable, str(installer), "--install", path.name, str(ml)]
     else:
         words = [sys.executable, "-m", "pip", "install", "-r", path.name]
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")

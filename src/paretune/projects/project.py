@@ -32,7 +32,7 @@ from paretune.specification.parameters import spell
 
 _MOST_CHANNELS = 17
 """Of 20, less code, drivers and the job's own. Source: CreateTrainingJob, InputDataConfig (botocore 1.44.5)."""
-_RESERVED_CHANNELS = {"code", "sm_drivers", "job"}
+_RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"

@@ -1,17 +1,17 @@
 """Any study of Optuna in MLflow: its trials as runs, and paretune's page of its front."""
 
+import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.parameters import spell
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
-from paretune.studies.results.trials import FOREIGN, Trial
+from paretune.studies.results.trials import FOREIGN, Trial, TrialStatus
 from paretune.tracking import RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ _ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED
 def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, int] | None = None) -> StudyResult:
     """Record a study of Optuna in MLflow: a run with the page of its front, and under it a run for each trial.
 
-    Call it again after further trials: runs of trials that are recorded already stay as they are.
+    Call it again after further trials: runs of trials that are recorded already stay as they are. Values that are not
+    finite are left out.
 
     Args:
         study: with any sampler and storage; `study.set_metric_names` names its objectives.
@@ -31,7 +32,7 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
         repeats: number of a trial that repeats an earlier one with another seed, to the number of that one.
 
     Raises:
-        BadInput: no trial of the study has ended.
+        BadInput: no trial of the study has ended, or its name has a quotation mark, which MLflow cannot search for.
         TrackingUnavailable: the MLflow server does not answer.
 
     Examples:
@@ -46,6 +47,8 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     directions = [direction.name.lower() for direction in study.directions]
     metrics = study.metric_names or [f"value_{number}" for number in range(len(directions))]
     objectives = dict(zip(metrics, directions, strict=True))
+    if "'" in name:
+        raise BadInput([f"name must have no quotation mark, got {name}: give another one (name=...)"])
     ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _ENDED]
     if not ended:
         raise BadInput([f"study {name} has no trial that has ended: record it when one has"])
@@ -54,26 +57,26 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     known = tracking.runs(condition, newest=1)
     tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: f"optuna {name}"}
     run_id = known[0].run_id if known else tracking.create(f"study {name}", tags).run_id
-    recorded = {run.tags.get(schema.TRIAL): run.run_id for run in tracking.runs(f"tags.`{schema.PARENT}` = '{run_id}'")}
+    recorded = {run.tags.get(schema.TRIAL): run for run in tracking.runs(f"tags.`{schema.PARENT}` = '{run_id}'")}
     trials = []
     for trial in ended:
         params = {
             key: value if isinstance(value, str | int | float) else spell(value) for key, value in trial.params.items()
         }
-        values = dict(zip(metrics, trial.values or (), strict=False))
+        told = zip(metrics, trial.values or (), strict=False)
+        values = {metric: value for metric, value in told if math.isfinite(value)}
         state = _ENDED[trial.state.name]
-        trial_run_id = recorded.get(str(trial.number))
-        if trial_run_id is None:
+        begun = recorded.get(str(trial.number))
+        if begun is None or not begun.ended_at:  # a call was killed between the two
             own = {schema.PARENT: run_id, schema.TRIAL: str(trial.number)}
-            run = tracking.create(f"trial {trial.number}", own)
+            run = tracking.create(f"trial {trial.number}", own) if begun is None else tracking.run(begun.run_id)
             run.log_params({key: spell(value) for key, value in params.items()})
             run.log_metrics(values)
             run.end(RunStatus.FINISHED if state is TrialStatus.COMPLETED else RunStatus.FAILED)
-            trial_run_id = run.run_id
         trials.append(
             Trial(
                 number=trial.number,
-                run_id=trial_run_id,
+                run_id=run.run_id if begun is None else begun.run_id,
                 point=params,
                 parameters=FOREIGN,
                 status=state,

@@ -1,7 +1,7 @@
 """A study from its file to its answer: find the front for the fewest dollars, within the budget.
 
 With `once` a command does what can be done now and ends; no process waits for jobs in between. The next one reads what
-it has left: the ledger, Optuna's storage and the tags of runs.
+it has left: Optuna's storage and the tags of runs.
 """
 
 import base64
@@ -17,11 +17,11 @@ from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
 from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
+from paretune.jobs.progress import is_notebook, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import this_process
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.lock import locked
 from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
@@ -32,11 +32,10 @@ from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.search.driver import ROUND_S, Driver
-from paretune.studies.search.loop import Points, search
-from paretune.studies.search.optuna_study import OptunaStudy
+from paretune.studies.search.points import Points, some_jobs
 from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
-from paretune.studies.search.untried import some_jobs
+from paretune.studies.search.table import StudyTable
 from paretune.studies.verification import Verification
 
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
@@ -122,7 +121,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
     if quiet:
         return run_study_file(file, say=lambda _: None)
     if is_notebook():
-        return run_study_file(file, say=say_in_cell(), on_answer=notebook_front())
+        return run_study_file(file, say=say_on_stderr, on_answer=notebook_front())
     return run_study_file(file)
 
 
@@ -179,15 +178,17 @@ def run_study_file(
         workplace = workplaces.of(jobs[0])
         _check_once(file, storage, workplace)
         _check_jobs(jobs, workplace)
-        with closing(StudyLedger(storage, file.name)) as ledger, ledger.locked(this_process()):
-            is_new = not ledger.booked(0) and not ledger.running()
+        with (
+            locked(storage, file.name, this_process()) as lock,
+            closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
+            table.reachable(),
+        ):
+            is_new = not any(table.trials())
             if is_new or not file.once:  # else an earlier command has printed them
                 for text in _announcements(jobs, workplace, is_new=is_new):
                     say(text)
-            with closing(OptunaStudy(file, storage)) as study:
-                record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
-                driver = record.new_driver(file, study, workplace)
-                return drive(driver, record)
+            record = StudyRunWriter(uncharged, table, workplace.tracking, say, on_answer)
+            return drive(record.new_driver(file, workplace), record)
 
 
 def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
@@ -199,20 +200,20 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     """
     file = driver.file
     try:
-        with driver.study.reachable():
+        with driver.table.reachable():
             driver.adopt()
             suggesting = Split(driver) if file.takes_split else Points(driver)
             if isinstance(suggesting, Split):
                 record.forecast = suggesting.forecast
             if file.design is not None and not driver.trials:
                 _refuse_dear_rows(driver)
-            reason = search(driver, suggesting)
+            reason = driver.run(suggesting)
             if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             verification = Verification(driver, lambda: record.answer().picks)
             if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
-                verification.run()
-        driver.finish()
+                driver.run(verification)
+            driver.finish()
     except CallAgain as error:
         driver.stop(error)
         record.paused()

@@ -7,11 +7,11 @@ runs differ, on which every ± of the study is based. A repeat can change the re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.run_noise import FEWEST_EQUAL
+from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 
 RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
@@ -20,58 +20,59 @@ MOST_SHARE = 1.0  # most dollars of all repeats, as a share of the dollars of th
 
 
 class Verification:
-    """The repeats of a study's `recommended` points."""
+    """Begins the repeats of a study's `recommended` points, within the budget, as long as they are worth it."""
+
+    is_repeating = True
 
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
-        running = {job.number: job.note.repeats for job in driver.running}
-        # repeats to the points that they repeat, with those that an earlier driver has begun
-        self._under_way = {number: first for number, first in running.items() if first is not None}
+        self._judged = -1
+        self._waiting: list[Point] = []
         self.repeats = 0  # number of repeats that this process has begun
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
-    def run(self) -> "Verification":
-        """Train the points again, within the budget, as long as it is worth it; returns itself."""
-        driver, judged = self._driver, -1
-        waiting: list[Point] = []
-        while True:
-            if judged != driver.history.booking_order:
-                judged, waiting = driver.history.booking_order, self._lacking()
-            while waiting and driver.has_free_slot():
-                self._begin(waiting.pop(0))
-            driver.poll()
-            self._forget_ended()
-            if judged != driver.history.booking_order:
-                continue
-            if not waiting and not driver.running:
-                return self
-            driver.wait()
+    def begin_next(self) -> str:
+        """Start the next repeat; returns why none is started, or an empty text."""
+        if self._judged != self._driver.bookings:
+            self._judged, self._waiting = self._driver.bookings, self._lacking()
+        while self._waiting:
+            if self._begin(self._waiting.pop(0)):
+                return ""
+        return "no recommended point lacks runs"
+
+    def _under_way(self) -> Counter[int]:
+        """Numbers of repeated trials to the repeats that run or are to be tried again."""
+        waiting = [trial for trial, _ in self._driver.history.retries.values()]
+        trials = [*waiting, *(job.trial for job in self._driver.running)]
+        return Counter(trial.repeats for trial in trials if trial.repeats is not None)
+
+    def _ended(self) -> list[Trial]:
+        """Repeats that have ended and are not tried again."""
+        retries, trials = self._driver.history.retries, self._driver.trials.values()
+        return [trial for trial in trials if trial.repeats is not None and trial.identity not in retries]
 
     def _lacking(self) -> list[Point]:
         """Recommended points that lack runs, each once for every missing run, the most important first."""
-        under_way = Counter(self._under_way.values())
         points = {pick.point.number: pick.point for pick in self._recommended()}
         self.reasons.clear()
+        under_way = self._under_way()
         missing = [(point, RUNS - point.trained - under_way[number]) for number, point in points.items()]
         return [point for point, count in missing for _ in range(count)]
 
-    def _begin(self, point: Point) -> None:
+    def _begin(self, point: Point) -> bool:
         """Start a repeat of a point's job, with its changes and the next seed, or record why not."""
         driver = self._driver
-        family = [trial for trial in driver.trials.values() if point.number in (trial.number, trial.repeats)]
-        repeats = [*(trial.number for trial in family if trial.repeats is not None)]
-        repeats += [number for number, first in self._under_way.items() if first == point.number]
-        changes = {**driver.history.notes[point.number].changes, "seed": point.trial.seed + len(repeats) + 1}
-        reason = self._why_not(point, changes, len(repeats))
+        repeats = sum(trial.repeats == point.number for trial in self._ended()) + self._under_way()[point.number]
+        changes = {**driver.trials[point.number].changes, "seed": point.trial.seed + repeats + 1}
+        reason = self._why_not(point, changes, repeats)
         if not reason:
-            number = driver.begin(point.trial.point, TrialNote(changes=changes, repeats=point.number))
-            if number is not None:
-                self._under_way[number] = point.number
+            if driver.begin(point.trial.point, changes, point.number) is not None:
                 self.repeats += 1
-                return
+                return True
             reason = "its job could not be started again"
         self.reasons[point.number] = reason
+        return False
 
     def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
         """The reason why the point is not repeated, in words; empty if it is."""
@@ -82,14 +83,14 @@ class Verification:
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
             return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"
-        trials = driver.trials.values()
-        if sum(trial.repeats is not None for trial in trials) + len(self._under_way) >= MOST_REPEATS:
+        trials, under_way = driver.trials.values(), self._under_way()
+        if len(self._ended()) + under_way.total() >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
         if self._is_without_chance(point):
             return "the training does not depend on the seed: all repeats gave exactly the same value"
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is None)
         spent = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is not None)
-        ahead = (len(self._under_way) + 1) * (point.usd_per_run or 0.0)
+        ahead = (under_way.total() + 1) * (point.usd_per_run or 0.0)
         if spent + ahead > MOST_SHARE * search_usd:
             return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return ""
@@ -106,7 +107,3 @@ class Verification:
             if trial.repeats is not None and metric in trial.values
         ]
         return len(pairs) >= fewest and all(value == first for value, first in pairs)
-
-    def _forget_ended(self) -> None:
-        running = {job.number for job in self._driver.running}
-        self._under_way = {number: first for number, first in self._under_way.items() if number in running}

@@ -44,6 +44,7 @@ STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
 """While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
+GONE = "Deleted"  # its value for a job that AWS does not know any more
 UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words
 WARNINGS = "paretune.warnings"  # warnings before the launch, in words
@@ -112,7 +113,7 @@ BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that e
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials
-STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
+STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed one has begun
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front

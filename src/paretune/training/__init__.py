@@ -5,7 +5,6 @@ Data comes and goes through the folder and the JSON formats of `paretune.specifi
 Processes that others start:
     python -m paretune.training                   one process of a job: our training or a user's script
     python -m paretune.training.prepare           checks model and data before a job, and tokenises the data
-    python -m paretune.training.memory_tracing    the memory of training steps, traced without weights
     python -m paretune.training.device            what PyTorch sees of this machine
 
 One training:
@@ -19,7 +18,6 @@ One training:
     model_folder            writes the trained model
     rows/                   rows of a data set: read, split, tokenised, distributed to devices
     tasks/                  labels, losses and metrics of each task
-    memory_tracing          the memory of training steps, traced on fake tensors
     cpu_kernels             attention and dropout that are fast on a CPU
     device                  the device of this process: name, precision, memory
     profile                 trace and table of some steps

@@ -16,7 +16,6 @@ from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
-from paretune.estimating.traced_step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
@@ -133,18 +132,16 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
     model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    return with_trained_weights(model, spec, drawn=drawn, lora_alpha=spec.lora.lora_alpha)
+    return _with_trained_weights(model, spec, drawn)
 
 
-def with_trained_weights(
-    model: Any, spec: JobSpec | StepSetting, *, drawn: Iterable[str] = (), lora_alpha: float = 1.0
-) -> Any:
+def _with_trained_weights(model: Any, spec: JobSpec, drawn: Iterable[str]) -> Any:
     """`model` with parameters frozen or adapters added by `fine_tuning`; `drawn` layers have random weights."""
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
-    return _with_adapters(spec, model, drawn, lora_alpha) if spec.fine_tuning in ADAPTERS else model
+    return _with_adapters(spec, model, drawn) if spec.fine_tuning in ADAPTERS else model
 
 
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
@@ -219,9 +216,9 @@ def _linear_layers(model: Any) -> list[str]:
     return [name for name in layers if name.partition(".")[0] not in heads]
 
 
-def _target_modules(spec: JobSpec | StepSetting) -> list[str]:
+def _target_modules(spec: JobSpec) -> list[str]:
     """The names in `target_modules`; empty for all linear layers."""
-    names = spec.lora_target_modules if isinstance(spec, StepSetting) else spec.lora.target_modules
+    names = spec.lora.target_modules
     return [] if names == (ALL_LINEAR,) else list(names)
 
 
@@ -229,7 +226,7 @@ def _is_named(layer: str, name: str) -> bool:
     return f".{layer}".endswith(f".{name}")
 
 
-def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str], lora_alpha: float) -> Any:
+def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     """`model` with low-rank adapters, frozen except for the adapters, the classification head and the layers `drawn`.
 
     The layers `drawn` are saved with the adapters, because other random weights would be drawn next time.
@@ -240,18 +237,14 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
-    if isinstance(spec, StepSetting):
-        rank, dropout = spec.lora_rank, spec.lora_dropout
-    else:
-        rank, dropout = spec.lora.r, spec.lora.lora_dropout
     adapters = LoraConfig(
         task_type={
             metrics.CAUSAL_LM: TaskType.CAUSAL_LM,
             metrics.WORDS: TaskType.TOKEN_CLS,
         }.get(spec.task, TaskType.SEQ_CLS),
-        r=rank,
-        lora_alpha=lora_alpha,
-        lora_dropout=dropout,
+        r=spec.lora.r,
+        lora_alpha=spec.lora.lora_alpha,
+        lora_dropout=spec.lora.lora_dropout,
         target_modules=[layer for layer in layers if not targets or any(_is_named(layer, name) for name in targets)],
         modules_to_save=whole or None,
     )

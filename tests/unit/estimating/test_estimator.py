@@ -65,14 +65,6 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
     }
 
 
-def test_a_run_records_its_estimate_with_the_interval() -> None:
-    result = estimate().as_metrics()
-
-    assert result["estimated_seconds_low"] < result["estimated_seconds"] < result["estimated_seconds_high"]
-    assert result["estimated_cost_usd"] == pytest.approx(result["estimated_seconds"] * 0.001)
-    assert result["estimated_memory_gib"] > 1
-
-
 @pytest.mark.parametrize(
     ("evidence", "basis"),
     [
@@ -98,23 +90,6 @@ def test_a_run_records_its_estimate_with_the_interval() -> None:
 )
 def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis: str) -> None:
     assert estimate(evidence).basis == basis
-
-
-def test_a_machine_of_one_s_own_is_called_a_machine() -> None:
-    local = {"instance_type": "local", "max_train_samples": 500}
-
-    assert (
-        estimate(evidence_of(local | {"max_seq_length": 64}), **local).basis == "1 run of other models on this machine"
-    )
-
-
-def test_published_runs_among_measured_ones_are_counted_apart() -> None:
-    measured, published = evidence_of({}, {}), evidence_of({}, origin="published")
-
-    estimated = estimate(Evidence(times=[*measured.times, *published.times]))
-
-    assert estimated.basis == "3 runs (1 published) of this model on this cluster"
-    assert estimated.measured_here == 3
 
 
 def test_more_runs_of_a_cluster_narrow_its_interval() -> None:
@@ -156,16 +131,6 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     assert same.did_not_fit.run_id == "full"
 
 
-def test_rows_that_nobody_knows_have_no_estimate() -> None:
-    assert Estimator(Evidence()).estimate(JobSpec(dataset="a/b"), built(), PRICE) is None
-
-
-def test_a_folder_tells_its_architecture(tiny_model: Path) -> None:
-    architecture = architecture_of(str(tiny_model), "classification", {})
-
-    assert (architecture.layers, architecture.hidden_size) == (2, 32)
-
-
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "num_attention_heads": 2}
 
 
@@ -199,10 +164,6 @@ def test_a_configuration_that_is_a_pipe_or_a_device_is_not_read(tmp_path: Path) 
     assert config_in(tmp_path) is None
 
 
-def test_a_well_known_model_needs_no_file_and_no_hub() -> None:
-    assert architecture_of(f"google-bert/{MODEL}", "classification", {"HF_HUB_OFFLINE": "1"}) == built()
-
-
 def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() -> None:
     estimator = Estimator(Evidence())
     largest = estimator.largest_batch(estimate(), built())
@@ -210,14 +171,3 @@ def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() 
     assert estimate(per_device_train_batch_size=largest).fits == "yes"
     assert estimate(per_device_train_batch_size=2 * largest).fits != "yes"
     assert estimator.largest_batch(estimate(max_train_samples=5), built()) == 4  # no more than an epoch has rows
-
-
-def test_no_batch_fits_where_the_weights_do_not() -> None:
-    large = well_known("Llama-2-70b-hf")
-    spec = JobSpec(**{**A10G, "model": "Llama-2-70b-hf", "task": "causal-lm"})
-    estimator = Estimator(Evidence())
-    assert large is not None
-    item = estimator.estimate(spec, large, None)
-
-    assert item is not None
-    assert estimator.largest_batch(item, large) == 0

@@ -68,16 +68,6 @@ def test_a_disturbed_job_shows_its_step_but_not_its_seconds(
     assert (time.seconds, time.step_seconds) == (None, 0.5)
 
 
-def test_the_peak_of_a_profiled_job_is_that_of_its_profiler() -> None:
-    assert read([run_of(profile_steps=10)]).peaks == []
-
-
-def test_a_job_without_a_speed_shows_its_seconds() -> None:
-    (time,) = read([run_of(metrics={"billable_seconds": 500.0})]).times
-
-    assert (time.seconds, time.step_seconds) == (500.0, None)
-
-
 @pytest.mark.parametrize("state", ["Failed", "Stopped"])
 def test_a_job_that_has_not_finished_shows_no_time(state: str) -> None:
     assert read([run_of(COMPLETED | {"paretune.state": state})]) == Evidence(times=[], peaks=[], did_not_fit=[])
@@ -152,21 +142,6 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
     assert not ruled_out(per_device_train_batch_size=64, training_arguments={"gradient_checkpointing": True})
 
 
-def test_a_batch_that_ran_out_in_fp32_may_fit_in_bf16_on_less_memory() -> None:
-    fp32 = {"instance_type": "ml.p3dn.24xlarge", "precision": "fp32", "per_device_train_batch_size": 64}
-    (full,) = read([run_of(OOM, {}, **fp32)]).did_not_fit
-    spec, result = described(per_device_train_batch_size=64)
-
-    assert not Footprint.of(spec, spec.plan(), result.memory).is_no_easier(full)
-
-
-def test_a_batch_of_long_rows_says_nothing_about_short_ones_of_other_data() -> None:
-    (full,) = read([run_of(OOM, {}, dataset="bundled:imdb", max_seq_length=512)]).did_not_fit
-    spec, result = described(dataset="bundled:rotten_tomatoes", max_seq_length=512)
-
-    assert not Footprint.of(spec, spec.plan(), result.memory).is_no_easier(full)
-
-
 @pytest.mark.parametrize(("arguments", "used", "full"), [(64, 32, 64), (64, 8, 16), (12, 1, 3), (15, 5, 15)])
 def test_the_last_batch_before_the_one_that_fitted_is_the_one_that_did_not(
     arguments: int, used: int, full: int
@@ -190,24 +165,6 @@ def test_a_batch_that_fitted_elsewhere_after_a_lack_of_memory_is_not_ruled_out_t
     }
 
     assert read([run_of(COMPLETED | tags, fallback_instance_types="ml.p3.2xlarge")]).did_not_fit == []
-
-
-def test_a_failure_of_another_kind_rules_nothing_out() -> None:
-    assert read([run_of(OOM | {"paretune.failure_reason": "no capacity"})]).did_not_fit == []
-
-
-def test_runs_are_like_a_job_by_cluster_by_model_and_by_accelerator() -> None:
-    content = read(
-        [
-            run_of(),
-            run_of(per_device_train_batch_size=8),
-            run_of(instance_count=2),
-            run_of(instance_type="ml.p4d.24xlarge"),
-            run_of(model="bert-base-uncased"),
-        ]
-    )
-
-    assert [len(runs) for runs in content.runs_like(described()[1])] == [2, 4, 4]
 
 
 Put = Callable[..., None]
@@ -269,7 +226,3 @@ def test_the_newest_runs_are_read_and_those_that_ran_out_of_memory_are_never_for
     result = collected()
     assert len(result.times) == 4  # two local ones, two of instances
     assert [item.rows for item in result.did_not_fit] == [64]
-
-
-def test_nothing_recorded_is_no_evidence(put: Put) -> None:
-    assert collected() == Evidence(times=[], peaks=[], did_not_fit=[])

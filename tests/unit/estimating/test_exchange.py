@@ -34,13 +34,6 @@ def test_shards_of_one_instance_send_only_gradients_over_the_network() -> None:
     assert exchange.micro_batch.network == pytest.approx(2 * 1 / 2 * 4 * TRAINED)
 
 
-def test_copies_of_shards_over_several_instances_send_each_shard_between_them() -> None:
-    exchange = exchange_of("smp", half=True, trained=TRAINED, parameters=ALL, instances=4, devices=4, sharers=8)
-
-    gathered = 1 / 2 * (2 * 2 * ALL + 4 * TRAINED)
-    assert exchange.micro_batch.network == pytest.approx(gathered + 2 * 1 / 2 * 4 * TRAINED / 2)
-
-
 def test_zero_2_scatters_gradients_in_every_micro_batch_and_gathers_weights_once() -> None:
     exchange = exchange_of("deepspeed", half=True, trained=TRAINED, parameters=ALL, instances=1, devices=2, sharers=1)
 
@@ -53,13 +46,6 @@ def test_zero_3_gathers_weights_twice_and_scatters_gradients_in_every_micro_batc
 
     assert exchange.micro_batch == Volume(link=1 / 2 * (2 * 2 * ALL + 2 * TRAINED))
     assert exchange.step == Volume()
-
-
-@pytest.mark.parametrize("strategy", ["ddp", "smddp", "fsdp", "smp", "deepspeed", "deepspeed_zero3", "device_map"])
-def test_one_device_sends_nothing(strategy: str) -> None:
-    exchange = exchange_of(strategy, half=True, trained=TRAINED, parameters=ALL, instances=1, devices=1, sharers=1)
-
-    assert exchange.micro_batch == exchange.step == Volume()
 
 
 def divided(devices: int, strategy: str = "fsdp", *, recomputes: bool = False, **degrees: Any) -> Any:
@@ -100,12 +86,3 @@ def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network(
 
     assert result.blocking == Volume(network=8 * 2 * 2 * 10.0)
     assert result.micro_batch == Volume(link=7 / 8 * (2 * ALL / 2 + 4 * TRAINED / 2))
-
-
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed"])
-def test_undivided_devices_send_what_they_did(strategy: str) -> None:
-    sharers = 16 if strategy == "fsdp" else 1
-
-    assert divided(16, strategy) == exchange_of(
-        strategy, half=True, trained=TRAINED, parameters=ALL, instances=2, devices=8, sharers=sharers
-    )

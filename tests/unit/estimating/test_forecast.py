@@ -51,13 +51,6 @@ def test_a_batch_that_ran_out_of_memory_is_not_begun_with_again(
     assert second.data.metrics["cost_usd"] < first.data.metrics["cost_usd"]
 
 
-def test_a_smaller_batch_is_begun_with_as_it_was_asked_for(place: Path) -> None:
-    assert job("--per_device_train_batch_size", "64") == 0
-    assert job("--per_device_train_batch_size", "16") == 0
-
-    assert "paretune.first_per_device_train_batch_size" not in newest(place).data.tags
-
-
 def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(place: Path) -> None:
     off = []
     for seed in ("1", "2"):
@@ -85,12 +78,6 @@ def test_mlflow_lists_what_was_measured_before_what_was_estimated(place: Path) -
     assert {"f1", "cost_usd", "job_seconds", "billable_seconds"} <= set(names[:first_estimate])
 
 
-def test_a_job_whose_rows_nobody_knows_is_launched_without_an_estimate(place: Path) -> None:
-    assert job("--dataset", "someone/reviews") == 0
-
-    assert "estimated_seconds" not in newest(place).data.metrics
-
-
 def test_runs_that_somebody_else_has_written_keep_no_job_from_running(place: Path) -> None:
     assert job("--per_device_train_batch_size", "32") == 0
     client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
@@ -100,29 +87,3 @@ def test_runs_that_somebody_else_has_written_keep_no_job_from_running(place: Pat
     assert job("--per_device_train_batch_size", "32", "--seed", "7") == 0
 
     assert "nothing like it was measured" in newest(place).data.tags["paretune.estimate_basis"]
-
-
-def test_what_is_to_be_said_of_a_price_is_said_once_before_the_job(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (place / "table.csv").write_text(TABLE.replace("ml.g5.xlarge", "ml.p3.2xlarge"))
-    words = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.p3.2xlarge")
-
-    assert main(["train", *words, "--per_device_train_batch_size", "16"]) == 0
-
-    assert capsys.readouterr().err.count("price of ml.p3.2xlarge in us-east-1 is not known") == 1
-    assert "cost_usd" not in newest(place).data.metrics
-
-
-def test_a_region_that_is_none_is_bad_input(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert job("--region", "us-est-1") == 2
-
-    assert "region must be an AWS region that has SageMaker, got 'us-est-1'" in capsys.readouterr().err
-
-
-def test_a_batch_is_begun_with_whose_training_arguments_save_memory(place: Path) -> None:
-    assert job("--per_device_train_batch_size", "64") == 0
-    saving = ("--training_arguments", '{"gradient_checkpointing": true}')
-    assert job("--per_device_train_batch_size", "64", *saving) == 0
-
-    assert "paretune.first_per_device_train_batch_size" not in newest(place).data.tags

@@ -9,11 +9,7 @@ import pytest
 from paretune.estimating import hardware
 from paretune.estimating.hardware import (
     local_gpu,
-    multiplies_bf16,
-    processor,
-    processor_flags,
     resolved_precision,
-    this_processor,
 )
 from paretune.specification import catalog
 
@@ -51,36 +47,6 @@ def test_every_gpu_of_the_catalogue_has_a_data_sheet(name: str) -> None:
     assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # a slip of a power of ten is outside
     assert 1e11 < accelerator.memory_bytes_per_s < 1e14
     assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
-
-
-def test_the_same_chip_with_more_memory_differs_in_memory_alone() -> None:
-    small = hardware.accelerator_of(catalog.instance("ml.p4d.24xlarge"))
-    large = hardware.accelerator_of(catalog.instance("ml.p4de.24xlarge"))
-
-    assert small is not None
-    assert large is not None
-    assert (small.usable_gib, large.usable_gib) == (40.0, 80.0)
-    assert small.half_flops == large.half_flops
-
-
-def test_instances_without_gpus_have_no_accelerator() -> None:
-    assert hardware.accelerator_of(catalog.instance("ml.m5.large")) is None
-
-
-def test_processors_add_up() -> None:
-    first, eight = processor(1, 4.0), processor(8, 4.0)
-
-    assert first.fp32_flops == 96e9  # 3 GHz x 32
-    assert eight.fp32_flops == 8 * first.fp32_flops
-    assert eight.memory_bytes_per_s == 8 * first.memory_bytes_per_s
-    assert eight.usable_gib == 4.0
-
-
-def test_this_machine_has_a_processor_and_memory() -> None:
-    result = this_processor()
-
-    assert result.fp32_flops >= 96e9
-    assert 0.1 < result.usable_gib < 100_000
 
 
 @pytest.fixture
@@ -127,18 +93,6 @@ def test_a_gpu_that_is_hidden_unlisted_or_absent_is_none(driver: Callable[..., P
     assert local_gpu(folder) is None
     (folder / "0000:00:00.0" / "information").write_text("")
     assert local_gpu(folder) is None
-
-
-@pytest.mark.parametrize(
-    ("flags", "answer"),
-    [({"avx512_bf16"}, True), ({"amx_bf16", "sse"}, True), ({"bf16"}, True), ({"avx2", "avx512f"}, False)],
-)
-def test_a_processor_multiplies_bf16_only_by_instructions_for_it(flags: set[str], answer: bool) -> None:
-    assert multiplies_bf16(flags) is answer
-
-
-def test_flags_are_single_words() -> None:
-    assert not [flag for flag in processor_flags() if " " in flag or ":" in flag]
 
 
 def test_auto_is_the_fastest_format_of_a_gpu_and_stays_open_on_a_processor() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import hub_config
-from paretune.estimating.estimator import architecture_of
 from tests.stand_ins.hub import Hub
 
 CONFIG = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}
@@ -52,16 +51,6 @@ def test_a_configuration_is_read_and_no_weights_are(hub: Hub) -> None:
     assert hub.requests == [("GET", "/good/bert/resolve/main/config.json", 200)]
 
 
-def test_a_name_that_moved_is_followed(hub: Hub) -> None:
-    assert hub_config("old/bert", {"HF_ENDPOINT": hub.url}) == CONFIG
-
-
-def test_an_architecture_is_that_of_the_hub_s_configuration(hub: Hub) -> None:
-    architecture = architecture_of("good/bert", "classification", {"HF_ENDPOINT": hub.url})
-
-    assert (architecture.layers, architecture.hidden_size, architecture.vocabulary) == (2, 8, 100)
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -84,11 +73,6 @@ def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub, model: str, mes
 def test_offline_asks_nobody(hub: Hub, switch: str) -> None:
     assert "HF_HUB_OFFLINE" in refusal("good/bert", {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": switch})
     assert hub.requests == []
-
-
-@pytest.mark.parametrize("switch", ["", "0", "false", "no"])
-def test_a_switch_that_is_off_is_off(hub: Hub, switch: str) -> None:
-    assert hub_config("good/bert", {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": switch}) == CONFIG
 
 
 def test_an_endpoint_that_is_no_address_is_refused() -> None:

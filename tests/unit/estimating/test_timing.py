@@ -78,15 +78,6 @@ def test_what_a_backward_pass_cannot_hide_of_an_all_reduce_over_the_network_is_a
     )
 
 
-def test_links_count_where_they_are_slower_than_the_network() -> None:
-    slow = replace(ROUND, instances=4, devices=8, exchange=ALL_REDUCED, link_bytes_per_s=1e8, evaluated_flops=0)
-    (found,) = TimeModel().predict([slow])
-
-    once = PASS / SEVERAL
-    seconds = 7 / 8 * 8e8 / (1e8 * 0.5)
-    assert found.step_seconds == pytest.approx(2 * (once + 0.012) + 0.04 + exposed(seconds, 2 / 3 * once))
-
-
 def test_what_travels_in_every_micro_batch_hides_behind_that_one_and_counts_as_often() -> None:
     gathered = Exchange(micro_batch=Volume(link=7 / 8 * 8e8))
     (found,) = TimeModel().predict([replace(ROUND, devices=8, exchange=gathered)])
@@ -95,12 +86,6 @@ def test_what_travels_in_every_micro_batch_hides_behind_that_one_and_counts_as_o
     seconds = 7 / 8 * 8e8 / (1e10 * 0.5)
     assert found.step_seconds == pytest.approx(2 * (once + 0.012 + exposed(seconds, once)) + 0.04)
     assert found.startup_seconds == pytest.approx(AROUND - 12 + 12 / 8 / SEVERAL)  # eight devices share the evaluation
-
-
-def test_activations_that_are_written_and_read_take_the_bandwidth_of_the_memory() -> None:
-    (found,) = TimeModel().predict([replace(ROUND, moved_per_row=1e8)])
-
-    assert found.step_seconds == pytest.approx(STEP + 2 * 10 * 1e8 / 1e11)
 
 
 def test_stages_wait_for_each_other_and_products_for_activations_of_other_devices() -> None:
@@ -124,12 +109,6 @@ def test_start_up_grows_with_the_instances_of_which_the_slowest_is_waited_for(in
     (found,) = TimeModel().predict([setting])
 
     assert found.startup_seconds == pytest.approx(USUAL * (1 + 0.2 * math.log(instances)))
-
-
-def test_a_local_job_starts_like_a_process_and_uploads_nothing() -> None:
-    (found,) = TimeModel().predict([replace(ROUND, is_local=True, devices=4, evaluated_flops=0)])
-
-    assert found.startup_seconds == pytest.approx(9.0)
 
 
 def test_compiling_is_part_of_the_start_and_its_prior_is_wide() -> None:
@@ -158,28 +137,6 @@ HERE = replace(
 )
 
 
-def test_compiled_jobs_are_predicted_from_one_that_had_to_compile() -> None:
-    native = Measurement(setting=replace(HERE, model="full", steps=96), seconds=26.1, step_seconds=0.172)
-    compiled = replace(HERE, model="full inductor", steps=96, is_compiled=True)
-    (found,) = TimeModel([native] * 3).predict([compiled])
-    assert all(found.seconds_low < seconds < found.seconds_high for seconds in (118.1, 51.5, 51.3))
-
-    for first, then in ((118.1, 51.5), (51.5, 51.3)):
-        told = Measurement(setting=compiled, seconds=first, step_seconds=0.17)
-        (found,) = TimeModel([*[native] * 3, told]).predict([compiled])
-        assert found.seconds_low < then < found.seconds_high
-
-
-def test_jobs_of_all_weights_tell_little_of_those_that_update_few() -> None:
-    known = [Measurement(setting=replace(HERE, model="full", steps=480), seconds=86.7, step_seconds=0.159)] * 3
-    adapters = replace(HERE, model="lora", steps=480, flops_per_row=1.57e9, moved_per_row=1.66e7, updated=1.6e5)
-    head = replace(HERE, model="head", steps=480, flops_per_row=0.6e9, moved_per_row=0.63e7, updated=1.5e5)
-    of_adapters, of_head = TimeModel(known).predict([adapters, head])
-
-    assert of_adapters.seconds_low < 93.0 < of_adapters.seconds_high
-    assert of_head.seconds_low < 41.1 < of_head.seconds_high
-
-
 def test_a_step_of_a_tiny_model_is_the_training_loop_and_says_little_of_a_larger_one() -> None:
     """2 layers of width 32, measured; 12 such steps of 11 ms once made the larger one 35 times as long as it was."""
     numbers = {"layers": 2, "flops_per_row": 1.59e6, "moved_per_row": 2.4e5, "updated": 23_330, "steps": 12}
@@ -190,14 +147,6 @@ def test_a_step_of_a_tiny_model_is_the_training_loop_and_says_little_of_a_larger
     (learnt,) = TimeModel([Measurement(setting=tiny, seconds=7.53, step_seconds=0.0114)]).predict([larger])
 
     assert by_sheets.step_seconds / 2 < learnt.step_seconds < 2 * by_sheets.step_seconds
-
-
-def test_a_fast_network_has_a_constant_of_its_own() -> None:
-    slow = replace(ROUND, instances=2, exchange=ALL_REDUCED)
-    model = TimeModel([Measurement(setting=slow, step_seconds=3.0)])
-
-    assert constant(model, "tcp") < 0.6
-    assert constant(model, "efa") == pytest.approx(0.5)
 
 
 def test_published_runs_teach_less_of_a_job_than_its_own_runs() -> None:
@@ -271,21 +220,6 @@ def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
     assert constant(model, "latency:local") == pytest.approx(0.0012)  # untouched
 
 
-def test_a_prediction_is_the_sum_by_hand_with_the_constants_that_were_learnt() -> None:
-    setting = replace(ROUND, attention_share=0.5)
-    model = TimeModel([Measurement(setting=setting, seconds=100 * 0.9 + 300, step_seconds=0.9)])
-    shared = [
-        constant(model, name) for name in ("utilisation", "chip:chip", "model:model", "device:cluster", "regime:")
-    ]
-    attention = 1 + (constant(model, "attention:network") - 1) * 0.5
-    compute = 10 * 3e9 / 1e12 / math.prod(shared) * attention
-    update = 24 * 1e8 / 1e11 / constant(model, "memory:chip")
-
-    assert all(constant != 1.0 for constant in shared)
-    (found,) = model.predict([setting])
-    assert found.step_seconds == pytest.approx(2 * (10 * constant(model, "latency:network") + compute) + update)
-
-
 def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:
     slow = Measurement(setting=ROUND, step_seconds=2 * STEP)
     model = TimeModel([slow])
@@ -349,27 +283,6 @@ def test_an_interval_holds_its_prediction_and_rows_of_a_table_do_not_touch_each_
         (alone,) = model.predict([setting])
         assert alone.seconds == pytest.approx(found.seconds, rel=1e-9)
         assert alone.seconds_high == pytest.approx(found.seconds_high, rel=1e-6)
-
-
-@settings(deadline=None, max_examples=25)  # the machine may be busy
-@given(rows=st.integers(1, 512), devices=st.integers(1, 8), network=st.floats(1e8, 1e11))
-def test_one_instance_does_not_depend_on_the_network(rows: int, devices: int, network: float) -> None:
-    setting = replace(ROUND, rows=rows, devices=devices)
-
-    assert predicted(replace(setting, network_bytes_per_s=network)) == predicted(setting)
-
-
-@settings(deadline=None, max_examples=15)  # the machine may be busy
-@given(count=st.integers(1, 12), off=st.floats(0.7, 1.4))
-def test_agreeing_measurements_of_a_cluster_never_widen_its_interval(count: int, off: float) -> None:
-    seconds = predicted(ROUND) * off
-
-    def width(runs: int) -> float:
-        (found,) = TimeModel([Measurement(setting=ROUND, seconds=seconds)] * runs).predict([ROUND])
-        return found.seconds_high / found.seconds
-
-    assert width(count + 1) <= width(count) * 1.001
-    assert width(count) < TimeModel().predict([ROUND])[0].seconds_high / predicted(ROUND)
 
 
 # A world whose constants are known.
@@ -498,11 +411,3 @@ def test_measurements_that_fix_a_constant_each_do_not_make_the_noise_small() -> 
     )
 
     assert model.posterior.noise > 0.02
-
-
-def test_half_of_the_measured_speed_is_noticed_after_one_run() -> None:
-    setting = world(1, 0, (32,))[0]
-    step, seconds = true_seconds(setting)
-    model = TimeModel([Measurement(setting=setting, seconds=2 * seconds, step_seconds=2 * step)])
-
-    assert predicted(setting, model) == pytest.approx(2 * seconds, rel=0.1)

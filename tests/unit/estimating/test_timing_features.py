@@ -1,7 +1,5 @@
 """A job as the models see it."""
 
-from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +7,9 @@ import pytest
 from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture, of_config
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.timing_features import JobFeatures, describe, share_of, step_setting
-from paretune.estimating.traced_step import Division, StepSetting, TracedSteps
+from paretune.estimating.timing_features import JobFeatures, describe, share_of
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
-from tests.unit.estimating.test_traced_step import STEP
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50)
 
@@ -57,11 +53,6 @@ def test_an_old_gpu_computes_in_fp16_unless_it_is_told_otherwise() -> None:
     assert described(instance_type="ml.p3.2xlarge", precision="fp32").time.peak_flops == 15.7e12
 
 
-def test_a_power_limit_counts_in_half_precision_only() -> None:
-    assert described(instance_type="ml.g4dn.xlarge").time.peak_flops == 65e12 / 2
-    assert described(instance_type="ml.g4dn.xlarge", precision="fp32").time.peak_flops == 8.1e12
-
-
 LLAMA = of_config(
     {
         "model_type": "llama",
@@ -97,37 +88,9 @@ def test_adapters_read_frozen_weights_in_three_passes_and_4_bit_ones_take_eleven
     assert described().time.read == 0  # on a processor
 
 
-def test_adapters_move_activations_and_launch_kernels_of_their_own() -> None:
-    whole, adapted = of_llama().time, of_llama(fine_tuning="lora").time
-
-    assert adapted.layers == pytest.approx(2 * whole.layers)
-    each = 4 / 3 * 30 * 128 * 32 * 20 * 4096  # passes x bytes x tokens x layers x inputs and outputs
-    assert adapted.moved_per_row - whole.moved_per_row == pytest.approx(each)
-
-
-def test_a_compiled_model_moves_half_and_launches_half() -> None:
-    plain, compiled = of_llama().time, of_llama(training_arguments={"torch_compile": True}).time
-
-    assert compiled.layers == plain.layers / 2
-    logits = 128 * 20 * 128256
-    assert compiled.moved_per_row - logits == pytest.approx((plain.moved_per_row - logits) / 2)
-
-
-def test_an_a100_with_80_gb_has_faster_memory_than_one_with_40() -> None:
-    assert of_llama().time.memory_bytes_per_s == 2039e9
-    assert of_llama(instance_type="ml.p4d.24xlarge").time.memory_bytes_per_s == 1555e9
-
-
 def test_instances_exchange_at_the_rate_that_lasts_and_not_at_the_one_of_the_first_minutes() -> None:
     assert described(instance_type="ml.g5.xlarge").time.network_bytes_per_s == pytest.approx(2.5e9 / 8)
     assert described(instance_type="ml.g5.48xlarge").time.network_bytes_per_s == pytest.approx(100e9 / 8)
-
-
-@pytest.mark.parametrize(
-    ("instance_type", "link"), [("ml.p4d.24xlarge", "nvlink"), ("ml.g5.12xlarge", "pcie"), ("ml.m5.4xlarge", "gloo")]
-)
-def test_links_of_one_kind_share_what_is_learnt_of_them(instance_type: str, link: str) -> None:
-    assert described(instance_type=instance_type).time.link == link
 
 
 def test_a_sharded_update_is_divided_by_the_devices() -> None:
@@ -175,25 +138,6 @@ def test_weights_and_inputs_of_layers_go_to_the_machine_s_memory_and_come_back()
     assert described(strategy="fsdp", instance_count=2, cpu_offload=True).time.offloaded == 0  # it is there already
 
 
-def test_another_division_is_another_cluster_to_learn_of() -> None:
-    clusters = {
-        described(**P4D, **changes).time.cluster
-        for changes in ({}, {"tensor_parallel_degree": 2}, {"tensor_parallel_degree": 4}, {"cpu_offload": True})
-    }
-
-    assert len(clusters) == 4
-    assert described(**P4D).time.cluster == "ml.p4d.24xlarge x 1 fsdp"
-
-
-def test_recomputed_activations_take_time_and_save_memory() -> None:
-    kept = described(instance_type="ml.g5.xlarge")
-    again = described(instance_type="ml.g5.xlarge", training_arguments={"gradient_checkpointing": True})
-
-    assert again.time.flops_per_row == pytest.approx(kept.time.flops_per_row * 4 / 3)
-    assert again.time.moved_per_row == pytest.approx(kept.time.moved_per_row * 4 / 3)
-    assert again.memory.units < kept.memory.units / 3
-
-
 def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:
     found = described(instance_type="ml.m5.4xlarge", instance_count=2)
 
@@ -222,11 +166,6 @@ def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.Monkey
     assert not found.memory.on_processor
 
 
-def test_a_simulated_cluster_is_described_like_a_real_one() -> None:
-    for changes in ({"instance_type": "ml.g5.12xlarge", "instance_count": 2}, {"instance_count": 2}):
-        assert described(launcher="simulated", **changes) == described(**changes)
-
-
 @pytest.mark.parametrize(
     ("strategy", "weights", "state"),
     [("ddp", 1, 1), ("fsdp", 16, 16), ("deepspeed", 1, 16), ("deepspeed_zero3", 16, 16), ("smp", 16, 16)],
@@ -250,13 +189,6 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
     assert in_turn.time.exchange.blocking.link > 0
 
 
-def test_a_hybrid_shard_is_shared_by_its_degree() -> None:
-    cluster: dict[str, Any] = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "instance_count": 2}
-
-    assert described(**cluster, hybrid_shard_degree=4).memory.weight_sharers == 4
-    assert described(**cluster, hybrid_shard_degree=0).memory.weight_sharers == 16  # 0 = all
-
-
 def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
     memory = described(per_device_train_batch_size=4, max_seq_length=32).memory
 
@@ -264,30 +196,8 @@ def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
     assert memory.logits == 0
     head = described(per_device_train_batch_size=4, max_seq_length=32, fine_tuning="head").memory
     assert head.units == 4 * 32 * 10  # a frozen encoder keeps none
-    language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm").memory
+    language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm", probe_steps=10).memory
     assert language.logits == 4 * 32 * 50
-
-
-def test_of_short_texts_the_longest_batches_count() -> None:
-    memory = described(dataset="bundled:rotten_tomatoes", per_device_train_batch_size=1, max_seq_length=512).memory
-
-    assert memory.units == pytest.approx(2.5 * 27.3 * 6 * 10)
-
-
-def test_length_fine_tuning_and_compiler_make_another_model_and_the_batch_does_not() -> None:
-    models = {
-        described(**changes).time.model
-        for changes in ({}, {"max_seq_length": 64}, {"fine_tuning": "lora"}, {"training_arguments.torch_compile": True})
-    }
-
-    assert len(models) == 4
-    assert described(per_device_train_batch_size=64, max_train_samples=7).time.model == described().time.model
-
-
-def test_rows_that_nobody_knows_are_not_described() -> None:
-    spec = JobSpec(dataset="a/b")
-
-    assert describe(spec, spec.plan(), BUILT) is None
 
 
 def test_a_job_on_a_gpu_whose_speed_is_not_known_has_no_estimate() -> None:
@@ -315,86 +225,20 @@ def test_frozen_weights_beside_adapters_have_two_bytes_where_the_device_has_bf16
     assert described(instance_type="ml.g5.xlarge", fine_tuning="head").memory.frozen_bytes == 4
 
 
-CONFIG = {"model_type": "bert", "hidden_size": 10}
+def test_offloaded_weights_and_inputs_are_not_on_the_device() -> None:
+    cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
+    again = {"training_arguments.gradient_checkpointing": True}
+    kept, sent = (described(**cluster, **again, activation_offloading=sends).memory for sends in (False, True))
+
+    assert described(**cluster, cpu_offload=True).memory.offloads_weights
+    assert kept.units / sent.units == pytest.approx(1 + 6 * 2 / 34)  # a layer, and the inputs of six
 
 
-def setting(**changes: Any) -> StepSetting:
-    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
-    found = step_setting(spec, replace(BUILT, config=CONFIG), 30.0)
-    assert found is not None
-    return found
+def test_logits_are_those_of_the_larger_of_a_training_and_an_evaluation_batch() -> None:
+    few: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "task": "causal-lm", "per_device_train_batch_size": 1}
+    evaluated = {"training_arguments": {"per_device_eval_batch_size": 50}}
+    one = described(**few, probe_steps=10).memory.logits
 
-
-def test_what_is_traced_depends_on_the_model_and_the_device_and_not_on_batch_or_cluster() -> None:
-    one = setting(instance_type="ml.g5.xlarge")
-
-    assert one == setting(instance_type="ml.p4d.24xlarge", strategy="fsdp", per_device_train_batch_size=2)
-    assert (one.config, one.half, one.on_processor, one.tokens) == (CONFIG, "bf16", False, 75)  # 2.5 x the mean
-    assert setting(instance_type="ml.p3.2xlarge").half == "fp16"
-    assert setting().on_processor
-    assert setting(training_arguments={"gradient_checkpointing": True}).recomputes
-    assert setting(instance_type="ml.g5.xlarge", fine_tuning="lora").frozen_in_half
-    assert not setting(instance_type="ml.g5.xlarge", fine_tuning="lora", strategy="deepspeed").frozen_in_half
-
-
-def test_a_model_without_a_known_configuration_is_not_traced() -> None:
-    spec = JobSpec(dataset="a/b", max_train_samples=900)
-
-    assert step_setting(spec, BUILT, 30.0) is None
-    assert step_setting(spec, replace(BUILT, config={"hidden_size": 10}), 30.0) is None  # of no known kind
-
-
-def traced_peak(tmp_path: Path, **changes: Any) -> float:
-    """Bytes of a job whose step is that of test_step.py."""
-    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, "instance_type": "ml.p4d.24xlarge", **changes})
-    built, steps = replace(BUILT, config=CONFIG), TracedSteps(tmp_path)
-    wanted = step_setting(spec, built, float(spec.max_seq_length))
-    assert wanted is not None
-    steps.store(wanted, asdict(STEP))
-    found = describe(spec, spec.plan(), built, None, steps)
-    assert found is not None
-    assert found.memory.peak is not None
-    return found.memory.peak.held + found.memory.peak.passing
-
-
-def test_a_traced_step_is_divided_as_the_job_divides_it(tmp_path: Path) -> None:
-    batch = {"per_device_train_batch_size": 100, "max_train_samples": 90_000}
-    expected: list[tuple[dict[str, Any], Division]] = [
-        ({}, Division(rows=100, has_buckets=True)),
-        ({"gradient_accumulation_steps": 2}, Division(rows=100, has_buckets=True, accumulates=True)),
-        ({"strategy": "deepspeed"}, Division(rows=100, state_sharers=8)),
-        ({"strategy": "fsdp"}, Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True)),
-        (
-            {"strategy": "deepspeed_zero3"},
-            Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True, live=10**9),
-        ),
-        (
-            {"strategy": "fsdp", "cpu_offload": True},
-            Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True, offloads_weights=True),
-        ),
-        (
-            {"strategy": "fsdp", "hybrid_shard_degree": 2, "tensor_parallel_degree": 2},
-            Division(rows=100, weight_sharers=2, state_sharers=2, gathers=True, tensor=2),
-        ),
-        (
-            {"strategy": "fsdp", "pipeline_parallel_degree": 2, "micro_batches": 4},
-            Division(rows=100, weight_sharers=4, state_sharers=4, gathers=True, pipeline=2, micro_batches=4),
-        ),
-        (
-            {"training_arguments.gradient_checkpointing": True, "activation_offloading": True},
-            Division(rows=100, has_buckets=True, offloads_inputs=True),
-        ),
-    ]
-    for changes, division in expected:
-        whole = replace(division, half=True, evaluated_rows=100)  # as many rows are evaluated at a time
-        peak = STEP.peak(whole)
-        assert traced_peak(tmp_path, **batch, **changes) == pytest.approx(peak.held + peak.passing), changes
-
-
-def test_an_evaluation_counts_with_its_own_batch_and_not_in_a_probe(tmp_path: Path) -> None:
-    few = {"per_device_train_batch_size": 1, "max_train_samples": 90_000, "training_arguments": {}}
-    evaluated = {"training_arguments": {"per_device_eval_batch_size": 1000}}
-
-    assert traced_peak(tmp_path, **few) < traced_peak(tmp_path, **few | evaluated)
-    assert traced_peak(tmp_path, **few, probe_steps=10) < traced_peak(tmp_path, **few | evaluated)
-    assert traced_peak(tmp_path, **few | evaluated, max_eval_samples=10) == traced_peak(tmp_path, **few)
+    assert described(**few, **evaluated).memory.logits == 50 * one
+    assert described(**few, **evaluated, max_eval_samples=10).memory.logits == 10 * one
+    assert described(**few, **evaluated, probe_steps=10).memory.logits == one

@@ -6,8 +6,8 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.traced_step import NF4_BYTES
 from paretune.estimating.workload import (
+    NF4_BYTES,
     Workload,
     evaluation_batch,
     frozen_weight_bytes,
@@ -153,12 +153,6 @@ def test_what_comes_with_the_packages_is_known_row_by_row() -> None:
     assert work_of(dataset="bundled:rotten_tomatoes", max_train_samples=90_000, max_seq_length=64).tokens == 64
 
 
-def test_what_was_prepared_is_believed_more_than_what_was_asked() -> None:
-    found = work_of({"train_rows": 500.0, "train_tokens": 4000.0, "validation_rows": 30.0})
-
-    assert (found.steps, found.tokens, found.evaluated_rows) == (32, 8, 30)  # 500 / 16 = 31.25
-
-
 def test_rows_that_nobody_knows_are_not_guessed() -> None:
     spec = JobSpec(dataset="a/b")
 
@@ -191,17 +185,6 @@ def test_a_profile_longer_than_the_job_is_refused_with_what_is_possible(
     (fault,) = profile_faults(JobSpec(profile_steps=most + 1, **job), rows)
 
     assert fault.startswith(f"profile_steps must be at most {most} here, got {most + 1}: the job has ")
-
-
-def test_a_job_of_one_step_cannot_be_profiled() -> None:
-    (fault,) = profile_faults(JobSpec(profile_steps=1), 16)
-
-    assert "the job has 1 optimiser step" in fault
-
-
-def test_a_profile_is_not_refused_where_the_rows_are_not_known_yet_nor_a_job_without_one() -> None:
-    assert profile_faults(JobSpec(profile_steps=300), None) == []
-    assert profile_faults(JobSpec(), 16) == []
 
 
 def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
-from paretune.storage.database import open_engine
 from tests.stand_ins import postgresql
 
 NOVEMBER = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
@@ -200,35 +199,6 @@ def test_simulated_dollars_use_up_no_real_ones(tmp_path: Path) -> None:
     accounts.reserve(claim("c", 5.0))
 
     assert left(accounts, "simulated")["nlp"] == left(accounts)["nlp"] == 0.0
-
-
-def test_a_reservation_within_the_transaction_of_a_study_is_undone_with_it(tmp_path: Path) -> None:
-    accounts, here = accounts_in(tmp_path), open_engine(f"sqlite:///{tmp_path}/../{tmp_path.name}/studies.db")
-    with here.connect() as connection:  # another spelling of the same file
-        undone = connection.begin()
-        accounts.reserve(claim("a", 2.0), connection)
-        undone.rollback()
-    assert left(accounts)["nlp"] == 5.0
-
-    with here.begin() as connection:
-        accounts.reserve(claim("a", 2.0), connection)
-    here.dispose()
-    assert left(accounts)["nlp"] == 3.0
-
-
-def test_with_the_study_in_another_database_a_reservation_is_made_before_and_undone_by_release(
-    tmp_path: Path,
-) -> None:
-    accounts, elsewhere = accounts_in(tmp_path), open_engine(f"sqlite:///{tmp_path / 'other.db'}")
-    with elsewhere.connect() as connection:
-        undone = connection.begin()
-        accounts.reserve(claim("study/1", 2.0, run_id=""), connection)
-        undone.rollback()
-    elsewhere.dispose()
-    assert left(accounts)["nlp"] == 3.0  # never too little
-    accounts.release("study/1")
-
-    assert left(accounts)["nlp"] == 5.0
 
 
 def test_a_storage_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:

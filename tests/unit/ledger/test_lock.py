@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import CallAgain, LostContact
-from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialNote
+from paretune.core.errors import BadInput, CallAgain, LostContact
+from paretune.ledger.lock import locked
+from paretune.storage.database import open_engine
 from tests.processes import wait_until
 from tests.stand_ins import postgresql
 
 HOLD = """
 import sys, time
-from paretune.ledger.study_ledger import StudyLedger
-with StudyLedger(sys.argv[1], "one").locked("elsewhere 1 0"):
+from paretune.ledger.lock import locked
+with locked(sys.argv[1], "one", "elsewhere 1 0"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -34,10 +34,10 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def is_free(ledger: StudyLedger) -> bool:
+def is_free(storage: str, study: str = "one") -> bool:
     """Whether nobody works on the study."""
     try:
-        with ledger.locked("me 2 0"):
+        with locked(storage, study, "me 2 0"):
             return True
     except CallAgain:
         return False
@@ -48,30 +48,31 @@ def test_a_second_driver_hears_who_works_on_the_study_and_goes_on_once_that_one_
     assert first.stdout is not None
     try:
         assert first.stdout.readline() == "held\n"
-        ledger, other = StudyLedger(storage, "one"), StudyLedger(storage, "two")
         refusal = "elsewhere 1 0 works on the study one: this command has done nothing"
-        with pytest.raises(CallAgain, match=refusal), ledger.locked("me 2 0"):
+        with pytest.raises(CallAgain, match=refusal), locked(storage, "one", "me 2 0"):
             pass
-        assert is_free(other)
+        assert is_free(storage, "two")
     finally:
         first.kill()
         first.communicate()
-    wait_until(lambda: is_free(ledger), within_s=30, what="the lock is free")
-    ledger.close()
-    other.close()
+    wait_until(lambda: is_free(storage), within_s=30, what="the lock is free")
 
 
-def test_a_driver_whose_lock_has_gone_with_its_connection_writes_nothing() -> None:
+def test_a_driver_whose_lock_has_gone_with_its_connection_is_told() -> None:
     if missing := postgresql.what_is_missing():
         pytest.skip(missing)
-    with postgresql.server() as storage:
-        ledger, killer = StudyLedger(storage, "one"), StudyLedger(storage, "two")
-        with ledger.locked("me 2 0"):
-            with killer._engine.begin() as connection:
-                connection.exec_driver_sql(
-                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'me 2 0'"
-                )
-            with pytest.raises(LostContact, match="another driver may work on it"):
-                ledger.reserve(0, {}, TrialNote(), worst_usd=1.0, budget_usd=None)
-        ledger.close()
-        killer.close()
+    with postgresql.server() as storage, locked(storage, "one", "me 2 0") as lock:
+        lock.check()
+        with open_engine(storage).begin() as connection:
+            connection.exec_driver_sql(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'me 2 0'"
+            )
+        with pytest.raises(LostContact, match="another driver may work on it"):
+            lock.check()
+
+
+@pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all.db", "postgresql://me:secret@127.0.0.1:1/none"])
+def test_a_storage_that_does_not_answer_is_named_without_its_password(storage: str) -> None:
+    with pytest.raises(BadInput, match=r"cannot be used \(.+\): check address") as caught, locked(storage, "one", "me"):
+        pass
+    assert "secret" not in str(caught.value)

@@ -14,6 +14,7 @@ from paretune.pricing.prices import (
     Price,
     PriceList,
     dates_of,
+    keep,
     price_remarks,
     read_file,
     usual_price,
@@ -175,30 +176,54 @@ def test_the_user_s_csv_is_read_with_spaces_byte_order_mark_and_columns_of_its_o
     assert undated.source == "PARETUNE_PRICES"
 
 
-def test_the_cache_adds_regions_and_newer_rows_to_the_packaged_ones(tmp_path: Path) -> None:
-    folder = tmp_path / "paretune" / "prices"
-    folder.mkdir(parents=True)
-    text = HEADER + "ml.m5.large,us-east-1,{usd},{day},AWS\nml.zz9.large,us-east-1,3,{day},AWS\n"
-    (folder / "us-east-1.csv").write_text(text.format(usd=0.2, day="2030-01-01"))
+KEPT = Path("paretune/prices.csv")
 
-    prices = PriceList.read({"XDG_CACHE_HOME": str(tmp_path)})
+
+def test_kept_prices_add_regions_and_newer_rows_to_the_packaged_ones(tmp_path: Path) -> None:
+    there = {"XDG_CACHE_HOME": str(tmp_path)}
+    path = keep(there, [row(0.2, "2030-01-01", "us-east-1"), row(3, "2030-01-01", instance_type="ml.zz9.large")])
+    prices = PriceList.read(there)
+
+    assert path == tmp_path / KEPT
     assert dollars(prices, region="us-east-1") == 0.2
     assert dollars(prices, date(2029, 1, 1), region="us-east-1") == 0.115
-    assert prices.price("ml.zz9.large", "us-east-1") is not None  # newer than the catalogue
-
-    (folder / "us-east-1.csv").write_text(text.format(usd=0.2, day="2020-01-01"))
-    assert dollars(PriceList.read({"XDG_CACHE_HOME": str(tmp_path)}), region="us-east-1") == 0.115
+    assert prices.price("ml.zz9.large", "eu-west-1") is not None  # newer than the catalogue
+    assert list(path.parent.iterdir()) == [path]
 
 
-def test_the_cache_lies_in_the_home_folder_unless_xdg_says_otherwise(tmp_path: Path) -> None:
-    folder = tmp_path / ".cache" / "paretune" / "prices"
-    folder.mkdir(parents=True)
-    (folder / "eu-west-1.csv").write_text(HEADER + "ml.m5.large,eu-west-1,4,2026-01-01,AWS\n")
+def test_of_each_kept_price_the_first_and_the_last_day_are_known(tmp_path: Path) -> None:
+    there = {"XDG_CACHE_HOME": str(tmp_path)}
+    for usd, day in ((1, "01-01"), (1, "02-01"), (1, "03-01"), (9, "04-01"), (2, "04-01"), (1, "05-01")):
+        path = keep(there, [row(usd, f"2026-{day}")])
 
-    assert dollars(PriceList.read({"HOME": str(tmp_path)})) == 4
+    assert [(price.usd_per_hour, price.as_of[5:]) for price in read_file(path, is_users=False)] == [
+        *((1, "01-01"), (1, "03-01"), (2, "04-01"), (1, "05-01"))
+    ]
+
+
+def test_prices_are_kept_in_the_home_folder_unless_xdg_says_otherwise(tmp_path: Path) -> None:
+    keep({"HOME": str(tmp_path)}, [row(4)])
+
+    assert (tmp_path / ".cache" / KEPT).exists()
     assert dollars(PriceList.read({"HOME": str(tmp_path), "XDG_CACHE_HOME": "relative"})) == 4
     assert dollars(PriceList.read({"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "x")})) is None
-    assert dollars(PriceList.read({})) is None
+    with pytest.raises(BadInput, match="HOME or XDG_CACHE_HOME must be set"):
+        keep({}, [])
+
+
+def test_a_damaged_file_is_not_overwritten_and_one_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "paretune").write_text("a file where a folder should be")
+    with pytest.raises(BadInput, match=r"prices\.csv cannot be written"):
+        keep({"XDG_CACHE_HOME": str(tmp_path)}, [row(1)])
+    (tmp_path / "paretune").unlink()
+    (tmp_path / "paretune").mkdir()
+    (tmp_path / KEPT).write_text("something of the user's")
+    with pytest.raises(BadInput, match="column instance_type"):
+        keep({"XDG_CACHE_HOME": str(tmp_path)}, [row(1)])
+    assert (tmp_path / KEPT).read_text() == "something of the user's"
+    (tmp_path / KEPT).write_bytes(b"\xff\xff")
+    with pytest.raises(BadInput, match=r"prices\.csv is not UTF-8 .*delete it"):
+        PriceList.read({"XDG_CACHE_HOME": str(tmp_path)})
 
 
 def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: Path) -> None:
@@ -226,28 +251,11 @@ def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: 
         assert message in text
 
 
-def test_at_most_three_known_instance_types_are_proposed(tmp_path: Path) -> None:
-    (fault,) = faults_of(tmp_path / "own.csv", HEADER + "ml.g5.2xlarg,eu-west-1,1,2026,x\n")
-    assert len(fault.partition("did you mean ")[2].split(" or ")) == 3
-
-
-def test_a_price_of_the_cache_without_a_source_says_so(tmp_path: Path) -> None:
-    (tmp_path / "us-east-1.csv").write_text(HEADER + "ml.zz9.large,us-east-1,3,2026-01-01,\n")
-    (price,) = read_file(tmp_path / "us-east-1.csv", is_users=False)
-    assert (price.source, price.confidence) == ("unknown source", "confirmed")
-
-
 def test_a_confidence_that_there_is_not_is_refused_with_those_there_are(tmp_path: Path) -> None:
     header = HEADER.replace("source", "source,confidence")
     (fault,) = faults_of(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,certain\n")
     assert "confidence must be one of confirmed, single_source, uncertain, user, got 'certain'" in fault
     assert dollars(own(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,uncertain\n")) == 1.0
-
-
-@pytest.mark.parametrize("as_of", ["2026-1", "2026-11-2", "26", "2026-11-20-01", "2026-1-20"])
-def test_a_date_in_another_form_is_refused(tmp_path: Path, as_of: str) -> None:
-    (fault,) = faults_of(tmp_path / "own.csv", HEADER + f"ml.m5.large,eu-west-1,1,{as_of},x\n")
-    assert fault.endswith(f"got '{as_of}'")
 
 
 def test_a_missing_column_is_named_with_those_that_are_needed(tmp_path: Path) -> None:
@@ -270,27 +278,8 @@ def test_a_user_s_csv_that_is_absent_or_is_none_is_one_fault(tmp_path: Path, con
     assert "delete it" not in str(caught.value)
 
 
-def test_a_path_at_which_there_is_no_csv_is_named_with_the_variable_and_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"PARETUNE_PRICES must name a CSV .*none\.csv does not exist \(looked from"):
-        PriceList.read({"PARETUNE_PRICES": str(tmp_path / "none.csv")})
-
-
 def test_an_instance_may_cost_nothing(tmp_path: Path) -> None:
     assert dollars(own(tmp_path / "own.csv", HEADER + "ml.m5.large,eu-west-1,0,2026,x\n")) == 0.0
-
-
-def test_an_instance_type_that_is_like_no_other_gets_no_hint(tmp_path: Path) -> None:
-    (fault,) = faults_of(tmp_path / "own.csv", HEADER + "mainframe,eu-west-1,1,2026,x\n")
-    assert fault.endswith("known types, got 'mainframe'")
-
-
-def test_a_damaged_cache_is_a_fault_that_says_how_to_get_rid_of_it(tmp_path: Path) -> None:
-    folder = tmp_path / "paretune" / "prices"
-    folder.mkdir(parents=True)
-    (folder / "us-east-1.csv").write_bytes(b"\xff\xff")
-
-    with pytest.raises(BadInput, match=r"us-east-1\.csv is not UTF-8 .*delete it"):
-        PriceList.read({"XDG_CACHE_HOME": str(tmp_path)})
 
 
 # what is said

@@ -88,9 +88,8 @@ def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_
 
 @pytest.mark.slow
 def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: Path) -> None:
-    installer = ml / "input" / "data" / "sm_drivers" / "scripts" / "install_requirements.py"
-    installer.parent.mkdir(parents=True)
-    installer.write_text("import os, sys\nprint(os.path.basename(os.getcwd()), open(sys.argv[1]).read().split())")
+    installer = ml / "input" / "data" / "code" / "start_job.py"
+    installer.write_text("import os, sys\nprint(os.path.basename(os.getcwd()), open(sys.argv[2]).read().split())")
     (ml / "input" / "data" / "code" / "project" / "envs").mkdir()
     process = start(ml, "ls -A envs", requirements=["-r a.txt", "./b.whl"], folder="envs")
     message, _ = process.communicate(timeout=60)

@@ -58,13 +58,16 @@ def test_further_trials_are_added_and_recorded_ones_stay(study: optuna.Study) ->
     first = paretune.log_study(study)
     before = {row["trial"]: row["run_id"] for row in first.rows()}
     study.optimize(objective, n_trials=3, catch=ValueError)
+    client, killed = MlflowClient(), str(before[0])  # as by a call that was killed while it wrote this one
+    client.update_run(killed, status="RUNNING")
     again = paretune.log_study(study)
 
     after = {row["trial"]: row["run_id"] for row in again.rows()}
     assert again.run_id == first.run_id
     assert before.items() <= after.items()
     assert len(after) == len(before) + 3
-    assert len(MlflowClient().search_runs(["0"])) == len(after) + 1
+    assert len(client.search_runs(["0"])) == len(after) + 1
+    assert client.get_run(killed).info.status == "FINISHED"
     assert paretune.front("toy").objectives == {"cost": "minimize", "recall": "maximize"}
 
 
@@ -82,3 +85,5 @@ def test_repeats_of_a_trial_are_one_point(study: optuna.Study) -> None:
 def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:
     with pytest.raises(BadInput, match="no trial that has ended"):
         paretune.log_study(optuna.create_study(study_name="empty"))
+    with pytest.raises(BadInput, match="name must have no quotation mark, got it's"):
+        paretune.log_study(optuna.create_study(study_name="it's"))

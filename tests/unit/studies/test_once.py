@@ -10,15 +10,14 @@ import pytest
 from paretune.cli import main
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
-from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
-from paretune.studies.search.concurrency import LIMIT_RETRY_S, MOST_REFUSED
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.history import LIMIT_RETRY_S, MOST_REFUSED
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched
-from tests.study_tables import entries_of, write_study
+from tests.study_tables import books_of, write_study
 from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, SECONDS, Clock, Ending
 
 QUOTA = LaunchRefused("the account-level quota is 1 instance")
@@ -85,14 +84,13 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
     rounds = Rounds(desk, {"n_parallel": 2})
     assert rounds.until_the_end() == "every point was tried"
 
-    entries = entries_of(rounds.drivers[-1].ledger)
-    assert sorted(entry.note.point["learning_rate"] for entry in entries) == list(RATES)
+    ended = rounds.drivers[-1].trials.values()
+    assert sorted(float(trial.point["learning_rate"]) for trial in ended) == list(RATES)
     assert len(desk.launcher.created) == 4
-    assert rounds.drivers[-1].ledger.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
+    assert rounds.drivers[-1].balance.spent_usd == pytest.approx(4 * SECONDS / 3600)
     assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
     request: list[float] = []
@@ -160,7 +158,7 @@ def test_an_error_of_a_round_leaves_its_jobs_to_the_next_one(desk: Desk, monkeyp
     driver.begin({"learning_rate": RATES[0]})
     driver.stop(KeyboardInterrupt())
     assert not any(job.stopped for job in desk.launcher.jobs.values())
-    assert [entry.trial for entry in driver.ledger.running()] == [0]
+    assert [trial.number for trial in driver.table.trials()[0]] == [0]
 
 
 @pytest.mark.slow
@@ -176,16 +174,16 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     assert codes[-1] == 0
     assert len(codes) > 3
     assert "has not ended: 0 trials have ended, 2 under way (0, 1): call again" in output.err
-    ledger = StudyLedger(f"sqlite:///{workplace / '.paretune' / 'studies.db'}", "survival")
-    entries = entries_of(ledger)
+    storage = f"sqlite:///{workplace / '.paretune' / 'studies.db'}"
+    running, ended, balance = books_of(path, storage)
     jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]
-    assert 0 < sum(entry.note.counts and not entry.end.retryable for entry in entries if entry.end) <= 4
-    assert len(jobs) == len([entry for entry in entries if entry.end])
-    assert ledger.balance().committed_usd == 0
+    assert 0 < sum(trial.counts for trial in ended) <= 4
+    assert len(jobs) == len(ended)
+    assert not running
+    assert balance.committed_usd == 0
 
     assert main(["study", "--study", "study.yaml", "--once"]) == 0
-    assert len(entries_of(ledger)) == len(entries)
-    ledger.close()
+    assert len(books_of(path, storage)[1]) == len(ended)
 
 
 def test_rounds_of_a_server_are_refused_where_each_machine_has_budgets_of_its_own(

@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from paretune.ledger.trial_entry import TrialNote
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
-from paretune.studies.verification import RUNS, Verification
+from paretune.studies.verification import RUNS
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, SMALL, Desk, QuickClock, searched
-from tests.unit.jobs.test_retrying_job import BROKEN, DONE
+from tests.scripted_study import RATES, SMALL, Desk, QuickClock, repeated, searched, until_ended
+from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE
 
 
 @pytest.fixture
@@ -40,11 +39,11 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     driver = desk.driver()
     searched(driver)
 
-    found = Verification(driver, lambda: [pick_at(driver, RATES[1])]).run()
+    found = repeated(driver, lambda: [pick_at(driver, RATES[1])])
 
     assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
     assert sorted(trial.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
-    assert Verification(driver, lambda: [pick_at(driver, RATES[1])]).run().repeats == 0
+    assert repeated(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
 
 
 @pytest.mark.slow
@@ -52,11 +51,9 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
     driver = desk.driver(search={"learning_rate": Choices(values=RATES)})
     searched(driver)
     changes = {"gradient_accumulation_steps": 4, "max_runtime_minutes": 1}
-    number = driver.begin({"learning_rate": RATES[0]}, TrialNote(changes=changes))
+    number = driver.begin({"learning_rate": RATES[0]}, changes)
     assert number is not None
-    while driver.running:
-        driver.poll()
-        driver.wait()
+    until_ended(driver)
     first = driver.trials[number]
 
     def recommended() -> list[Pick]:
@@ -64,7 +61,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
         found = front.point_of(first)
         return [] if found is None else [Pick(titles=(), point=found, reason="")]
 
-    Verification(driver, recommended).run()
+    repeated(driver, recommended)
 
     repeats = [trial for trial in driver.trials.values() if trial.repeats == first.number]
     assert len(repeats) == RUNS - 1
@@ -81,7 +78,7 @@ def test_what_is_recommended_after_a_repeat_is_repeated_too(desk: Desk) -> None:
         was_worse_than_it_seemed = len(point_at(driver, RATES[0]).trials) > 1
         return [pick_at(driver, RATES[2 if was_worse_than_it_seemed else 0])]
 
-    assert Verification(driver, recommended).run().reasons == {}
+    assert repeated(driver, recommended).reasons == {}
     assert len(point_at(driver, RATES[2]).trials) == RUNS
 
 
@@ -90,7 +87,7 @@ def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(de
     desk.launcher.scatter = 0.0
     searched(driver)
 
-    found = Verification(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).run()
+    found = repeated(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]])
 
     assert found.repeats == 2
     assert set(found.reasons.values()) == {
@@ -104,7 +101,7 @@ def test_a_script_without_a_seed_that_gives_the_same_value_again_is_repeated_onc
     desk.launcher.scatter = 0.0
     searched(driver)
 
-    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
+    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
 
     assert found.repeats == 1
     assert "does not depend on the seed" in found.reasons[point_at(driver, RATES[0]).number]
@@ -114,7 +111,7 @@ def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> Non
     driver = desk.driver(n_parallel=4)
     searched(driver)
 
-    assert Verification(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).run().repeats == 2 * (RUNS - 1)
+    assert repeated(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).repeats == 2 * (RUNS - 1)
 
 
 def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +119,7 @@ def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypa
     searched(driver)
     monkeypatch.setattr(driver.admission, "fits", lambda spec: False)
 
-    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
+    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
 
     assert found.repeats == 0
     assert "does not fit what is left of the budget" in found.reasons[point_at(driver, RATES[0]).number]
@@ -132,7 +129,7 @@ def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
     driver = desk.driver(search={"learning_rate": Choices(values=RATES[:1])})
     searched(driver)
 
-    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
+    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
 
     assert found.repeats == 1
     assert "repeats would cost more than the search has" in found.reasons[0]
@@ -143,6 +140,19 @@ def test_a_job_whose_repeats_fail_is_given_up(desk: Desk) -> None:
     searched(driver)
     desk.launcher.judge = lambda spec, times: DONE if spec.seed == 42 else BROKEN
 
-    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
+    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
 
     assert set(found.reasons.values()) == {"of 3 repeats 0 completed"}
+
+
+def test_a_repeat_without_capacity_is_tried_again_after_its_pause_and_counts_once(desk: Desk) -> None:
+    driver = desk.driver()
+    searched(driver)
+    begin = desk.clock.now()
+    desk.launcher.judge = lambda spec, times: CAPACITY if spec.seed == 43 and times < 2 else DONE
+
+    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
+
+    assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
+    assert sorted(trial.seed for trial in point_at(driver, RATES[0]).trials) == [42, 43, 44]
+    assert desk.clock.now() - begin >= 900

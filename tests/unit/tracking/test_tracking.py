@@ -22,7 +22,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import TrackingUnavailable
+from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.specification.container import Event
 from paretune.tracking import Run, RunStatus, Tracking
 
@@ -54,6 +54,27 @@ def test_a_run_of_our_own_has_the_given_name_and_is_found_again(store: MlflowCli
     assert recorded.info.run_name == "tiny b16 lr5e-05"
     assert recorded.data.tags["paretune.state"] == "Running"
     assert "paretune.price_region" not in recorded.data.tags
+
+
+def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: MlflowClient) -> None:
+    run = tracking().begin("job")
+    run.log_metrics({"n" * 300: 1.0, "f1": 0.5})
+    run.log_events(losses(1))
+    run.set_tags({"t" * 300: "x", "paretune.state": "Completed"})
+
+    recorded = store.get_run(run.run_id).data
+    assert recorded.metrics == {"f1": 0.5, "train/loss": 1.0}
+    assert recorded.tags["paretune.state"] == "Completed"
+    run.has_gap = False
+    run.flush()
+    assert not run.has_gap  # it is not tried again
+
+
+def test_a_condition_that_cannot_be_searched_for_shows_no_password(store: MlflowClient) -> None:
+    with pytest.raises(BadInput) as refused:
+        tracking().runs("params.x='postgresql://ann:hunter2@host/x")
+
+    assert "hunter2" not in str(refused.value)
 
 
 def test_runs_are_found_on_all_pages_of_experiments(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:

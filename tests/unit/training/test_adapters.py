@@ -16,7 +16,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from paretune.estimating.traced_step import NF4_BYTES
+from paretune.estimating.workload import NF4_BYTES
 from paretune.specification.job import JobSpec
 from paretune.training.model import Shape, build_model, load_tokenizer, model_faults
 

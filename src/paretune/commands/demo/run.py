@@ -61,7 +61,6 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_TRACKING_URI": store,
         "PARETUNE_HOME": str(folder),
-        "PARETUNE_TRACE_SECONDS": "0",
     }
     try:
         for name in before:

@@ -1,4 +1,4 @@
-"""The command `estimate`: seconds, dollars and memory of jobs before they are paid for."""
+"""Reads the command `estimate`: which jobs, and whether to probe clusters and to record the table."""
 
 import itertools
 import math
@@ -8,10 +8,12 @@ from functools import partial
 from typing import ClassVar
 
 from paretune.commands.command import Command, imported_later, read_with_profile
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import collecting, refuse
+from paretune.specification.data_files import data_faults
+from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_STRATEGY
-from paretune.specification.parameters import Parameters, parameter, spell, split_list
+from paretune.specification.parameters import Parameters, affecting, parameter, spell, split_list
 from paretune.specification.regions import region_faults
 from paretune.specification.rules import launch_faults
 
@@ -25,50 +27,59 @@ MAY_BE_LISTS = (
     *DIVISIONS,
 )
 MOST_ROWS = 1000
+_OF_THE_DATA = affecting(JobSpec, "data")
 
 
 class EstimateOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
     probe: bool = parameter(False, "run a short job on every cluster that was never measured, within max_cost_usd")
+    record: bool = parameter(False, "keep the table in an MLflow run")
     listed_by: ClassVar[str] = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRequest:
-    """The jobs to be estimated, in the order of what was typed, and whether unmeasured clusters are probed."""
+    """The jobs to be estimated, in the order of what was typed, and the options."""
 
     specs: tuple[JobSpec, ...]
-    probe: bool
+    probe: bool = False
+    record: bool = False
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
         """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows. Raises BadInput."""
-        faults, probe = list[str](), False
+        faults, options = list[str](), EstimateOptions()
         with collecting(faults):
-            probe = EstimateOptions.read({"probe": texts.get("probe", "")}).probe
-        single = {name: text for name, text in texts.items() if name != "probe"}
+            options = EstimateOptions.read({name: texts.get(name, "") for name in EstimateOptions.model_fields})
+        single = {name: text for name, text in texts.items() if name not in EstimateOptions.model_fields}
         lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
         faults += [
             f"{name} must have a value between all commas, got {single[name]!r}"
             for name in lists
             if not all(part.strip() for part in single[name].split(","))
         ]
-        return cls._combined([single], lists, probe=probe, faults=faults)
+        return cls._combined([single], lists, options, faults)
 
     @classmethod
-    def of(cls, specs: Sequence[JobSpec], choices: Mapping[str, Sequence[object]], *, probe: bool) -> "EstimateRequest":
+    def of(
+        cls, specs: Sequence[JobSpec], choices: Mapping[str, Sequence[object]], options: EstimateOptions
+    ) -> "EstimateRequest":
         """Every specification with every combination of `choices`, which win over it; raises BadInput once a fault."""
         wrong = [name for name in choices if name not in JobSpec.model_fields]
         faults = [f"unknown parameter {name}: choices are parameters of a job" for name in wrong]
         faults += [] if specs else ["there must be at least one job to estimate"]
         faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
         lists = {name: tuple(map(spell, values)) for name, values in choices.items() if name not in wrong and values}
-        return cls._combined([spec.changed() for spec in specs], lists, probe=probe, faults=faults)
+        return cls._combined([spec.changed() for spec in specs], lists, options, faults)
 
     @classmethod
     def _combined(
-        cls, jobs: Sequence[Mapping[str, str]], lists: Mapping[str, Sequence[str]], *, probe: bool, faults: list[str]
+        cls,
+        jobs: Sequence[Mapping[str, str]],
+        lists: Mapping[str, Sequence[str]],
+        options: EstimateOptions,
+        faults: list[str],
     ) -> "EstimateRequest":
         """The request of these jobs, each with every combination of the lists; `faults` are reported with its own."""
         lists = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
@@ -80,28 +91,20 @@ class EstimateRequest:
         for single, values in itertools.product(jobs, list(itertools.product(*lists.values()))):
             with collecting(faults):
                 specs.append(JobSpec.read({**single, **dict(zip(lists, values, strict=True))}))
-                faults += _faults_of(specs[-1])
-        if probe and any(spec.dry_run for spec in specs):
+                faults += [*launch_faults(specs[-1]), *region_faults(specs[-1].region)]
+        if options.probe and any(spec.dry_run for spec in specs):
             faults.append("probe=true launches jobs and dry_run=true forbids it: leave one out")
-        if faults:
-            raise BadInput(list(dict.fromkeys(faults)))
-        if any(spec.runs_own_training for spec in specs):
-            _refuse_mixed(specs, probe=probe)
-        return cls(specs=tuple(specs), probe=probe)
-
-
-def _faults_of(spec: JobSpec) -> list[str]:
-    return launch_faults(spec) + region_faults(spec.region)
-
-
-def _refuse_mixed(specs: Sequence[JobSpec], *, probe: bool) -> None:
-    """Raise BadInput where trainings of the user's own are to be compared with paretune's, or probed."""
-    faults = []
-    if not all(spec.runs_own_training for spec in specs):
-        faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate them apart")
-    if probe:
-        faults.append("probe=true is for paretune's own training: run one job of yours, which tells as much")
-    refuse(faults)
+        refuse(list(dict.fromkeys(faults)))
+        own = [spec.runs_own_training for spec in specs]
+        if any(own) and not all(own):
+            faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate apart")
+        if any(own) and options.probe:
+            faults.append("probe=true is for paretune's own training: run one job of yours, which tells as much")
+        faults += [fault for spec in specs for fault in missing_files(spec.as_text())]
+        of_data = {tuple(spec.as_text()[name] for name in _OF_THE_DATA): spec for spec in specs}
+        faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]
+        refuse(list(dict.fromkeys(faults)))
+        return cls(specs=tuple(specs), probe=options.probe, record=options.record)
 
 
 COMMAND = Command(

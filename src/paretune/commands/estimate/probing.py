@@ -49,33 +49,36 @@ def probe_of(item: Estimate) -> JobSpec:
 
 def run_probes(
     chosen: Sequence[Estimate],
-    max_cost_usd: float | None,
     billed_after_limit_s: Callable[[JobSpec], float],
     run: Callable[[JobSpec], float | None],
     say: Callable[[str], None],
 ) -> int:
-    """Run what fits the budget, one after the other; how many ran.
+    """Run what fits max_cost_usd of the first job, one after the other; how many ran.
 
-    `max_cost_usd` is for all of them together; None is no limit, for jobs that nobody bills. Each may be billed
+    The limit is for all of them together; there need be none for jobs that nobody bills. Each may be billed
     `billed_after_limit_s(spec)` seconds beyond its maximum runtime. `run` gives a job's dollars, None when not known;
     `say` is told what is left out, and why.
 
     Raises:
-        BudgetRefused: not even the cheapest one fits, or a price is unknown; nothing has run.
+        BudgetRefused: probes would be billed and there is no limit, not even the cheapest one fits, or a price is
+            unknown; nothing has run.
     """
+    limit_usd = chosen[0].spec.max_cost_usd
+    if limit_usd is None and any(item.spec.on_sagemaker for item in chosen):
+        raise BudgetRefused("probe=true pays for short jobs: set max_cost_usd to what all of them may cost together")
     probed = [(probe_of(item), item.price) for item in chosen]
     # A limit refuses a price that is not known; one that is known is compared with it below.
     worst_cases = [
-        admit(spec.replace(max_cost_usd=max_cost_usd if price is None else None), price, billed_after_limit_s(spec))
+        admit(spec.replace(max_cost_usd=limit_usd if price is None else None), price, billed_after_limit_s(spec))
         for spec, price in probed
     ]
-    if max_cost_usd is not None and all(worst is None or worst > max_cost_usd for worst in worst_cases):
+    if limit_usd is not None and all(worst is None or worst > limit_usd for worst in worst_cases):
         (spec, price), _ = min(zip(probed, worst_cases, strict=True), key=lambda job: job[1] or 0.0)
-        admit(spec.replace(max_cost_usd=max_cost_usd), price, billed_after_limit_s(spec))
+        admit(spec.replace(max_cost_usd=limit_usd), price, billed_after_limit_s(spec))
     spent, done = 0.0, 0
     for (spec, _), worst in zip(probed, worst_cases, strict=True):
         cluster = f"{spec.instance_count} x {spec.instance_type}"
-        if max_cost_usd is not None and worst is not None and spent + worst > max_cost_usd:
+        if limit_usd is not None and worst is not None and spent + worst > limit_usd:
             say(f"no probe of {cluster}: its worst case, {worst:.4g} USD, is more than is left of max_cost_usd")
             continue
         say(f"probe of {cluster}: {PROBE_STEPS} steps, at most {spec.max_runtime_minutes:g} minutes")
@@ -83,11 +86,3 @@ def run_probes(
         spent += (worst or 0.0) if usd is None else usd
         done += 1
     return done
-
-
-def require_limit(estimates: Sequence[Estimate]) -> float | None:
-    """The limit of all probes together; raises BudgetRefused if probes would be billed and no limit is set."""
-    spec = estimates[0].spec
-    if spec.max_cost_usd is None and any(item.spec.on_sagemaker for item in estimates):
-        raise BudgetRefused("probe=true pays for short jobs: set max_cost_usd to what all of them may cost together")
-    return spec.max_cost_usd

@@ -25,10 +25,7 @@ from paretune.jobs.workplace import Workplace, home_of
 from paretune.launchers import archive
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.results import ProjectResults
 from paretune.pricing.prices import price_remarks
 from paretune.projects.collection import Collector
 from paretune.projects.environment import Environment, read_environment
@@ -37,7 +34,6 @@ from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema
 
 _CLOCK: Clock = SystemClock()
-_pollers: dict[tuple[str, ...], Poller] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,21 +134,14 @@ def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Pa
     if not configuration.installs:
         needs = Environment(image_uri=needs.image_uri, variables=needs.variables)
     image = configuration.spec.sagemaker.training_image or needs.image_uri
-    configuration = replace(configuration, spec=configuration.spec.replace(image_uri=image))
+    configuration = replace(configuration, spec=configuration.spec.replace(**{"sagemaker.training_image": image}))
     return _ProjectJob(root=root, configuration=configuration, environment=needs, command=command)
 
 
 def _launcher(
     configuration: Configuration, environment: Mapping[str, str], interruption: Interruption
 ) -> SageMakerLauncher:
-    """The launcher of the account; all runs of this process share a poller for each identity and region."""
-    account = Account(configuration.spec, environment)
-    names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
-    key = (account.region, *(environment.get(name, "") for name in names))
-    poller = _pollers.setdefault(key, Poller(account, _CLOCK))
-    return SageMakerLauncher(
-        configuration.spec, _CLOCK, environment, poller=poller, results=ProjectResults, check=interruption.check
-    )
+    return SageMakerLauncher(configuration.spec, _CLOCK, environment, check=interruption.check)
 
 
 def _workplace(launcher: SageMakerLauncher, environment: Mapping[str, str], interruption: Interruption) -> Workplace:

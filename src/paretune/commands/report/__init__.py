@@ -1,19 +1,15 @@
-"""The command `report`: tables, figures and findings of recorded jobs.
+"""Recorded runs compared with each other, also at other prices, in tables, charts and sentences.
 
-command             ReportRequest: which runs, which view, on which terms
-run                 finds the runs, builds the report, keeps it with the command's own run
-views               the views `scaling` and `compare`
-report              Report: sections of tables, sentences and pictures, as text, Markdown and an HTML page
-observations        Observation: one completed or estimated job; Kind: jobs that may be compared with each other
-factors             settings by which runs are compared and dollars added up
-tables              rows per run, and the errors of estimates
-repricing           costs in another region, on another day, on spot, or as billed
-accuracy            errors of estimates
-totals              dollars by study, month, tag and instance type
-dollars_picture     the picture of dollars against F1
-scaling             effect of larger clusters, or of another factor
-comparison          one value of a setting against the others
-spread              mean and sample standard deviation of repeats; intervals
-regression          straight lines and whether they fit; findings: their results in words
-scaling_figures     pictures of `scaling`; comparison_figures: pictures of `comparison`
+A report reads runs and changes none. Measured, simulated, published and estimated runs never share a mean, a sum or a
+line, and neither do billed and notional dollars.
+
+    command.py          the command's parameters
+    run.py              finds the runs, builds the report and keeps it with the command's own run
+    jobs.py             recorded jobs as a pandas frame: settings and measurements
+    costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
+    levels.py           the runs of each value of a setting: means, deviations, and what is not comparable
+    scaling.py          view=scaling: what larger clusters do to seconds, dollars and F1
+    comparison.py       view=compare: ratios and differences between the values of one setting
+    statistics.py       least squares, lack of fit, Tukey's test and intervals, by statsmodels
+    document.py         a report as text, Markdown, CSV and one HTML page with charts of plotly
 """

@@ -1,195 +1,107 @@
 """One setting of jobs against another: native against compiled, full against LoRA, one strategy against the next."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from paretune.commands.report.factors import DEFAULTS, OF_THE_CLUSTER, SHAPE, VERSIONS
-from paretune.commands.report.observations import Kind, Observation, grouped, sorted_levels, varying
-from paretune.commands.report.scaling import Level, apart_by, dollars_cell, number_cell, seconds_cell
-from paretune.commands.report.spread import CONFIDENCE, Compared, difference, ratio
-from paretune.core.errors import BadInput
-from paretune.presentation.table import Cell, Column, Table
+import pandas as pd
+
+from paretune.commands.report.document import Chart, Section, records, scatter, table
+from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS
+from paretune.commands.report.levels import MEANS, Levels, varying, with_cells
+from paretune.commands.report.statistics import CONFIDENCE, Interval, difference, ratio
+from paretune.presentation.table import Cell
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
 
+Curve = Sequence[tuple[int, float, float]]  # points of a curve: step, seconds since the epoch, value
+LOSS = "train/loss"
+_RATIOS = {metrics.THROUGHPUT_SAMPLES: "samples/s", metrics.BILLABLE_SECONDS: "billed time", metrics.COST_USD: "cost"}
 _EXPECTED_DIFFERENCES = {"seed", "dataset", "model", "instance_type", "instance_count"}
-_RATIOS = (metrics.THROUGHPUT_SAMPLES, metrics.BILLABLE_SECONDS, metrics.COST_USD)
-_COMPARED = {
-    metrics.THROUGHPUT_SAMPLES: "samples/s",
-    metrics.TRAIN_SECONDS: "training time",
-    metrics.BILLABLE_SECONDS: "billed time",
-    metrics.COST_USD: "cost (USD)",
-    metrics.PEAK_MEMORY_GIB: "memory per device (GiB)",
-    metrics.F1: "F1",
-    metrics.PERPLEXITY: "perplexity",
-}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The runs of one kind by the values of a setting; of one shape, too, unless the setting belongs to the cluster.
+def comparison_section(group: Levels, curve: Callable[[str, str], Curve]) -> tuple[Section, pd.DataFrame]:
+    """The table, sentences and charts of one kind of runs, and the table as numbers.
 
-    The first level is the default of the setting if that ran, else the first by size or name.
+    The first level is the default of the setting if that ran, else the first by size or name; the others are compared
+    with it. `curve` returns a curve by run id and name.
     """
-
-    kind: Kind
-    by: str
-    levels: tuple[Level, ...]
-
-    @property
-    def runs(self) -> list[Observation]:
-        """All runs of its levels."""
-        return [run for level in self.levels for run in level.runs]
-
-    @cached_property
-    def other_differences(self) -> dict[str, list[str]]:
-        """Further settings in which the runs differ, by name: they may matter, too."""
-        computing = affecting(JobSpec, *COMPUTES, "evaluation")
-        names = {name: name for name in (*computing, VERSIONS) if name not in _EXPECTED_DIFFERENCES | {self.by}}
-        return varying(self.runs, names)
-
-    def ratio(self, level: Level, quantity: str) -> Compared | None:
-        """Return the level's mean of a metric over that of the first level; None for the first or if missing."""
-        values, base = level.by_size(quantity), self.levels[0].by_size(quantity)
-        return None if level is self.levels[0] or not values or not base else ratio(values, base)
-
-    def f1_difference(self, level: Level) -> Compared | None:
-        """Return the level's mean F1 minus that of the first level; None for the first or if one is missing."""
-        values, base = level.by_size(metrics.F1), self.levels[0].by_size(metrics.F1)
-        return None if level is self.levels[0] or not values or not base else difference(values, base)
-
-    def table(self) -> Table:
-        """Return a row per level: means with sample standard deviations, and ratios to the first level."""
-        columns: list[Column[Level]] = [
-            Column(self.by, lambda level: level.name or "(none)"),
-            Column("n", lambda level: len(level.runs)),
-        ]
-        columns += [Column(header, partial(_cell, quantity=quantity)) for quantity, header in _COMPARED.items()]
-        columns += [
-            Column(
-                f"{_COMPARED[quantity].removesuffix(' (USD)')} / first", partial(self._ratio_cell, quantity=quantity)
-            )
-            for quantity in _RATIOS
-        ]
-        return Table.of(columns, self.levels).without_empty_columns()
-
-    def _ratio_cell(self, level: Level, *, quantity: str) -> Cell | None:
-        ratio = self.ratio(level, quantity)
-        if ratio is None:
-            return None
-        ends = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-        return Cell(f"{ratio.value:.3f}{ends}", ratio.value)
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return the table as numbers."""
-        rows = []
-        for level in self.levels:
-            row: dict[str, object] = {item.name: getattr(self.kind, item.name) for item in fields(self.kind)}
-            row |= {"by": self.by, "level": level.name, "n": len(level.runs)}
-            for quantity in _COMPARED:
-                spread = level.spread(quantity)
-                row[f"{quantity}_mean"] = None if spread is None else spread.mean
-                row[f"{quantity}_deviation"] = None if spread is None else spread.deviation
-            for quantity in _RATIOS:
-                ratio = self.ratio(level, quantity)
-                row |= {f"{quantity}_ratio{end}": getattr(ratio, name, None) for end, name in _ENDS.items()}
-            less = self.f1_difference(level)
-            rows.append(
-                row | {f"{metrics.F1}_difference{end}": getattr(less, name, None) for end, name in _ENDS.items()}
-            )
-        return rows
-
-    def findings(self) -> list[str]:
-        """Return sentences on ratios and differences of F1, whether they exceed noise, and what else differs."""
-        sentences = []
-        first = self.levels[0].name or "(none)"
-        for level in self.levels[1:]:
-            against = f"{level.name or '(none)'} against {first}"
-            for quantity in _RATIOS:
-                ratio = self.ratio(level, quantity)
-                if ratio is not None:
-                    word = _COMPARED[quantity].removesuffix(" (USD)")
-                    sentences.append(f"{against}: {word} x {_words(ratio, '.3f', 1)}.")
-            if (less := self.f1_difference(level)) is not None:
-                sentences.append(f"{against}: {_COMPARED[metrics.F1]} {_words(less, '+.4f', 0)}.")
-        for name, values in self.other_differences.items():
-            listed = ", ".join(values[:6]) + (" and more" if len(values) > 6 else "")
-            sentences.append(f"{self.by} is not all that differs between these runs: so does {name} ({listed}).")
-        return sentences
+    first, *others = sorted(group.names, key=lambda name: name != DEFAULTS.get(group.factor))
+    group = replace(group, names=[first, *others])
+    rows, sentences = records(group.frame()), []
+    for row in rows:
+        for quantity in (*_RATIOS, metrics.F1):
+            compared, is_f1 = None, quantity == metrics.F1
+            values, base = (group.of(name).set_index("rows")[quantity].dropna() for name in (row["level"], first))
+            if row["level"] != first and len(values) and len(base):
+                compared = difference(values, base) if is_f1 else ratio(values, base)
+            kind = f"{quantity}_{'difference' if is_f1 else 'ratio'}"
+            row |= dict(zip((kind, f"{kind}_low", f"{kind}_high"), compared or (None, None, None), strict=True))
+            if compared is not None:
+                words = f"F1 {_words(compared, '+.4f', 0)}" if is_f1 else f"{_RATIOS[quantity]} x {_words(compared)}"
+                sentences.append(f"{row['level'] or '(none)'} against {first or '(none)'}: {words}.")
+    settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {group.factor}
+    for name, values in varying(group.runs, sorted(settings)).items():
+        listed = ", ".join(values[:6]) + (" and more" if len(values) > 6 else "")
+        sentences.append(f"{group.factor} is not all that differs between these runs: so does {name} ({listed}).")
+    shown = [{**row, **{f"{name}_ratio": _ratio_cell(row, name) for name in _RATIOS}} for row in with_cells(rows)]
+    columns = {group.factor: "level", "n": "n"}
+    columns |= {header: name for name, header in QUANTITIES.items() if name != metrics.ESTIMATED_SECONDS}
+    columns |= {f"{word} / first": f"{quantity}_ratio" for quantity, word in _RATIOS.items()}
+    about = f"{MEANS}; ratios to the first row with {CONFIDENCE:.0%} intervals"
+    charts = [*_losses(group, curve), *group.trade_offs()]
+    tables = [(about, table(shown, columns))]
+    return Section(heading=group.heading, tables=tables, sentences=sentences, charts=charts), pd.DataFrame(rows)
 
 
-_ENDS = {"": "value", "_low": "low", "_high": "high"}
+def _ratio_cell(row: Mapping[str, Any], quantity: str) -> Cell | None:
+    value, low, high = (row[f"{quantity}_ratio{end}"] for end in ("", "_low", "_high"))
+    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    return None if value is None else Cell(f"{value:.3f}{ends}", value)
 
 
-def comparisons(runs: Iterable[Observation], by: str) -> tuple[list[Comparison], list[str]]:
-    """Return the runs to compare by a setting, and a sentence for groups with one value; raises BadInput."""
-    apart = () if by in OF_THE_CLUSTER else (SHAPE,)
-    comparable, left_out = [], []
-    for kind, group in sorted(apart_by(runs, apart).items()):
-        by_value = grouped(group, lambda run: run.setting(by))
-        if len(by_value) < 2:
-            value = str(next(iter(by_value))) or "unknown"
-            left_out.append(f"{kind}: {len(group)} run{'s' * (len(group) > 1)}, all with {by} {value}")
-            continue
-        levels = [Level(name=name, runs=tuple(by_value[name])) for name in _ordered(map(str, by_value), by)]
-        comparable.append(Comparison(kind=kind, by=by, levels=tuple(levels)))
-    if not comparable:
-        reasons = "; ".join(left_out) or "no completed run matches"
-        raise BadInput([f"view=compare needs runs with at least two values of {by}, got {reasons}: choose more runs"])
-    return comparable, left_out
+def _words(compared: Interval, form: str = ".3f", equal: int = 1) -> str:
+    """The comparison in words; `equal` is its value if both means are equal."""
+    value, low, high = compared
+    if low is None or high is None:
+        return f"{value:{form}}; too few repeats to tell it from {equal}"
+    verdict = f"cannot be told from {equal}" if low <= equal <= high else f"differs from {equal} by more than noise"
+    return f"{value:{form}} ({CONFIDENCE:.0%} interval {low:{form}} to {high:{form}}), {verdict}"
 
 
-def _ordered(names: Iterable[str], by: str) -> list[str]:
-    """Return the names by size or alphabet, the default first."""
-    return sorted(sorted_levels(names), key=lambda name: name != DEFAULTS.get(by))
+def losses_of(run: Any, curve: Curve) -> pd.DataFrame:
+    """A run's training loss: step, dollars until then and loss.
 
-
-def _cell(level: Level, *, quantity: str) -> Cell | None:
-    spread = level.spread(quantity)
-    if quantity in (metrics.TRAIN_SECONDS, metrics.BILLABLE_SECONDS):
-        return seconds_cell(spread)
-    if quantity == metrics.COST_USD:
-        return dollars_cell(spread)
-    return number_cell(spread, 4 if quantity == metrics.F1 else 2)
-
-
-def _words(comparison: Compared, form: str, equal: int) -> str:
-    """Return the comparison in words; `equal` is its value if both means are equal."""
-    value = format(comparison.value, form)
-    if comparison.low is None or comparison.high is None:
-        return f"{value}; too few repeats to tell it from {equal}"
-    is_equal = comparison.low <= equal <= comparison.high
-    verdict = f"cannot be told from {equal}" if is_equal else f"differs from {equal} by more than noise"
-    return f"{value} ({CONFIDENCE:.0%} interval {comparison.low:{form}} to {comparison.high:{form}}), {verdict}"
-
-
-def loss_curves(
-    comparison: Comparison, curve_of: dict[str, Sequence[tuple[int, float, float]]]
-) -> dict[str, list[list[tuple[int, float | None, float]]]]:
-    """Return level to the loss curves of its runs; a point is step, dollars until then, loss.
-
-    `curve_of` has step, seconds since the epoch and loss by run id. Dollars are those of the time since the run began
-    at its hourly price, at most its cost. If its points were not recorded as they came (a virtual clock, an imported
-    curve), they are its cost in proportion to its steps; None without a cost.
+    Dollars are those of the time since the run began at its hourly price, at most its cost. If its points were not
+    recorded as they came (a virtual clock, an imported curve), they are its cost in proportion to its steps.
     """
-    curves: dict[str, list[list[tuple[int, float | None, float]]]] = {}
-    for level in comparison.levels:
-        for run in level.runs:
-            curve = curve_of.get(run.job.run_id, ())
-            if curve:
-                curves.setdefault(level.name, []).append(
-                    [(step, _dollars_at(run, step, time, curve[-1][0]), loss) for step, time, loss in curve]
-                )
-    return curves
+    points = pd.DataFrame(curve, columns=["step", "time", "loss"])
+    passed = points.time - run.started
+    by_time = (run.cost_usd * passed / run.billable_seconds).clip(upper=run.cost_usd)
+    is_live = (passed >= 0) & (run.origin == "measured")
+    return points.assign(usd=by_time.where(is_live, run.cost_usd * points.step / points.step.iloc[-1]))
 
 
-def _dollars_at(run: Observation, step: int, time: float, last: int) -> float | None:
-    cost, seconds, began = run.job.bill.cost_usd, run.seconds, run.job.run.started
-    if cost is None or not seconds:
-        return None
-    passed = time - began
-    if run.job.origin == "measured" and passed >= 0:
-        return min(cost * passed / seconds, cost)
-    return cost * step / last if last else None
+def _losses(group: Levels, curve: Callable[[str, str], Curve]) -> list[Chart | None]:
+    """Training loss over steps and over dollars, a curve per run."""
+    parts = [
+        losses_of(run, points).assign(series=run.level or "(none)", about=run.about)
+        for run in group.runs.itertuples()
+        if (points := curve(run.run_id, LOSS))
+    ]
+    caption = (
+        "A curve per run. Dollars are the time since the run was launched at its hourly price, at most its cost; of "
+        "simulated and imported runs, the cost in proportion to the steps."
+    )
+    return [
+        scatter(
+            pd.concat(parts),
+            (over, "loss"),
+            title=f"Training loss over {word} ({group.origin})",
+            caption=caption,
+            is_traced=True,
+        )
+        for over, word in (("step", "steps"), ("usd", "dollars"))
+        if parts
+    ]

@@ -1,240 +1,220 @@
-"""Effect of larger clusters, or of any other factor, on seconds, dollars, F1 and throughput."""
+"""What larger clusters, or the values of any other setting, do to seconds, dollars and F1."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
-from paretune.commands.report.factors import COMPUTING, DEVICES, OF_THE_CLUSTER, SHAPE
-from paretune.commands.report.observations import Kind, Observation, grouped, sorted_levels, varying
-from paretune.commands.report.spread import Spread
-from paretune.core.errors import BadInput
-from paretune.presentation.numbers import dollars, duration, with_error
-from paretune.presentation.table import Cell, Column, Table
+import numpy as np
+import pandas as pd
+
+from paretune.commands.report.document import Chart, Section, records, scatter, table
+from paretune.commands.report.jobs import ESTIMATES
+from paretune.commands.report.levels import (
+    COMPUTING,
+    MEANS,
+    OF_THE_CLUSTER,
+    SAME_WORK,
+    Levels,
+    devices_of,
+    varying,
+    with_cells,
+)
+from paretune.commands.report.statistics import BOTH, CONFIDENCE, SIGNIFICANT, Line, line, tukey
+from paretune.presentation.numbers import dollars, duration, p_value, plain
 from paretune.specification import metrics
+from paretune.tracking import schema
 
-_SAME_WORK = 0.01  # largest relative difference of rows x epochs that rounded steps make
-
-
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """The runs of one shape, or of one value of another factor."""
-
-    name: str  # the shape, such as 2 x ml.p3.16xlarge, or the value
-    runs: tuple[Observation, ...]
-
-    @property
-    def devices(self) -> int | None:
-        """Accelerators of the cluster, or None if they are unknown or differ between the runs."""
-        counts = {run.devices for run in self.runs}
-        return counts.pop() if len(counts) == 1 else None
-
-    def spread(self, quantity: str) -> Spread | None:
-        """Return the values of a metric over the runs, or None if no run recorded it."""
-        return Spread.of(run.value(quantity) for run in self.runs)
-
-    def mean(self, quantity: str) -> float | None:
-        """Return the mean of a metric over the runs, or None if no run recorded it."""
-        spread = self.spread(quantity)
-        return None if spread is None else spread.mean
-
-    def by_size(self, quantity: str) -> dict[float | None, list[float]]:
-        """Return the values of a metric by the size of the data of their runs."""
-        values: dict[float | None, list[float]] = {}
-        for run in self.runs:
-            if (value := run.value(quantity)) is not None:
-                values.setdefault(run.data_size, []).append(value)
-        return values
-
-    @property
-    def marks(self) -> list[str]:
-        """Settings that seconds depend on and in which its runs differ, in words."""
-        return [
-            f"{COMPUTING[name]} differs: {', '.join(values)}" for name, values in varying(self.runs, COMPUTING).items()
-        ]
+_NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
+_RATES = {"learning_rate": "learning rate", "learning_rate_scaling": "scaling of the learning rate"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scaling:
-    """The runs of one kind by the levels of a factor: shapes by their devices, else levels by size or name."""
-
-    kind: Kind
-    factor: str
-    levels: tuple[Level, ...]
-
-    @property
-    def runs(self) -> list[Observation]:
-        """All runs of its levels."""
-        return [run for level in self.levels for run in level.runs]
-
-    @cached_property
-    def confounded(self) -> dict[str, list[str]]:
-        """Settings that differ between levels but not within them, so that no difference is due to the factor alone."""
-        names = {name: word for name, word in COMPUTING.items() if name != self.factor}
-        within = {name for level in self.levels for name in varying(level.runs, names)}
-        return {name: values for name, values in varying(self.runs, names).items() if name not in within}
-
-    @property
-    def is_equal_work(self) -> bool:
-        """Whether all runs train on equally many rows times epochs, as far as that is known."""
-        work = [run.samples for run in self.runs if run.samples is not None]
-        return not work or max(work) <= (1 + _SAME_WORK) * min(work)
-
-    def saved_s(self, number: int) -> float | None:
-        """Return the mean seconds that a level saves against the level before it."""
-        return self._step(number, metrics.BILLABLE_SECONDS, -1)
-
-    def extra_usd(self, number: int) -> float | None:
-        """Return the mean dollars that a level costs more than the level before it."""
-        return self._step(number, metrics.COST_USD, 1)
-
-    def speed_up(self, number: int) -> float | None:
-        """Return the mean seconds of the first level divided by those of this level."""
-        first, seconds = (level.mean(metrics.BILLABLE_SECONDS) for level in (self.levels[0], self.levels[number]))
-        return None if first is None or seconds is None else first / seconds
-
-    def efficiency(self, number: int) -> float | None:
-        """Return speed-up divided by the ratio of devices: 1 is perfect; None if devices are unknown or all equal."""
-        counts, speed_up = [level.devices for level in self.levels], self.speed_up(number)
-        first, devices = counts[0], counts[number]
-        if first is None or devices is None or speed_up is None or len(set(counts)) == 1:
-            return None
-        return speed_up * first / devices
-
-    def _step(self, number: int, quantity: str, sign: int) -> float | None:
-        if number == 0:
-            return None
-        before, value = (self.levels[index].mean(quantity) for index in (number - 1, number))
-        return None if before is None or value is None else sign * (value - before)
-
-    def table(self) -> Table:
-        """Return a row per level."""
-        word = "shape" if self.factor == SHAPE else self.factor
-        steps = range(len(self.levels))
-        columns: list[Column[int]] = [
-            Column(word, lambda step: self.levels[step].name),
-            Column("devices", lambda step: self.levels[step].devices),
-            Column("n", lambda step: len(self.levels[step].runs)),
-            Column("time", lambda step: seconds_cell(self.levels[step].spread(metrics.BILLABLE_SECONDS))),
-            Column("cost (USD)", lambda step: dollars_cell(self.levels[step].spread(metrics.COST_USD))),
-            Column("F1", lambda step: number_cell(self.levels[step].spread(metrics.F1), 4)),
-            Column("samples/s", lambda step: number_cell(self.levels[step].spread(metrics.THROUGHPUT_SAMPLES), 1)),
-            Column("time saved, one step up", self.saved_s, duration),
-            Column("cost, one step up (USD)", self.extra_usd, signed_dollars),
-            Column("speed-up", self.speed_up, ".2f"),
-            Column("efficiency", self.efficiency, ".0%"),
-            Column("estimated before", lambda step: self.levels[step].mean(metrics.ESTIMATED_SECONDS), duration),
-            Column("remark", lambda step: "; ".join(self.levels[step].marks)),
-        ]
-        return Table.of(columns, steps).without_empty_columns()
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return the table as numbers: seconds, USD, shares."""
-        rows = []
-        for number, level in enumerate(self.levels):
-            row: dict[str, object] = {
-                **{name: getattr(self.kind, name) for name in ("origin", "is_notional", "model", "dataset")},
-                "factor": self.factor,
-                "level": level.name,
-                "devices": level.devices,
-                "n": len(level.runs),
-            }
-            for quantity in (*_QUANTITIES, metrics.THROUGHPUT_SAMPLES, metrics.ESTIMATED_SECONDS):
-                spread = level.spread(quantity)
-                row[f"{quantity}_mean"] = None if spread is None else spread.mean
-                row[f"{quantity}_deviation"] = None if spread is None else spread.deviation
-            row |= {"saved_seconds": self.saved_s(number), "dearer_usd": self.extra_usd(number)}
-            row |= {"speed_up": self.speed_up(number), "efficiency": self.efficiency(number)}
-            rows.append(row | {"remark": "; ".join(level.marks)})
-        return rows
+def scaling_section(group: Levels) -> tuple[Section, pd.DataFrame]:
+    """The table, sentences and charts of one kind of runs, and the table as numbers: seconds, USD, shares."""
+    frame = group.frame()
+    frame["devices"] = pd.array([devices_of(group.runs, name) for name in group.names], dtype="Int64")
+    seconds = group.means[metrics.BILLABLE_SECONDS]
+    frame["saved_seconds"], frame["dearer_usd"] = -seconds.diff(), group.means[metrics.COST_USD].diff()
+    frame["speed_up"] = seconds.iloc[0] / seconds
+    has_several = frame.devices.nunique(dropna=False) > 1
+    frame["efficiency"] = frame.speed_up * frame.devices.iloc[0] / frame.devices if has_several else np.nan
+    frame["remark"] = ["; ".join(group.marks(name)) for name in group.names]
+    rows = records(frame)
+    columns = {
+        group.factor: "level",
+        "devices": "devices",
+        "n": "n",
+        "time": metrics.BILLABLE_SECONDS,
+        "cost (USD)": metrics.COST_USD,
+        "F1": metrics.F1,
+        "samples/s": metrics.THROUGHPUT_SAMPLES,
+        "time saved, one step up": ("saved_seconds", duration),
+        "cost, one step up (USD)": ("dearer_usd", _signed),
+        "speed-up": ("speed_up", ".2f"),
+        "efficiency": ("efficiency", ".0%"),
+        "estimated before": (f"{metrics.ESTIMATED_SECONDS}_mean", duration),
+        "remark": "remark",
+    }
+    is_estimated = group.origin == schema.ESTIMATED
+    caution = f"None of these has run: they are rows of {ESTIMATES}, which has their 80 % intervals."
+    sentences = [caution] if is_estimated else _cautions(group)
+    sentences += _steps(group, rows, {} if is_estimated else {name: tukey(group.runs, name) for name in _NAMES})
+    if group.factor in OF_THE_CLUSTER and not is_estimated:
+        for quantity, is_power_law in ((metrics.BILLABLE_SECONDS, True), (metrics.F1, False)):
+            if fitted := line(group.runs, quantity, power_law=is_power_law):
+                sentences += [_effects(fitted, is_power_law), *_verdicts(fitted, is_power_law)]
+    tables, charts = [(MEANS, table(with_cells(rows), columns))], [*_charts(group), *group.trade_offs()]
+    return Section(heading=group.heading, tables=tables, sentences=sentences, charts=charts), frame
 
 
-_QUANTITIES = (metrics.BILLABLE_SECONDS, metrics.COST_USD, metrics.F1)
-
-
-def scalings(runs: Iterable[Observation], factor: str = SHAPE) -> tuple[list[Scaling], list[str]]:
-    """Return the runs of kinds with two levels of the factor, and a sentence for the others; raises BadInput."""
-    comparable, left_out = [], []
-    kinds = _of_equal_work(apart_by(runs, ())) if factor in OF_THE_CLUSTER else apart_by(runs, (SHAPE,))
-    for kind, group in sorted(kinds.items()):
-        levels = _levels(group, factor)
-        if len(levels) > 1:
-            comparable.append(Scaling(kind=kind, factor=factor, levels=tuple(levels)))
-        else:
-            left_out.append(
-                f"{kind}: {len(group)} run{'s' * (len(group) > 1)}, all with {factor} {levels[0].name or 'unknown'}"
-            )
-    if not comparable:
-        groups = "; ".join(left_out) or "no completed run matches"
-        raise BadInput(
-            [
-                f"view=scaling compares at least two values of {factor}, got {groups}: "
-                "choose more runs, or another factor"
-            ]
-        )
-    return comparable, left_out
-
-
-def _levels(group: Sequence[Observation], factor: str) -> list[Level]:
-    by_name = grouped(group, lambda run: run.setting(factor))
-    levels = [Level(name=name, runs=tuple(by_name[name])) for name in sorted_levels(map(str, by_name))]
-    if factor in (SHAPE, DEVICES, "instance_type"):
-        levels.sort(key=lambda level: (level.devices or 0, level.name))
-    return levels
-
-
-def apart_by(runs: Iterable[Observation], names: Sequence[str]) -> dict[Kind, list[Observation]]:
-    """Return the runs by their kind and by their values of these settings."""
-    groups: dict[Kind, list[Observation]] = {}
-    for run in runs:
-        values = ", ".join(run.setting(name) for name in names)
-        groups.setdefault(replace(run.kind, apart=values), []).append(run)
-    return groups
-
-
-def _of_equal_work(kinds: Mapping[Kind, Sequence[Observation]]) -> dict[Kind, list[Observation]]:
-    """Return the runs by their kind and by their rows x epochs; those of unknown work are of the only known one."""
-    groups: dict[Kind, list[Observation]] = {}
-    for kind, runs in kinds.items():
-        parts: list[list[Observation]] = []
-        for run in sorted((run for run in runs if run.samples), key=lambda run: run.samples or 0.0):
-            if not parts or (run.samples or 0.0) > (1 + _SAME_WORK) * (parts[-1][0].samples or 0.0):
-                parts.append([])
-            parts[-1].append(run)
-        if len(parts) < 2:
-            groups[kind] = list(runs)
-            continue
-        for part in parts:
-            groups[replace(kind, apart=f"{part[0].samples:,.0f} rows x epochs")] = part
-        if unknown := [run for run in runs if not run.samples]:
-            groups[replace(kind, apart="an unknown number of rows x epochs")] = unknown
-    return groups
-
-
-def seconds_cell(spread: Spread | None) -> Cell | None:
-    """Return mean and deviation of a duration, such as 18 h 17 m ± 6 m 30 s."""
-    if spread is None:
-        return None
-    margin = "" if spread.deviation is None else f" ± {duration(spread.deviation)}"
-    return Cell(f"{duration(spread.mean)}{margin}", spread.mean)
-
-
-def dollars_cell(spread: Spread | None) -> Cell | None:
-    """Return mean and deviation in dollars, without the unit."""
-    if spread is None:
-        return None
-    if spread.mean < 1:
-        return Cell(with_error(spread.mean, spread.deviation), spread.mean)
-    return number_cell(spread, 2)
-
-
-def number_cell(spread: Spread | None, decimals: int) -> Cell | None:
-    """Return mean and deviation with this number of decimals."""
-    if spread is None:
-        return None
-    margin = "" if spread.deviation is None else f" ± {spread.deviation:,.{decimals}f}"
-    return Cell(f"{spread.mean:,.{decimals}f}{margin}", spread.mean)
-
-
-def signed_dollars(value: float) -> str:
-    """Return a difference in dollars, such as + 20.57, - 0.0123."""
+def _signed(value: float) -> str:
+    """A difference in dollars, such as + 20.57, - 0.0123."""
     return f"{'-' if value < 0 else '+'} {dollars(abs(value))}"
+
+
+def _cautions(group: Levels) -> list[str]:
+    sentences = [
+        f"{name}: the runs are no repeats of each other: {mark}." for name in group.names for mark in group.marks(name)
+    ]
+    if confounded := group.confounded:
+        other = "; ".join(f"{COMPUTING[name]} ({', '.join(values)})" for name, values in confounded.items())
+        sentences.append(f"{group.factor.capitalize()} is not all that differs between the rows: so does {other}.")
+    mixed = {rate for name in group.names for rate in varying(group.of(name), _RATES)}
+    if mixed:
+        listed = " and ".join(word for name, word in _RATES.items() if name in mixed)
+        sentences.append(f"F1 is of runs that differ in {listed}: a filter takes only those of one.")
+    if group.runs.work.max() > SAME_WORK * group.runs.work.min():
+        sentences.append(
+            "The runs do not train on equally many rows times epochs: seconds and dollars are not of equal work."
+        )
+    return sentences
+
+
+def _steps(
+    group: Levels, rows: Sequence[Mapping[str, Any]], tests: Mapping[str, Mapping[frozenset[str], float]]
+) -> list[str]:
+    """What each step up saves and costs, and whether that is more than noise, by `tests` of quantities and pairs."""
+    sentences = []
+    for before, row in pairwise(rows):
+        parts, tested, untested = [], [], []
+        if (saved := row["saved_seconds"]) is not None:
+            share = abs(saved) / (before[f"{metrics.BILLABLE_SECONDS}_mean"] or 1.0)
+            parts.append(f"{'saves' if saved >= 0 else 'takes longer by'} {duration(abs(saved))} ({share:.0%})")
+        if row["dearer_usd"] is not None:
+            parts.append(f"costs {_signed(row['dearer_usd'])} USD")
+        if row["efficiency"] is not None:
+            over = f"speed-up {row['speed_up']:.2f} over {rows[0]['level']}"
+            parts.append(f"{over}, efficiency {row['efficiency']:.0%}")
+        pair = [before["level"], row["level"]]
+        sentences += [f"From {' to '.join(pair)}: {', '.join(parts)}."] if parts else []
+        for quantity, probabilities in tests.items():
+            if row[f"{quantity}_mean"] is None:
+                continue
+            p = probabilities.get(frozenset(pair))
+            if p is None:
+                untested.append(_NAMES[quantity])
+                continue
+            verdict = "differs by more than noise" if p < SIGNIFICANT else "cannot be told apart from noise"
+            mixed = quantity == metrics.F1 and any(group.of(name).rows.nunique() > 1 for name in pair)
+            noise = ", where data sizes that differ within them count as noise" if mixed else ""
+            tested.append(f"{_NAMES[quantity]} {verdict} ({p_value(p)}{noise})")
+        tested += [f"too few repeats to tell {', '.join(untested)} apart"] if untested else []
+        sentences += [f"{' and '.join(pair)}, by Tukey's test: {'; '.join(tested)}."] if tested else []
+    return sentences
+
+
+def _effects(fitted: Line, is_power_law: bool) -> str:
+    """The coefficients of a line with their intervals, in words."""
+    fit, parts = fitted.fit, []
+    ends = fit.conf_int(1 - CONFIDENCE)
+    at = {}
+    if BOTH in fit.params:
+        at["devices"] = f" at {fitted.centre['data size']:,.0f} rows"
+        at["data size"] = f" at {plain(fitted.centre['devices'], 2)} devices"
+    for name in fit.params.index[1:]:
+        interval = f"{plain(ends.loc[name, 0], 3)} to {plain(ends.loc[name, 1], 3)}"
+        value = f"{plain(fit.params[name], 3)} ({interval}, {p_value(fit.pvalues[name])})"
+        if is_power_law:
+            parts.append(f"{name} to the power {value}")
+        elif name == BOTH:
+            parts.append(f"the effect of devices by {value} per doubling of data size")
+        else:
+            parts.append(f"by {value} per doubling of {name}{at.get(name, '')}")
+    basis = f"{fitted.formula}, least squares, {int(fit.nobs)} runs, {CONFIDENCE:.0%} intervals"
+    listed = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    return f"{_capital(_NAMES[fitted.quantity])} {'goes with' if is_power_law else 'changes'} {listed} ({basis})."
+
+
+def _verdicts(fitted: Line, is_power_law: bool) -> list[str]:
+    """Whether the line holds, and what puts it in doubt."""
+    word, test = _NAMES[fitted.quantity], fitted.lack_of_fit
+    kind = "A power law" if is_power_law else "A straight line"
+    if test is None:
+        reason = "there are not more settings than coefficients" if fitted.has_repeats else "no setting ran twice"
+        sentences = [f"{_capital(word)}: too few repeats to tell whether {kind.lower()} fits ({reason})."]
+    else:
+        degrees = f"F({test.missed}, {test.repeated}) {plain(test.f, 3)}, {p_value(test.p)}"
+        repeats = f"lack of fit against the scatter of repeats: {degrees}"
+        sentences = [f"{kind} {fitted.verdict} for {word} ({fitted.formula}; {repeats})."]
+    if fitted.breusch_pagan is not None and fitted.breusch_pagan < SIGNIFICANT:
+        unequal = f"Breusch-Pagan, {p_value(fitted.breusch_pagan)}"
+        sentences.append(f"{_capital(word)} does not scatter equally everywhere ({unequal}): its intervals are rough.")
+    if fitted.influential:
+        runs = ", ".join(f"{run_id[:8]} ({plain(distance, 2)})" for run_id, distance in fitted.influential.items())
+        sentences.append(f"Single runs decide the line of {word} (Cook's distance): {runs}.")
+    return sentences
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _charts(group: Levels) -> list[Chart | None]:
+    """Time over devices by global batch size, F1 over devices with its line, and F1 by rule of the learning rate."""
+    runs, charts = group.runs[group.runs.device_count > 0], []
+    counts = runs.device_count.unique()
+    if len(counts) > 1:
+        batches = "global batch " + runs.global_batch_size.replace("", "unknown")
+        means = runs.groupby("device_count")[metrics.BILLABLE_SECONDS].mean().dropna()
+        charts.append(
+            scatter(
+                runs.assign(series=batches),
+                ("device_count", metrics.BILLABLE_SECONDS),
+                title=f"Time over devices ({group.origin})",
+                caption="A point per run; lines join the means of one global batch size.",
+                curves={"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()},
+                is_joined=True,
+            )
+        )
+        along, curves = np.geomspace(counts.min(), counts.max(), 24), {}
+        caption = "A point per run. Rows are those of the data set where they are told, else those trained on."
+        fitted = line(runs, metrics.F1)
+        if fitted is not None and "devices" in fitted.centre:
+            has_sizes = "data size" in fitted.centre
+            for rows in sorted(runs.rows.unique()) if has_sizes else [1.0]:
+                means = fitted.predict({"devices": along, "data size": np.full_like(along, rows)})
+                curves[f"line of {rows:,.0f} rows" if has_sizes else "line"] = pd.Series(means.to_numpy(), along)
+            caption += f" Lines: {fitted.formula}, least squares; a straight line {fitted.verdict}."
+        charts.append(
+            scatter(
+                runs.sort_values("rows").assign(series=lambda runs: runs.rows.map("{:,.0f} rows".format)),
+                ("device_count", metrics.F1),
+                title=f"F1 over devices ({group.origin})",
+                caption=caption,
+                curves=curves,
+            )
+        )
+    rules = group.runs.learning_rate_scaling.map(
+        lambda rule: "fixed rate" if rule == "none" else f"rate scaled: {rule}"
+    )
+    if rules.nunique() > 1:
+        batch = pd.to_numeric(group.runs.global_batch_size, errors="coerce")
+        charts.append(
+            scatter(
+                group.runs.assign(series=rules, batch=batch),
+                ("batch", metrics.F1),
+                title=f"Scaled against fixed learning rate ({group.origin})",
+                caption="A point per run; lines join the means.",
+                is_joined=True,
+            )
+        )
+    return charts

@@ -14,17 +14,17 @@ from functools import partial
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere
+from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
+from paretune.jobs.model import overdue, register
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import SHOWN_WITHIN_S, WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import CREATED_WITHIN_S, JobState, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
 from paretune.launchers.processes import is_alive
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.models.register import overdue, register
 from paretune.projects.collection import Collector
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
@@ -33,6 +33,7 @@ from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 
 _ENDED = {state.value for state in JobState if state.is_terminal}
+_GONE_RUNS = 20  # the newest runs of vanished jobs, which are looked for again
 _RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
 
 
@@ -41,7 +42,7 @@ class Collected:
     """The result of an update of one run: the finished job, and a sentence on what is missing or why there is none."""
 
     run_id: str
-    result: JobResult | None = None
+    result: JobOutcome | None = None
     remark: str = ""
 
 
@@ -56,7 +57,7 @@ class Sync:
     on_events: Callable[[list[Event]], None]
     now: Callable[[], float] = time.time
     """The machine's time, in seconds since the epoch, by which leases of other machines end."""
-    _under_way: dict[str, RetryingJob] = field(default_factory=dict)
+    _under_way: dict[str, Attempts] = field(default_factory=dict)
     _pools: dict[str, KeptPool] = field(default_factory=dict)
 
     def run(self) -> list[Collected]:
@@ -68,6 +69,7 @@ class Sync:
         """
         unregistered = overdue(self.tracking)  # read first: a job collected below registers its model itself
         remarks = [(run.run_id, self._adopt(run)) for run in self.tracking.unfinished()]
+        remarks += [(run.run_id, self._adopt_again(run)) for run in gone_runs(self.tracking)]
         collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in remarks if remark]
         try:
             while self._under_way or self._adopt_pools(collected):
@@ -110,7 +112,7 @@ class Sync:
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collector=collector)
         record.adopt()
         document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)
-        job = RetryingJob(record, document, self.on_events, partial(inputs_of, spec, workplace))
+        job = Attempts(record, document, self.on_events, partial(inputs_of, spec, workplace))
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:
@@ -118,6 +120,21 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         self._under_way[run.run_id] = job
         return ""
+
+    def _adopt_again(self, run: RecordedRun) -> str:
+        """Follow the job of a run that was closed because AWS did not know it, if AWS knows it now; see `_adopt`."""
+        location = self._location(run)
+        if isinstance(location, str):
+            return ""
+        try:
+            if location[1].launcher.attach(job_name(run.run_id, 1)) is None:
+                return ""
+        except (BadInput, LaunchRefused, LostContact):
+            return ""
+        again = location[1].tracking.run(run.run_id)
+        again.reopen()
+        again.set_tags({schema.STATE: JobState.RUNNING.value, schema.FAILURE_REASON: ""})
+        return self._adopt(run)
 
     def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace] | str:
         """The specification of a run's job and the workplace where it runs, or why they are not known."""
@@ -194,14 +211,27 @@ class Sync:
         return collected
 
 
+def gone_runs(tracking: Tracking) -> list[RecordedRun]:
+    """The newest runs that were closed because AWS did not know their job any more."""
+    runs = tracking.runs(f"tags.`{schema.SECONDARY_STATUS}` = '{schema.GONE}'", newest=_GONE_RUNS)
+    return [run for run in runs if run.tags.get(schema.STATE) in _ENDED]
+
+
 def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:
-    """Whether the job exists; AWS may show a job a moment after its watcher was killed while it created the job."""
-    if workplace.launcher.attach(name) is not None:
-        return True
-    if not workplace.launcher.jobs_may_appear_late or is_alive(run.tags.get(schema.WATCHED_BY, "")) is not False:
-        return False
-    workplace.clock.sleep(SHOWN_WITHIN_S)
-    return workplace.launcher.attach(name) is not None
+    """Whether the job exists.
+
+    AWS may show a job a moment after its watcher was killed while it created the job, and one answer is no proof that a
+    job which has run is gone.
+    """
+    launcher, clock = workplace.launcher, workplace.clock
+    has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
+    patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
+    until = clock.monotonic() + (patience_s if launcher.jobs_may_appear_late else 0.0)
+    while launcher.attach(name) is None:
+        if clock.monotonic() >= until:
+            return False
+        clock.sleep(SHOWN_WITHIN_S)
+    return True
 
 
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
@@ -217,10 +247,11 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     document = JobDocument.first(job_name(run.run_id, 1), spec, attribution=record.attribution)
-    job = RetryingJob(record, document, lambda _: None, partial(inputs_of, spec, workplace))
+    job = Attempts(record, document, lambda _: None, partial(inputs_of, spec, workplace))
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
         job.bill.forget_cost()
+        record.run.set_tags({schema.SECONDARY_STATUS: schema.GONE})
         reason = (
             "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
         )
@@ -242,7 +273,7 @@ def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | N
     return booked
 
 
-def _poll(job: RetryingJob) -> Collected | None:
+def _poll(job: Attempts) -> Collected | None:
     run_id, spec = job.record.run.run_id, job.record.spec
     try:
         end = job.poll()
@@ -252,9 +283,9 @@ def _poll(job: RetryingJob) -> Collected | None:
         return Collected(run_id=run_id, remark=str(error))
     if end is None:
         return None
-    if end.completed is None:
+    if not end.has_completed:
         return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
     remarks = [*end.remarks]
     if spec.register is not None:
         remarks.append(register(spec.register, run_id, job.record.workplace.tracking))
-    return Collected(run_id=run_id, result=end.completed, remark="; ".join(remarks))
+    return Collected(run_id=run_id, result=end, remark="; ".join(remarks))

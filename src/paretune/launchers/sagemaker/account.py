@@ -17,7 +17,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, r
 from paretune.specification.job import JobSpec
 
 PREFIX = "paretune"  # the first part of every S3 key
-_ATTEMPTS = 8  # of one call: about a minute of backing off when AWS throttles
+_ATTEMPTS = 8  # of one call: about a minute of backing off; the adaptive mode also slows calls down when AWS throttles
 
 
 def has_credentials() -> bool:
@@ -54,7 +54,7 @@ class Account:
         """The boto client of a service; it backs off when AWS throttles."""
         if service not in self._clients:
             config = Config(
-                retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
                 user_agent_extra=f"paretune/{version('paretune')}",
                 connect_timeout=10,
                 read_timeout=60,
@@ -117,12 +117,6 @@ class Account:
                 ]
             )
         return role if role.startswith("arn:") else self._role_named(role)
-
-    @cached_property
-    def caller_arn(self) -> str:
-        """The user, or the role behind an assumed role's session, whose policies IAM simulates."""
-        arn = self.identity["Arn"]
-        return self._role_named(arn.split("/")[1]) if ":assumed-role/" in arn else arn
 
     def _role_named(self, name: str) -> str:
         """ARN of a role of this account, with its path, such as service-role/, if IAM tells it."""

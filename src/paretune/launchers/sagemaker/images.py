@@ -15,9 +15,17 @@ from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.rules import launch_faults
 
 LIST_READ_ON = "2026-11-20"  # when that list was last looked through for newer images
-# The newest Hugging Face training image of that list, and the other images that can be made to do the same.
-_HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
-_CPU = {"version": "2.9.0", "py_version": "py312"}
+_CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
+# Hugging Face images, newest first, with the oldest NVIDIA driver that runs their CUDA without a compatibility package:
+# 580 for CUDA 13, 525 for any CUDA 12 (NVIDIA, CUDA Compatibility, minor version compatibility; read 2026-11-25).
+_HUGGING_FACE = (
+    (580, {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}),
+    (525, {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}),
+)
+# Drivers by family. AWS publishes them for inference only (SageMaker Developer Guide, inference-gpu-drivers, read
+# 2026-11-25), and none for training; the first seconds of a job print the driver that it has.
+_DRIVERS = {"p3": 470, "p4d": 470, "p4de": 470, "g4dn": 470, "g5": 470, "p5": 535, "g6": 535, "p5e": 550, "p5en": 550}
+_NEWEST_DRIVER = 550  # of that table, for the families that are not in it
 # The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100).
 _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
 # The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
@@ -27,6 +35,7 @@ _SMP = {"version": "2.5.1", "py_version": "py311"}
 
 OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
+_NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")  # what a Hugging Face image with an older one needs
 # The CUDA version that AWS's PyTorch images are built with, by the first PyTorch version that has it. Source: the SDK's
 # list of Hugging Face images; Dockerfiles of PyTorch 2.6 and 2.8 in aws/deep-learning-containers, read 2026-11-21.
 _CUDA_OF_AWS_IMAGES = (
@@ -55,16 +64,21 @@ def choose(spec: JobSpec, region: str) -> Image:
         uri = _uri("pytorch-smp", **target, **(_SMDDP if spec.strategy == "smddp" else _SMP))
         return Image(uri=uri, requirements=(_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS), *added))
     if not spec.instance().has_gpu:
-        uri = _uri("pytorch", **target, **_CPU)  # there is no Hugging Face image for CPUs
+        uri = _uri("pytorch", **target, **_CPU)
         return Image(uri=uri, requirements=(*pinned(("transformers", *_TRAINING_NEEDS)), *added))
     needs = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
-    uri = _uri("huggingface", **target, **_HUGGING_FACE)
-    missing = _missing_kernels(spec.instance(), uri)
-    if missing is not None:
+    chip = accelerator_of(spec.instance())
+    if chip is not None and chip.compute_capability is not None and chip.compute_capability < (7, 5):
         uri = _uri("pytorch", **target, **_OLDER_GPUS)
         needs = (*needs, *pinned(("transformers", *_TRAINING_NEEDS)))
-        if _missing_kernels(spec.instance(), uri) is not None:
-            raise ValueError(missing)
+    else:
+        driver = _DRIVERS.get(spec.instance().family, _NEWEST_DRIVER)
+        newest = next((image for needed, image in _HUGGING_FACE if needed <= driver), _HUGGING_FACE[-1][1])
+        uri = _uri("huggingface", **target, **newest)
+        is_old = tuple(map(int, newest["version"].split(".")[:2])) < OLDEST_TRANSFORMERS
+        needs = (*needs, *(pinned(_NEWER_TRANSFORMERS) if is_old and not spec.runs_own_training else ()))
+    if (missing := _missing_kernels(spec.instance(), uri)) is not None:
+        raise ValueError(missing)
     return Image(uri=uri, requirements=(*needs, *added))
 
 
@@ -136,7 +150,7 @@ def _missing_image(spec: JobSpec, region: str) -> list[str]:
         reason = str(error).partition(". ")[0].strip()
         return [
             f"AWS's list has no image for strategy {spec.strategy} on {spec.instance_type} in {region} ({reason}): "
-            "give image_uri, or another region or instance_type"
+            "give sagemaker.training_image, or another region or instance_type"
         ]
     return []
 
@@ -145,28 +159,35 @@ def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
     faults = []
     registry = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
     if registry and registry[1] != region:
-        faults.append(f"image_uri lies in {registry[1]}, the job runs in {region}: use the address of that region")
+        faults.append(
+            f"sagemaker.training_image lies in {registry[1]}, the job runs in {region}: use the address of that region"
+        )
     transformers = re.search(r"transformers(\d+)\.(\d+)", uri)
     if transformers and not spec.runs_own_training and tuple(map(int, transformers.groups())) < OLDEST_TRANSFORMERS:
         oldest = ".".join(map(str, OLDEST_TRANSFORMERS))
         faults.append(
-            f"image_uri holds transformers {'.'.join(transformers.groups())}, paretune's training needs {oldest} or "
-            "newer: leave image_uri out, or give an entry_script of your own"
+            f"sagemaker.training_image holds transformers {'.'.join(transformers.groups())}, paretune's training needs "
+            f"{oldest} or newer: leave sagemaker.training_image out, or give an entry_script of your own"
         )
     has_gpu = spec.instance().has_gpu
     if has_gpu and "-cpu" in uri:
-        faults.append(f"image_uri is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant")
+        faults.append(
+            f"sagemaker.training_image is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant"
+        )
     if not has_gpu and "-gpu" in uri:
-        faults.append(f"image_uri is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant")
+        faults.append(
+            f"sagemaker.training_image is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant"
+        )
     missing = (_missing_kernels(spec.instance(name), uri) for name in spec.instance_types())
     faults += [
-        f"image_uri does not run there: {reason}: leave image_uri out, or use another image or instance_type"
+        f"sagemaker.training_image does not run there: {reason}: leave sagemaker.training_image out, or use another "
+        "image or instance_type"
         for reason in missing
         if reason is not None
     ]
     if spec.strategy in {"smddp", "smp"} and re.search(r"/(huggingface-)?pytorch-training", uri):
         faults.append(
             f"strategy {spec.strategy} needs the library in the image, and {uri.rpartition('/')[2]} lacks it: leave "
-            "image_uri out, or use an smdistributed-modelparallel image"
+            "sagemaker.training_image out, or use an smdistributed-modelparallel image"
         )
     return faults

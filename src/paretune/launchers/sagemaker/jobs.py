@@ -1,6 +1,6 @@
-"""One SageMaker training job as a `Job`, with its warm pool and the output of a project's command."""
+"""One SageMaker training job as a `Job`: described every 20 seconds, with its log, its warm pool and its results."""
 
-import re
+import datetime
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -8,83 +8,94 @@ from heapq import merge
 from typing import Any
 
 from paretune.core.clock import Clock
+from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.estimating.phases import kind_of
 from paretune.estimating.phases import usual as usual_seconds
-from paretune.launchers.base import Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
+from paretune.launchers.base import GONE_AFTER_S, Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_missing, is_transient
 from paretune.launchers.sagemaker.failures import classify
-from paretune.launchers.sagemaker.polling import DELETED, GROUP, Poller, Watched
-from paretune.launchers.sagemaker.results import OutputArchive, Results
-from paretune.launchers.sagemaker.staging import Staging
+from paretune.launchers.sagemaker.logs import GROUP, JobLog
+from paretune.launchers.sagemaker.storage import JobOutput
 from paretune.specification.catalog import instances
 from paretune.specification.container import Event, FailureKind, JobReport
 from paretune.specification.job_phases import JobPhases, read_phases, seconds_since_epoch
 
+POLL_S = 20.0  # between two descriptions of a job; fewer while it is young, see `SageMakerJob._interval_s`
+_DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
+_GONE = {"Deleting", _DELETED}
+_TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
-_GONE = {"Deleting", DELETED}
 _USUAL = {"Starting": ("starting",), "Downloading": ("data", "image"), "Uploading": ("uploading",)}
-# What pip prints when it cannot connect, and when it gives up (pip 25).
-_NOT_REACHED = re.compile("Failed to establish a new connection|ConnectTimeoutError|Name or service not known|Retrying")
-_NOT_FOUND = re.compile(r"No matching distribution found for (\S+)")
 _LOG_LINES = 200  # the last ones, in which a cause is looked for
 _LIMITS = {
     "MaxRuntimeExceeded": (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes"),
     "MaxWaitTimeExceeded": (
         FailureKind.CAPACITY,
-        "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes",
+        "MaxWaitTimeExceeded: spot capacity did not come within the longest wait",
     ),
 }
 
 
 class SageMakerJob(Job):
-    """A training job, seen from the process that created it or from any other."""
+    """A training job, seen from the process that created it or from any other.
+
+    `description` is an answer of DescribeTrainingJob, if there is one already.
+    """
 
     def __init__(
         self,
         name: str,
         account: Account,
-        staging: Staging,
-        poller: Poller,
+        output: JobOutput,
         clock: Clock,
-        results: type[Results],  # reads what the job leaves
-        description: Mapping[str, Any] | None = None,  # an answer of DescribeTrainingJob, if there is one already
+        description: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
+        self.description: Mapping[str, Any] = description or {}
+        """The last answer of DescribeTrainingJob; empty before there is one."""
         self._account = account
-        self._staging = staging
-        self._poller = poller
+        self._results = output
         self._clock = clock
-        self._results = results(OutputArchive(staging, name))
-        self._watched = poller.watch(name, description, is_project=results.is_project)
-        self.warm_pool = _SageMakerWarmPool(self._watched, account, poller, clock)
-        self.output: ProjectOutput = ProjectOutput(fetch=self._results.archive.download, printed=self._printed)
+        self._log = JobLog(account.client("logs"), name, is_project=output.is_project)
+        self.warm_pool = _SageMakerWarmPool(self, clock)
+        self.output: ProjectOutput = ProjectOutput(fetch=output.download, printed=self._printed)
         self._created = clock.now()
+        self._began = clock.monotonic()
+        self._due = self._began if description is None else self._began + self._interval_s
+        self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
         self._must_stop_again = False
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
-        self._events_read = 0  # of the log, whose reader is shared by all who look at this job
         self._transitions_read = 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether SageMaker says that the job has ended."""
+        return self.description.get("TrainingJobStatus") in _TERMINAL
+
+    @property
+    def ended_at(self) -> float:
+        """When the job ended, in seconds since the epoch; now, while it has not."""
+        end = self.description.get("TrainingEndTime") or self.description.get("LastModifiedTime")
+        return float(end.timestamp()) if end and self.has_ended else self._clock.now()
+
     def state(self) -> JobState:
-        """The state as SageMaker last described it, asked again if the rate of calls allows."""
-        if not self._watched.has_ended:
-            self._poller.look()
-        if self._must_stop_again and not self._watched.has_ended:
+        """The state as SageMaker last described it, asked again if it is time."""
+        self._look()
+        if self._must_stop_again and not self.has_ended:
             self._request_stop()
         status = self.description.get("TrainingJobStatus", "InProgress")
+        if self.has_ended and self._results.is_read and self._results.files() is None:
+            return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # its events are still to be read
         if status in {"Completed", *_GONE}:
             return self._results.end_state(status)
-        if self._watched.has_ended and not self._results.is_project and self._results.archive.files() is None:
-            return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # its events are still to be read
         if self._stopped_itself:
             return JobState.STOPPED
         state = _STATES.get(status, JobState.RUNNING)
-        if state is JobState.RUNNING and self._asked_to_stop:
-            return JobState.STOPPING
-        return state
+        return JobState.STOPPING if state is JobState.RUNNING and self._asked_to_stop else state
 
     def detail(self) -> str:
         """SageMaker's secondary status, such as Downloading."""
@@ -92,10 +103,11 @@ class SageMakerJob(Job):
 
     def events(self) -> list[Event]:
         """The events of the training, and each new secondary status as a message."""
-        self._poller.drain(self.name)
-        events = self._watched.log.events[self._events_read :]
-        self._events_read += len(events)
-        events += self.written_events()
+        self._look()
+        self._drain()
+        events, self._log.events = self._log.events, []
+        if self.has_ended:
+            events = events + self._results.events()
         fresh = []
         for event in merge(self._status_events(), events, key=lambda event: event.time):
             if event.line() not in self._seen_lines:
@@ -105,10 +117,9 @@ class SageMakerJob(Job):
 
     def stop(self) -> None:
         """Call StopTrainingJob: SIGTERM, and two minutes to write a checkpoint."""
-        if self._watched.has_ended:
-            return
-        self._asked_to_stop = True
-        self._request_stop()
+        if not self.has_ended:
+            self._asked_to_stop = True
+            self._request_stop()
 
     def report(self) -> JobReport | None:
         """The report in the job's results in S3."""
@@ -122,13 +133,16 @@ class SageMakerJob(Job):
         if state is JobState.FAILED:
             status = self.description.get("TrainingJobStatus")
             if status == "Completed":
-                has_one = "report.json" in (self._results.archive.files() or {})
+                has_one = "report.json" in (self._results.files() or {})
                 fault = "with a report.json that cannot be read" if has_one else "without a report.json in its results"
                 return FailureKind.ERROR, f"it ended {fault}"
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             reason = str(self.description.get("FailureReason", ""))
-            return self._explained(*classify(reason, partial(self.log_tail, _LOG_LINES)))
+            kind, sentence = classify(reason, partial(self.log_tail, _LOG_LINES))
+            if self._results.is_project and "ended with exit code" in sentence and (last := self.log_tail(1)):
+                sentence = f"{sentence}: {last[0].strip()}"
+            return kind, sentence
         if state is JobState.STOPPED and self.detail() in _LIMITS and not self._asked_to_stop:
             return _LIMITS[self.detail()]
         return None
@@ -142,8 +156,7 @@ class SageMakerJob(Job):
     def seconds(self) -> float:
         """Seconds from the job's creation to its end, or to now; waiting for instances included."""
         created = self.description.get("CreationTime")
-        begin = created.timestamp() if created else self._created
-        return max(0.0, self._watched.ended_at(self._clock) - begin)
+        return max(0.0, self.ended_at - (created.timestamp() if created else self._created))
 
     def billable_seconds(self) -> float:
         """BillableTimeInSeconds; until AWS gives it, the time since the training started."""
@@ -151,7 +164,7 @@ class SageMakerJob(Job):
         if billed is not None:
             return float(billed)
         started = self.description.get("TrainingStartTime")
-        return max(0.0, self._watched.ended_at(self._clock) - started.timestamp()) if started else 0.0
+        return max(0.0, self.ended_at - started.timestamp()) if started else 0.0
 
     def phase_seconds(self) -> Mapping[str, float]:
         """The phases in SecondaryStatusTransitions."""
@@ -171,8 +184,8 @@ class SageMakerJob(Job):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the instance that failed first."""
-        self._poller.drain(self.name)
-        return self._watched.log.tail(lines)
+        self._drain()
+        return self._log.tail(lines)
 
     def log_location(self) -> str:
         """The command that shows the whole log."""
@@ -181,7 +194,7 @@ class SageMakerJob(Job):
 
     def profile(self) -> Mapping[str, bytes]:
         """The profile in the job's results."""
-        return self._results.archive.profile()
+        return self._results.profile()
 
     def model_location(self) -> str:
         """S3 URI of the archive with the trained model, or of its files."""
@@ -190,47 +203,87 @@ class SageMakerJob(Job):
 
     def clean_up(self) -> None:
         """Remove our training's checkpoints from S3, which cost by the month."""
+        storage = self._results.storage
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
-        prefix = checkpoints.removeprefix(self._staging.uri(""))
-        if self._results.is_project or not prefix.startswith(f"{PREFIX}/checkpoints/"):
-            return
-        with suppress(*AWS_ERRORS):
-            self._staging.remove(prefix)
+        prefix = checkpoints.removeprefix(storage.uri(""))
+        if not self._results.is_project and prefix.startswith(f"{PREFIX}/checkpoints/"):
+            with suppress(*AWS_ERRORS):
+                storage.remove(prefix)
 
     @property
-    def description(self) -> Mapping[str, Any]:
-        """The last answer of DescribeTrainingJob; empty before there is one."""
-        return self._watched.description
+    def _interval_s(self) -> float:
+        """Seconds until the next look: a twentieth of those since the first one, from 2 to POLL_S."""
+        return min(POLL_S, max(2.0, (self._clock.monotonic() - self._began) / 20))
 
-    def logged_events(self) -> list[Event]:
-        """The events read from CloudWatch so far; all of them once the job has ended."""
-        self._poller.drain(self.name)
-        return list(self._watched.log.events)
+    def _look(self) -> None:
+        """Describe the job and read its log, if it is time; waits out trouble, raises LostContact if AWS refuses."""
+        now = self._clock.monotonic()
+        if self.has_ended or now < self._due:
+            return
+        self._due = now + self._interval_s
+        try:
+            self._describe()
+            if self.detail() not in {"", "Starting", "Pending"}:
+                self._log.read()
+        except AWS_ERRORS as error:
+            if not is_transient(error):
+                raise LostContact(
+                    f"{explain(error, 'look at the job')}\n{self.name} may still be running: sign in again, then "
+                    f"`{command_line('sync')}`"
+                ) from error
 
-    def written_events(self) -> list[Event]:
-        """The events in the job's results; empty before its end."""
-        return self._results.events() if self._watched.has_ended else []
+    def _describe(self) -> None:
+        """Ask for the description. The job is gone when neither Describe nor List has known it for GONE_AFTER_S."""
+        try:
+            self.description = described(self._account, self.name)
+        except AWS_ERRORS as error:
+            if not is_missing(error):
+                raise
+            if is_listed(self._account, self.name):
+                self._missing_since = None
+                return
+            now = self._clock.monotonic()
+            self._missing_since = now if self._missing_since is None else self._missing_since
+            if now - self._missing_since >= GONE_AFTER_S:
+                noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+                ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
+                self.description = {**self.description, **ending}
+        else:
+            self._missing_since = None
+
+    def describe_pool(self, *, now: bool = False) -> None:
+        """Describe the ended job again for its warm pool, if it is time or `now`; raises LostContact."""
+        if not now and self._clock.monotonic() < self._due:
+            return
+        self._due = self._clock.monotonic() + self._interval_s
+        try:
+            self.description = described(self._account, self.name)
+        except AWS_ERRORS as error:
+            if is_missing(error):  # how it ended stays known
+                self.description = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}
+            elif not is_transient(error):
+                raise LostContact(f"{explain(error, f'look at the warm pool of {self.name}')}") from error
+
+    def update(self, **fields: Any) -> None:
+        """Call UpdateTrainingJob. Raises boto's errors."""
+        self._account.client("sagemaker").update_training_job(TrainingJobName=self.name, **fields)
+
+    @property
+    def region(self) -> str:
+        """Region of the job."""
+        return self._account.region
+
+    def _drain(self) -> None:
+        """Read the rest of an ended job's log, once."""
+        if self.has_ended:
+            with suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
+                self._log.drain(self.ended_at)
 
     def _printed(self) -> list[str]:
-        self._poller.drain(self.name)
-        lines = self._watched.log.printed
-        return [lines.popleft() for _ in range(len(lines))]
-
-    def _explained(self, kind: FailureKind, reason: str) -> tuple[FailureKind, str]:
-        if self._results.is_project and "ended with exit code" in reason:
-            last = self.log_tail(1)
-            reason = f"{reason}: {last[0].strip()}" if last else reason
-        if kind is not FailureKind.ERROR or not self.description.get("VpcConfig"):
-            return kind, reason
-        lines = self.log_tail(_LOG_LINES)
-        missing = next(filter(None, (_NOT_FOUND.search(line) for line in lines)), None)
-        if missing is None or not any(map(_NOT_REACHED.search, lines)):
-            return kind, reason
-        return FailureKind.BAD_INPUT, (
-            f"pip could not reach a package index from the job's subnets, and {missing[1]} is not in the image: give "
-            "them a route to a NAT gateway, or package_index that they reach, or image_uri of an image that holds the "
-            f"packages ({reason})"
-        )
+        self._drain()
+        lines = list(self._log.printed)
+        self._log.printed.clear()
+        return lines
 
     def _status_events(self) -> list[Event]:
         transitions = self.description.get("SecondaryStatusTransitions", [])
@@ -251,7 +304,7 @@ class SageMakerJob(Job):
         return f" (usually {low:.0f} to {high:.0f} s)"
 
     def _phases(self) -> JobPhases:
-        return read_phases(self.description, self._watched.ended_at(self._clock))
+        return read_phases(self.description, self.ended_at)
 
     def _request_stop(self) -> None:
         self._must_stop_again = False
@@ -263,19 +316,33 @@ class SageMakerJob(Job):
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
-                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region "
-                    f"{self._account.region}`"
+                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self.region}`"
                 ) from error
-        self._watched.changed = True
+        self._began = self._due = self._clock.monotonic()  # look soon
+
+
+def described(account: Account, name: str) -> Mapping[str, Any]:
+    """DescribeTrainingJob. Raises boto's errors."""
+    answer: Mapping[str, Any] = account.client("sagemaker").describe_training_job(TrainingJobName=name)
+    return answer
+
+
+def is_listed(account: Account, name: str) -> bool:
+    """Whether ListTrainingJobs shows the job; False if this identity may not list. Raises boto's errors."""
+    try:
+        answer = account.client("sagemaker").list_training_jobs(NameContains=name[:63], MaxResults=100)
+    except AWS_ERRORS as error:
+        if is_denied(error):
+            return False
+        raise
+    return any(summary["TrainingJobName"] == name for summary in answer["TrainingJobSummaries"])
 
 
 class _SageMakerWarmPool(WarmPool):
     """The warm pool of one training job, as WarmPoolStatus and ResourceRetainedBillableTimeInSeconds describe it."""
 
-    def __init__(self, job: Watched, account: Account, poller: Poller, clock: Clock) -> None:
+    def __init__(self, job: SageMakerJob, clock: Clock) -> None:
         self._job = job
-        self._account = account
-        self._poller = poller
         self._clock = clock
         self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
 
@@ -286,7 +353,7 @@ class _SageMakerWarmPool(WarmPool):
         """
         status = self._last_status()
         if status is not None and status.is_kept:
-            self._poller.look_at_pool(self._job.name)
+            self._job.describe_pool()
             status = self._last_status()
         return status
 
@@ -296,11 +363,9 @@ class _SageMakerWarmPool(WarmPool):
         if status is None or not status.is_kept:
             return
         try:
-            self._account.client("sagemaker").update_training_job(
-                TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-            )
+            self._job.update(ResourceConfig={"KeepAlivePeriodInSeconds": 0})
         except AWS_ERRORS as error:
-            self._poller.look_at_pool(name, now=True)  # it may have been reused, or have expired, this moment
+            self._job.describe_pool(now=True)  # it may have been reused, or have expired, this moment
             status = self._last_status()
             if status is None or not status.is_kept:
                 return
@@ -308,9 +373,9 @@ class _SageMakerWarmPool(WarmPool):
                 f"{explain(error, f'give back the warm pool of {name}')}\nits instances are billed for up to "
                 f"{status.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
                 f"--training-job-name {name} --resource-config KeepAlivePeriodInSeconds=0 --region "
-                f"{self._account.region}`"
+                f"{self._job.region}`"
             ) from error
-        self._poller.look_at_pool(name, now=True)
+        self._job.describe_pool(now=True)
 
     def _last_status(self) -> WarmPoolStatus | None:
         """The status as AWS last described it; None without a keep-alive period, or if the job never started."""
@@ -322,9 +387,9 @@ class _SageMakerWarmPool(WarmPool):
             return None
         status = str(pool.get("Status", "Available"))
         seconds, is_kept = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0)), status in _KEPT
-        if status == DELETED:
+        if status == _DELETED:
             seconds = self._keep_alive_s
-            is_kept = self._clock.now() < self._job.ended_at(self._clock) + self._keep_alive_s
+            is_kept = self._clock.now() < self._job.ended_at + self._keep_alive_s
         return WarmPoolStatus(
             status=status,
             is_kept=is_kept,

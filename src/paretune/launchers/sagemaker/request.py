@@ -1,216 +1,270 @@
-"""One CreateTrainingJob request, made by the SageMaker Python SDK.
+"""From a job document to a CreateTrainingJob request, as a plain dictionary; what the job reads is uploaded."""
 
-The SDK's ModelTrainer builds the request and its drivers. `Staging` uploads what the SDK would upload, and the SDK
-makes no call to AWS. Its `train` is never called, so it sends no telemetry. Checked with sagemaker 3.27.0, because the
-methods overridden here are private.
-"""
-
-import contextlib
-import io
 import json
-import logging
 import math
-import os
-import shutil
 import tempfile
-import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import refuse
-from paretune.launchers.archive import NAME, REQUIREMENTS, pack
+from paretune.core.errors import collecting, refuse
+from paretune.core.tags import AWS_PREFIX
+from paretune.core.untrusted import at_home
+from paretune.estimating.uploading import deadline_s, is_compressed
+from paretune.launchers import archive
+from paretune.launchers.base import checkpoint_folder, parse_job_name
+from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.staging import Staging
-from paretune.specification.container import JobDocument
-from paretune.specification.job import JobSpec
+from paretune.launchers.sagemaker.storage import Storage
+from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
+from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
+from paretune.specification.inputs import SCRIPT_CHANNELS
+from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.parameters import affecting
 
 LONGEST_ENVIRONMENT_VALUE = 512  # Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5).
-_START = Path(__file__).with_name("start_job.sh")
-"""The preparation that the entry point of AWS's images makes before a training; the SDK's command replaces it."""
-_SPOT_WAIT_MINUTES = 60.0
+_CODE = "/opt/ml/input/data/code"
+_STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py")]
+_START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
+_OURS = "pydantic>=2.10"  # what our own code needs in a job; AWS's images hold it through the SageMaker SDK
+_SPOT_WAIT_S = 3600.0
 _LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
 _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
+_RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}  # as the SDK's driver sets them
+_SMP = {  # parameter to its name in SMP v2
+    "hybrid_shard_degree": "hybrid_shard_degree",
+    "tensor_parallel_degree": "tensor_parallel_degree",
+    "activation_offloading": "sm_activation_offloading",
+    "seed": "random_seed",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingJobRequest:
-    """A job in our terms; `build` translates it into AWS's."""
+@dataclass(kw_only=True)
+class _Contents:
+    """What a job runs and reads."""
 
-    document: JobDocument  # its name, cluster and maximum runtime
     image_uri: str
-    code: Mapping[str, Path | str]  # names to files or texts, unpacked in the job's current folder
     command: str  # shell command. It replaces the shell, so that it receives SIGTERM.
-    channels: Mapping[str, str]
-    environment: Mapping[str, str]  # DescribeTrainingJob shows it to everybody who may call that
-    checkpoints: str  # S3 URI of the folder that SageMaker keeps up to date while the job runs
-    volume_gib: int
-    tags: Mapping[str, str]
-    compresses_output: bool = True  # whether SageMaker packs model and results into archives; else they are files in S3
-    smp: Mapping[str, Any] | None = None  # settings of AWS's model parallel library; None without it
+    code: dict[str, Path | str]  # names to files or texts, unpacked in the job's current folder
+    channels: dict[str, str]
+    environment: dict[str, str]  # DescribeTrainingJob shows it to everybody who may call that
+    hyperparameters: dict[str, str] = field(default_factory=dict)
 
 
-def load_sdk() -> None:
-    """Import the SageMaker SDK."""
-    with _quiet():
-        import sagemaker.train  # noqa: F401
+def create_request(
+    document: JobDocument,
+    inputs: JobInputs,
+    account: Account,
+    storage: Storage,
+    environment: Mapping[str, str],
+    package: Path,
+) -> dict[str, Any]:
+    """The CreateTrainingJob request of a job; its inputs have been uploaded, unless `storage` is dry.
 
-
-def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict[str, Any]:
-    """The request as boto takes it. Code and drivers have been uploaded, unless `staging` is dry.
+    Of `environment`, the variables of this machine, few travel. `package` is the folder of paretune's own code.
 
     Raises:
-        BadInput: a value is longer than AWS takes.
+        BadInput: the code cannot travel, or a value is longer than AWS takes.
+        LaunchRefused: AWS refuses an upload.
     """
+    spec, place = document.spec, document.spec.sagemaker
+    deadline = deadline_s(spec, document.max_seconds, environment)
+    if inputs.project is not None:
+        contents = _of_project(document, inputs.project, account.region, deadline, storage)
+    else:
+        contents = _of_training(document, inputs, account.region, deadline, storage, environment, package)
+    contents.environment = {"PYTHONUNBUFFERED": "1", **_network(spec), **contents.environment}
     refuse(
         [
             f"{name} must be at most {LONGEST_ENVIRONMENT_VALUE} characters for a job"
-            for name, text in order.environment.items()
+            for name, text in contents.environment.items()
             if len(text) > LONGEST_ENVIRONMENT_VALUE
         ]
     )
-    with _quiet(), _role_taken_as_it_is(), tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        archive = pack({**order.code, _START.name: _START}, Path(folder) / NAME)
-        trainer = _trainer(order, account, staging, archive)
-        request: dict[str, Any] = trainer._create_training_job_args(boto3=True)
-    request = {name: value for name, value in request.items() if value not in (None, {}, [])}
-    request["TrainingJobName"] = order.document.job_name
-    return request
+    with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+        files = {**contents.code, **{path.name: path for path in _STARTERS}}
+        contents.channels["code"] = storage.upload("code", archive.pack(files, Path(folder) / archive.NAME))
+    request = {
+        "TrainingJobName": document.job_name,
+        "RoleArn": account.role_arn,
+        "AlgorithmSpecification": {
+            "TrainingImage": contents.image_uri,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["/bin/bash"],
+            "ContainerArguments": ["-c", f"{_START}{contents.command}"],
+        },
+        "HyperParameters": contents.hyperparameters,
+        "Environment": contents.environment,
+        "InputDataConfig": [_channel(name, uri) for name, uri in contents.channels.items()],
+        "OutputDataConfig": {
+            "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),
+            "CompressionType": "GZIP" if is_compressed(spec, environment) else "NONE",
+            "KmsKeyId": place.kms_key_id,
+        },
+        "CheckpointConfig": {
+            "S3Uri": storage.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
+            "LocalPath": "/opt/ml/checkpoints",
+        },
+        "ResourceConfig": {
+            "InstanceType": spec.instance_type,
+            "InstanceCount": spec.instance_count,
+            "VolumeSizeInGB": _volume_gib(spec, inputs),
+            "KeepAlivePeriodInSeconds": int(spec.keep_alive_minutes * 60),
+            # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
+            "VolumeKmsKeyId": None if spec.instance().has_local_storage else place.kms_key_id,
+        },
+        "StoppingCondition": _limits(document),
+        "EnableManagedSpotTraining": spec.spot,
+        "VpcConfig": {"Subnets": list(place.subnets), "SecurityGroupIds": list(place.security_group_ids)}
+        if place.subnets
+        else None,
+        "Tags": [{"Key": key, "Value": value} for key, value in _tags(document).items()],
+    }
+    whole: dict[str, Any] = _without_unset(request)
+    return whole
 
 
-def _sdk_classes(staging: Staging) -> tuple[Any, Any]:
-    """The SDK's session and trainer, changed: code is uploaded once per content, and IAM is not asked each time."""
-    from sagemaker.core.helper.session_helper import Session
-    from sagemaker.train import ModelTrainer
-
-    class ContentAddressedSession(Session):  # type: ignore[misc]  # the SDK ships no types
-        def upload_data(self, path: str, *_: Any, **__: Any) -> str:
-            return staging.upload("code", Path(path) if Path(path).is_file() else _clean(path))
-
-        def default_bucket(self) -> str:
-            return staging.bucket
-
-    class Builder(ModelTrainer):  # type: ignore[misc]
-        def _resolve_staging_bucket(self) -> tuple[str, None]:
-            return staging.bucket, None  # the SDK would ask IAM before each upload
-
-    return ContentAddressedSession, Builder
+def without_account(spec: JobSpec) -> JobSpec:
+    """The specification as the training sees it: nothing of account, network and money."""
+    return spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
 
 
-def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, archive: Path) -> Any:
-    from sagemaker.core.training import configs
-    from sagemaker.train.distributed import SMP, Torchrun
+def script_faults(spec: JobSpec) -> list[str]:
+    """The reasons why the folder of a user's own script cannot travel; empty if it can."""
+    faults: list[str] = []
+    if spec.entry_script is not None and not spec.runs_project:
+        with collecting(faults):
+            archive.project_files(at_home(spec.entry_script).resolve().parent)
+    return faults
 
-    cluster = order.document.spec
-    max_runtime_s = max(1, math.ceil(order.document.max_seconds))
-    new_session, new_trainer = _sdk_classes(staging)
-    session = new_session(
-        boto_session=account.session, sagemaker_client=account.client("sagemaker"), default_bucket=staging.bucket
+
+def _of_training(
+    document: JobDocument,
+    inputs: JobInputs,
+    region: str,
+    deadline: float,
+    storage: Storage,
+    environment: Mapping[str, str],
+    package: Path,
+) -> _Contents:
+    spec = document.spec
+    image = images.choose(spec, region)
+    channels, inner_spec, code = _inputs(spec, inputs, storage)
+    code |= archive.package_files(package)
+    content = code.get(archive.REQUIREMENTS, "")
+    text = content if isinstance(content, str) else content.read_text()
+    code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements, _OURS]).strip() + "\n"
+    inner = replace(document, spec=without_account(inner_spec), deadline_s=deadline)
+    channels["job"] = _upload_document(document.job_name, inner.as_json(), storage)
+    variables = {
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        **{name: environment[name] for name in (ALLOW_NO_GPU,) if name in environment},
+    }
+    if spec.entry_script is None:
+        variables["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
+    if spec.strategy == "smddp":
+        variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+    settings = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
+    given = {name: value for name, value in settings.items() if value is not None and value is not False}
+    return _Contents(
+        image_uri=image.uri,
+        command="python3 -m paretune.training /opt/ml",
+        code=code,
+        channels=channels,
+        environment=variables,
+        hyperparameters={"mp_parameters": json.dumps(given)} if spec.strategy == "smp" else {},
     )
-    network = configs.Networking(
-        subnets=list(cluster.sagemaker.subnets), security_group_ids=list(cluster.sagemaker.security_group_ids)
-    )
-    source_code = configs.SourceCode(
-        source_dir=str(archive),
-        command=f"exec bash {_START.name} {order.command}",
-        entry_script="paretune/training/__main__.py" if order.smp else None,  # the SDK wants one beside SMP
-        requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
-    )
-    return new_trainer(
-        training_image=order.image_uri,
-        role=account.role_arn,
-        base_job_name="paretune",
-        sagemaker_session=session,
-        source_code=source_code,
-        compute=_compute(order, configs),
-        networking=network if cluster.sagemaker.subnets else None,
-        # Its driver is not used, because it keeps SIGTERM from the training; only its part of the request is.
-        distributed=Torchrun(process_count_per_node=cluster.processes, smp=SMP(**order.smp)) if order.smp else None,
-        stopping_condition=configs.StoppingCondition(
-            max_runtime_in_seconds=max_runtime_s,
-            **({"max_wait_time_in_seconds": _longest_wait_s(max_runtime_s)} if cluster.spot else {}),
-        ),
-        environment=dict(order.environment),
-        input_data_config=[configs.InputData(channel_name=key, data_source=uri) for key, uri in order.channels.items()],
-        checkpoint_config=configs.CheckpointConfig(s3_uri=order.checkpoints, local_path="/opt/ml/checkpoints"),
-        output_data_config=configs.OutputDataConfig(
-            s3_output_path=staging.uri(f"{PREFIX}/jobs"),
-            compression_type="GZIP" if order.compresses_output else "NONE",
-            **({"kms_key_id": cluster.sagemaker.kms_key_id} if cluster.sagemaker.kms_key_id else {}),
-        ),
-        tags=[configs.Tag(key=key, value=value) for key, value in order.tags.items()],
+
+
+def _of_project(
+    document: JobDocument, project: ProjectPayload, region: str, deadline: float, storage: Storage
+) -> _Contents:
+    channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
+    channels["job"] = _upload_document(document.job_name, {"deadline_s": deadline, **project.document}, storage)
+    return _Contents(
+        image_uri=images.choose(document.spec, region).uri,
+        command=f"python3 {project.program} /opt/ml",
+        code=dict(project.code),
+        channels=channels,
+        environment=dict(project.variables),
     )
 
 
-def _compute(order: TrainingJobRequest, configs: Any) -> Any:
-    cluster, keep_alive_s = order.document.spec, int(order.document.spec.keep_alive_minutes * 60)
-    has_disks, key = cluster.instance().has_local_storage, cluster.sagemaker.kms_key_id
-    return configs.Compute(
-        instance_type=cluster.instance_type,
-        instance_count=cluster.instance_count,
-        volume_size_in_gb=order.volume_gib,
-        enable_managed_spot_training=cluster.spot,
-        **({"keep_alive_period_in_seconds": keep_alive_s} if cluster.keep_alive_minutes else {}),
-        # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
-        **({"volume_kms_key_id": key} if key and not has_disks else {}),
+def _inputs(
+    spec: JobSpec, inputs: JobInputs, storage: Storage
+) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
+    """Channels, the specification with the paths inside the job, and the files of a user's own script."""
+    channels = {}
+    if inputs.dataset is not None:
+        channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
+    if inputs.model is not None:
+        channels["model"] = storage.upload("models", inputs.model)
+    if spec.entry_script is None:
+        return channels, spec, {}
+    script = at_home(spec.entry_script).resolve()
+    files: dict[str, Path | str] = {
+        f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in archive.project_files(script.parent).items()
+    }
+    files[f"{archive.SCRIPT_FOLDER}/{script.name}"] = script
+    requirements = files.pop(f"{archive.SCRIPT_FOLDER}/{archive.REQUIREMENTS}", None)
+    if requirements is not None:
+        files[archive.REQUIREMENTS] = requirements
+    moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
+    for name, channel in SCRIPT_CHANNELS.items():
+        path = at_home(getattr(spec, name) or "")
+        if getattr(spec, name) and path.exists():
+            channels[channel] = storage.upload("files", path.resolve())
+            moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+    return channels, spec.replace(**moved), files
+
+
+def _upload_document(job_name: str, document: Mapping[str, Any], storage: Storage) -> str:
+    return storage.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
+
+
+def _channel(name: str, uri: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": "File"}
+
+
+def _limits(document: JobDocument) -> dict[str, int]:
+    """Longest runtime; on spot also the longest time for waiting and running together."""
+    runtime_s = max(1, math.ceil(document.max_seconds))
+    wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))
+    return {"MaxRuntimeInSeconds": runtime_s, **({"MaxWaitTimeInSeconds": wait_s} if document.spec.spot else {})}
+
+
+def _network(spec: JobSpec) -> dict[str, str]:
+    """Variables for NCCL on instances with EFA, and the package index for pip or `start_job.py`."""
+    index = spec.sagemaker.package_index
+    name = "CA_REPOSITORY_ARN" if index is not None and index.startswith("arn:") else "PIP_INDEX_URL"
+    return {**(_RDMA if spec.instance().family in _RDMA_FAMILIES else {}), **({name: index} if index else {})}
+
+
+def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
+    """Volume of an instance, at most the size of its own NVMe disks, which replace the volume.
+
+    Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
+    """
+    most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
+    return spec.sagemaker.volume_size_in_gb or min(
+        volume_for_gib(bytes_on_disk(spec, inputs)), most_gib, LARGEST_VOLUME_GIB
     )
 
 
-def _longest_wait_s(max_runtime_s: int) -> int:
-    """MaxWaitTimeInSeconds: the time for waiting and running together."""
-    return max(max_runtime_s, int(min(_LONGEST_WAIT_S, max_runtime_s + _SPOT_WAIT_MINUTES * 60)))
+def _tags(document: JobDocument) -> dict[str, str]:
+    spec, parsed = document.spec, parse_job_name(document.job_name)
+    tags = {f"{AWS_PREFIX}run": document.job_name if parsed is None else parsed[0]}
+    if spec.entry_script != PROJECT:  # the specification says nothing of a foreign project's command
+        tags[f"{AWS_PREFIX}spec"] = spec.spec_hash()
+    return {**tags, **document.attribution.aws_tags(), **spec.tags}
 
 
-def network_environment(cluster: JobSpec) -> dict[str, str]:
-    """Variables for NCCL on instances with EFA: the settings of the SDK's own torchrun driver, also for newer types."""
-    if cluster.instance().family not in _RDMA_FAMILIES:
-        return {}
-    return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
-
-
-def index_environment(cluster: JobSpec) -> dict[str, str]:
-    """The package index as pip's own variable, or as that of the SDK's driver, which signs in to CodeArtifact."""
-    if cluster.sagemaker.package_index is None:
-        return {}
-    name = "CA_REPOSITORY_ARN" if cluster.sagemaker.package_index.startswith("arn:") else "PIP_INDEX_URL"
-    return {name: cluster.sagemaker.package_index}
-
-
-def _clean(path: str) -> Path:
-    """The SDK's drivers without traces of this machine: compiled files, and the folder the code was packed in."""
-    folder = Path(path)
-    for leftover in folder.rglob("__pycache__"):
-        shutil.rmtree(leftover)
-    description = folder / "sourcecode.json"
-    description.write_text(json.dumps(json.loads(description.read_text()) | {"source_dir": NAME}))
-    return folder
-
-
-@contextlib.contextmanager
-def _role_taken_as_it_is() -> Iterator[None]:
-    """Keep the SDK from asking IAM about the role, which few users may; the preflight has asked what it can."""
-    previous = os.environ.get("SAGEMAKER_VALIDATE_ROLE")
-    os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
-    try:
-        yield
-    finally:
-        if previous is None:
-            del os.environ["SAGEMAKER_VALIDATE_ROLE"]
-        else:
-            os.environ["SAGEMAKER_VALIDATE_ROLE"] = previous
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    names = ("sagemaker", "sagemaker.config", "sagemaker.train", "sagemaker.core", "sagemaker.train.model_trainer")
-    levels = {name: logging.getLogger(name).level for name in names}
-    for name in names:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+def _without_unset(value: Any) -> Any:
+    """A request without members that are None, zero seconds or empty; False is a value."""
+    if not isinstance(value, dict):
+        return value
+    members = {name: _without_unset(member) for name, member in value.items()}
+    return {name: member for name, member in members.items() if member is False or member}

@@ -37,7 +37,7 @@ from paretune.specification.rules import launch_faults
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
 _ROUNDING_S = 1e-6  # four times the resolution of a present time stamp
-_WAITED_TOO_LONG = "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes"
+_WAITED_TOO_LONG = "MaxWaitTimeExceeded: spot capacity did not come within the longest wait"
 
 
 class SimulatedJob(Job):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.estimating.noise import TELLING_ERRORS, are_alike
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd, with_error
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
@@ -20,7 +19,7 @@ from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
-from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 
 if TYPE_CHECKING:
     from pandas import DataFrame

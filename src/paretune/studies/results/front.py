@@ -11,14 +11,13 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, violations
 from paretune.studies.definition.quality import Quality, judged_by
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
-from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial
+from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus
 
 
 @dataclass(frozen=True, kw_only=True)

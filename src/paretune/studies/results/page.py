@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from paretune.core.untrusted import code_span, markdown
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd
 from paretune.presentation.page import template
 from paretune.presentation.picture import Picture
@@ -16,7 +15,7 @@ from paretune.studies.results.objective_text import axis, format_value, label
 from paretune.studies.results.recommendation import failures
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, trials_table
-from paretune.studies.results.trials import counted
+from paretune.studies.results.trials import TrialStatus, counted
 
 PICTURE_FILE = "front.png"
 _MOST_ROWS = 12  # rows of the front

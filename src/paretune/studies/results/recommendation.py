@@ -9,7 +9,6 @@ import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.jobs.verdicts import below_baseline
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
@@ -17,7 +16,7 @@ from paretune.studies.definition.quality import KNOWN
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.objective_text import format_value, label
 from paretune.studies.results.points import Point
-from paretune.studies.results.trials import Trial, job_of
+from paretune.studies.results.trials import Trial, TrialStatus, job_of
 
 _MOST_REASONS = 6
 _NEVER = 0.01  # probability of a collapse below which nothing is said of it

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 
 from paretune.core.result import csv_text
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
 from paretune.presentation.table import Cell, Column, Item, Table
 from paretune.specification import metrics
@@ -12,7 +11,7 @@ from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.objective_text import axis, between
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.trials import Trial, short_name
+from paretune.studies.results.trials import Trial, TrialStatus, short_name
 
 
 def pareto_csv(front: StudyFront) -> str:

@@ -1,13 +1,14 @@
-"""A trial that has ended: its point, what was measured, what it has cost."""
+"""A trial: its point, its job, and once it has ended what was measured, what it has cost and what may follow."""
 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
+from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
@@ -36,9 +37,28 @@ _BATCH = ("global_batch_size", "per_device_train_batch_size", "gradient_accumula
 _OWN_NAMES = ("training_arguments", "project_parameters")
 
 
+class TrialStatus(Enum):
+    """How far a trial is, or how it has ended."""
+
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    FAILED = "Failed"
+    STOPPED = "Stopped"  # by somebody, at its limit, or with its driver; its cost is booked
+
+
+class Next(Enum):
+    """What may follow the end of a trial's job."""
+
+    NOTHING = "nothing"  # its outcome is known: the same job is not run again
+    INSIST = "once more"  # it failed by itself or was cut off: it is run once more if the search insists
+    AGAIN = "again"  # its end says nothing of its point, such as a dead driver or an interruption
+    LATER = "later"  # the same, and the cause may last, such as missing capacity or a quota: after a pause
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One trial of a study that has ended."""
+    """One trial of a study."""
 
     number: int  # from 0, in the order of suggestion
     run_id: str
@@ -59,6 +79,44 @@ class Trial:
     baseline_f1: float | None = None  # F1 of TF-IDF with logistic regression on the same rows, or None
     baseline: float | None = None  # F1 of the most frequent class for all rows, or None
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that its loss did not fall
+    changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point's
+    measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed
+    worst_usd: float | None = None  # dollars reserved for its job; None if the price is unknown
+    kept_usd: float | None = None  # the most that the warm pool kept after its job can be billed; None if none is
+    billed_s: float | None = None  # seconds that were billed; None if nobody knows
+    ended_at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
+    follows: Next = Next.NOTHING
+    refused_beside: int | None = None  # jobs of its study that ran when the launcher refused to create it
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether it trains a few steps only, to show its seconds."""
+        return "probe_steps" in self.changes
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the study's n_trials; repeats, probes and what is tried again are not."""
+        return self.repeats is None and not self.is_probe and not self.is_retryable
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether its end said nothing of its point, so that it is tried again."""
+        return self.follows in (Next.AGAIN, Next.LATER)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it was ended at its maximum runtime: a longer one may let it end."""
+        return "MaxRuntimeExceeded" in self.reason
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        """Its job; raises BadInput if its parameters make none."""
+        return JobSpec.read(self.given)
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash that is equal for equal jobs; empty for a job that is not paretune's."""
+        return self.spec.spec_hash() if self.given else ""
 
     @cached_property
     def plan(self) -> BatchPlan | None:

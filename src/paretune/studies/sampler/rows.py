@@ -14,13 +14,14 @@ OUTCOME, SECONDS, STARTUP_S, STEP_S = "outcome", "seconds", "startup_seconds", "
 ROWS, BASELINE = "train_rows", "baseline"
 """User attributes of a trial: how it ended if it failed, seconds billed, those around the training, those of an
 optimiser step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
+RAN, RUNNING = "ran", "running"
 OUT_OF_MEMORY, CUT_OFF, FAILED, AGAIN = "out_of_memory", "cut_off", "failed", "again"
 """Outcomes. `again`: its end says nothing of its point, such as missing capacity."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One job; `outcome` is `ran`, `running` or one of the outcomes above."""
+    """One job and its outcome."""
 
     job: Job
     outcome: str
@@ -33,7 +34,7 @@ class Row:
     @property
     def is_training(self) -> bool:
         """Whether it shows or will show quality."""
-        return not self.job.is_probe and self.outcome in ("ran", "running")
+        return not self.job.is_probe and self.outcome in (RAN, RUNNING)
 
 
 def rows_of(study: optuna.Study, space: Space) -> list[Row]:
@@ -67,6 +68,6 @@ def _job_of(trial: FrozenTrial, space: Space) -> Job | None:
 
 def _outcome_of(trial: FrozenTrial) -> str:
     if not trial.state.is_finished():
-        return "running"
+        return RUNNING
     is_fine = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-    return str(trial.user_attrs.get(OUTCOME, "ran" if is_fine else FAILED))
+    return str(trial.user_attrs.get(OUTCOME, RAN if is_fine else FAILED))

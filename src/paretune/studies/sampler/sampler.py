@@ -26,9 +26,10 @@ from paretune.studies.definition.quality import KNOWN
 from paretune.studies.sampler.candidates import ACCUMULATION, PROBE, Job, Space
 from paretune.studies.sampler.gains import Bounds, expected_improvement, front_of, reference_of
 from paretune.studies.sampler.quality import F1_SPREAD, F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
-from paretune.studies.sampler.rows import CUT_OFF, FAILED, OUT_OF_MEMORY, Row, rows_of
+from paretune.studies.sampler.rows import CUT_OFF, FAILED, OUT_OF_MEMORY, RAN, RUNNING, Row, rows_of
 from paretune.studies.sampler.seconds import SecondsModel, Terms
 
+UNPRICED_USD_PER_HOUR = 1.0  # what an instance without a known price counts as
 LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
 PATIENCE = 50.0  # times what a study has cost so far: what its front is worth if nobody has said so
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
@@ -77,7 +78,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
     Attributes:
         accepts: whether a job may be begun now, such as within a budget. Set it before a trial is asked for.
         depends_on_type: whether quality depends on the instance type, as far as the last decision knew.
-        has_refused: whether the last decision was left without a worthwhile job because `accepts` refused some.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self._model: SecondsModel | None = None  # of the last decision
         self._limits = MemoryLimits()
         self.accepts: Callable[[Job], bool] = lambda job: True
-        self.has_refused = self.depends_on_type = False
+        self.depends_on_type = False
         self.space: dict[str, BaseDistribution] = {**searched, **grid.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -158,15 +158,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows = self._rows(study)
         if not self._jobs:
             return None
-        self.has_refused, self._model = False, SecondsModel(self._grid, rows)
+        self._model = SecondsModel(self._grid, rows)
         probe = self._next_probe(rows, self._model)
-        if probe is not None or any(row.job.is_probe and row.outcome == "running" for row in rows):
+        if probe is not None or any(row.job.is_probe and row.outcome == RUNNING for row in rows):
             return probe  # what a training costs is known when they have ended
         return self._next_training(study, rows, self._model)
 
     def is_done(self, study: optuna.Study) -> bool:
         """Whether nothing runs and no further job is worth its dollars."""
-        return all(row.outcome != "running" for row in self._rows(study)) and self.next_job(study) is None
+        return all(row.outcome != RUNNING for row in self._rows(study)) and self.next_job(study) is None
 
     def seconds_of(self, job: Job) -> tuple[float, float] | None:
         """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
@@ -207,15 +207,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         others = {row.job.identity for row in rows if row.outcome not in (FAILED, CUT_OFF)}
         return others | {identity for identity in failed if failed.count(identity) >= tries}
 
-    def _accepted(self, job: Job) -> bool:
-        is_accepted = self.accepts(job)
-        self.has_refused |= not is_accepted
-        return is_accepted
-
     def _next_probe(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
         settled = self._settled(rows, MOST_PROBE_TRIES)
         for job in self._wanted_probes(rows, model):
-            if job.identity not in settled and self._accepted(job):
+            if job.identity not in settled and self.accepts(job):
                 return job
         return None
 
@@ -236,7 +231,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
             if metrics.JOB_SECONDS in self._goals:
                 wanted += [job for job in alike if job.spec.instance_count == grid.most][-1:]
             yield from self._probes(wanted, model)
-        probed = [row.job for row in rows if row.job.is_probe and row.outcome == "ran"]
+        probed = [row.job for row in rows if row.job.is_probe and row.outcome == RAN]
         probed = [job for job in probed if others.items() <= job.point.items()]
         if probed:
             cheapest = min(probed, key=lambda job: self._grid.price_of(job.spec))
@@ -286,7 +281,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 if worth >= LEAST_GAIN and worth * value_usd >= price:
                     options.append((worth / max(price, 1e-9), job))
         options.sort(key=lambda option: -option[0])
-        return next((job for _, job in options if self._accepted(job)), None)
+        return next((job for _, job in options if self.accepts(job)), None)
 
     def _first(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
         """The training with the most usual settings, on the cheapest cluster."""
@@ -306,7 +301,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 return None
             way = self._cheapest(i, model, settled, False)
             job = self._jobs[i] if way is None else way[1]
-            if self._accepted(job):
+            if self.accepts(job):
                 return job
         return None
 
@@ -408,11 +403,13 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
 
 def _list_price() -> Callable[[JobSpec], float]:
-    """Dollars a second on demand; an instance without a price counts as a dollar an hour."""
+    """Dollars a second on demand; an instance without a price counts as UNPRICED_USD_PER_HOUR."""
     prices = PriceList.read({})
 
     def price_of(spec: JobSpec) -> float:
         price = usual_price(spec, prices, {})
-        return spec.instance_count / 3600 if price is None else price.cost_usd(1.0, spec.instance_count)
+        if price is None:
+            return UNPRICED_USD_PER_HOUR * spec.instance_count / 3600
+        return price.cost_usd(1.0, spec.instance_count)
 
     return price_of

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.studies.sampler.candidates import Job, Space
-from paretune.studies.sampler.rows import Row
+from paretune.studies.sampler.rows import CUT_OFF, RAN, Row
 
 _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: what a fit misses, and an effect before any run
 _USUAL = np.array([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange
@@ -59,7 +59,7 @@ class SecondsModel:
         # nobody limits jobs to less than twice what starting takes
         usual_s = min([_USUAL_START_S, *(30.0 * job.spec.max_runtime_minutes for job in space.candidates)])
         self.startup_s = 0.0 if space.is_own else float(np.median(startups)) if startups else usual_s
-        ran = [row for row in rows if row.outcome == "ran" and row.seconds > 0]
+        ran = [row for row in rows if row.outcome == RAN and row.seconds > 0]
         terms = Terms.of(space, [row.job for row in ran])
         step_s = np.array([self._step_s(row, steps) for row, steps in zip(ran, terms.steps, strict=True)])
         self.is_seen = np.array([(terms.types == index).any() for index in range(len(space.types))])
@@ -72,7 +72,7 @@ class SecondsModel:
             self._covariance = np.linalg.inv(precision)
             self._effect = self._covariance @ terms.effects.T @ np.log(step_s / base) / _NOISE**2
         for row in rows:
-            if row.outcome == "cut_off" and not row.job.is_probe:
+            if row.outcome == CUT_OFF and not row.job.is_probe:
                 expected = self.predict(Terms.of(space, [row.job]))[0][0]
                 if row.seconds > expected / _BEYOND:
                     self._speeds[space.types.index(row.job.spec.instance_type)] *= _BEYOND * row.seconds / expected

@@ -1,14 +1,14 @@
 """Errors of the code itself, which every further job of a study would repeat."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.untrusted import exists
-from paretune.ledger.trial_entry import TrialEntry, TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
 from paretune.studies.definition.space import Choices, Search
+from paretune.studies.results.trials import Next, Trial, TrialStatus
 
 _ERROR = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
@@ -23,44 +23,38 @@ _PACKAGE = re.compile(
 _CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folders
 
 
-class CodeErrors:
-    """Counts equal errors of the trials of a study, until one has completed."""
+def code_error(trials: Sequence[Trial], search: Search) -> str:
+    """The reason why no further job can complete, and what to change; empty while one may.
 
-    def __init__(self, search: Search, *, has_completed: bool = False) -> None:
-        self._search = search
-        self._has_completed = has_completed
-        self._failed: dict[str, list[tuple[int, Mapping[str, Value]]]] = {}
-        self.reason = ""
-        """The reason why no further job can complete, and what to change; empty while one may."""
+    Two trials have failed with the same error of the code, and none has completed.
+    """
+    failed: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if trial.status is TrialStatus.COMPLETED:
+            return ""
+        if trial.status is TrialStatus.FAILED and trial.follows is Next.INSIST and _ERROR.search(trial.reason):
+            alike = failed.setdefault(_CHANGING.sub("#", trial.reason), [])
+            alike.append(trial)
+    for alike in failed.values():
+        if len(alike) > 1 and not _share_a_word([trial.point for trial in alike], search):
+            numbers, last = " and ".join(str(trial.number) for trial in alike[:2]), alike[-1]
+            return (
+                f"trials {numbers} failed with the same error of the code, and no trial has completed, so no more "
+                f"are started: {last.reason}{_remedy(last.reason, last.spec)}"
+            )
+    return ""
 
-    def add(self, entry: TrialEntry) -> None:
-        """Count the end of a trial."""
-        end = entry.end
-        if end is None or self._has_completed:
-            return
-        is_error = end.status is TrialStatus.FAILED and not end.retryable and not end.conclusive
-        if end.status is TrialStatus.COMPLETED:
-            self._has_completed, self.reason = True, ""
-        elif is_error and _ERROR.search(end.reason):
-            trials = self._failed.setdefault(_CHANGING.sub("#", end.reason), [])
-            trials.append((entry.trial, entry.note.point))
-            if len(trials) > 1 and not self._shared([point for _, point in trials]):
-                numbers = " and ".join(str(number) for number, _ in trials[:2])
-                self.reason = (
-                    f"trials {numbers} failed with the same error of the code, and no trial has completed, so no more "
-                    f"are started: {end.reason}{_remedy(end.reason, JobSpec.read(entry.parameters))}"
-                )
 
-    def _shared(self, points: list[Mapping[str, Value]]) -> bool:
-        """Whether all failed points have one of several words of a parameter, such as a strategy: others may work."""
-        return any(
-            isinstance(choices, Choices)
-            and len(choices.values) > 1
-            and isinstance(choices.values[0], str)
-            and name != "instance_type"
-            and len({point.get(name) for point in points}) == 1
-            for name, choices in self._search.items()
-        )
+def _share_a_word(points: list[Mapping[str, Value]], search: Search) -> bool:
+    """Whether all failed points have one of several words of a parameter, such as a strategy: others may work."""
+    return any(
+        isinstance(choices, Choices)
+        and len(choices.values) > 1
+        and isinstance(choices.values[0], str)
+        and name != "instance_type"
+        and len({point.get(name) for point in points}) == 1
+        for name, choices in search.items()
+    )
 
 
 def _remedy(reason: str, spec: JobSpec) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.jobs.preparation import known_inputs
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobInputs
@@ -14,7 +13,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, Value, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, is_inside, is_whole, make_spec
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 
 

@@ -1,41 +1,42 @@
 """Warm pools that SageMaker keeps after the jobs of a study: found, given back and booked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused, LostContact, TrackingUnavailable
-from paretune.jobs.retrying_job import STOP_PATIENCE_S, WATCH_INTERVAL_S
+from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.studies.results.trials import Trial
+from paretune.studies.search.table import StudyTable
 
 
 class KeptPools:
     """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
 
-    def __init__(self, study: str, ledger: StudyLedger, workplace: Workplace, say: Callable[[str], None]) -> None:
+    def __init__(self, study: str, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
         self._study = study
-        self._ledger = ledger
+        self._table = table
         self._workplace = workplace
         self._say = say
         self._pools: dict[int, KeptPool] = {}
 
-    def find(self) -> None:
-        """Look for pools that are not booked yet."""
-        for entry in self._ledger.with_warm_pools():
-            if not entry.kept_usd or entry.trial in self._pools:
+    def find(self, trials: Iterable[Trial]) -> None:
+        """Look for pools of ended trials that are not booked yet."""
+        for trial in trials:
+            if not trial.kept_usd or trial.number in self._pools:
                 continue
             with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
-                for run in self._workplace.tracking.runs(f"attributes.run_id = '{entry.run_id}'"):
-                    self._pools[entry.trial] = KeptPool(run, self._workplace)
+                for run in self._workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'"):
+                    self._pools[trial.number] = KeptPool(run, self._workplace)
 
     def settle(self) -> None:
         """Book the pools that are no longer kept."""
         for trial, pool in list(self._pools.items()):
             with suppress(LostContact):
                 if (settled := pool.settle()) is not None:
-                    self._ledger.book_kept(trial, pool.usd(settled) or 0.0)
+                    self._table.book_kept(trial, pool.usd(settled) or 0.0)
                     del self._pools[trial]
                     self._say(f"trial {trial}: {pool.sentence(settled)}")
 

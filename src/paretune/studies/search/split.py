@@ -7,17 +7,17 @@ from typing import Any
 from scipy.special import stdtrit
 
 from paretune.jobs.preparation import known_inputs
-from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.objective_text import label
 from paretune.studies.results.run_noise import INTERVAL
-from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from paretune.studies.sampler.candidates import Job
-from paretune.studies.sampler.sampler import Belief, SplitSampler
+from paretune.studies.sampler.sampler import UNPRICED_USD_PER_HOUR, Belief, SplitSampler
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.points import why_over
 
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
@@ -28,7 +28,7 @@ _COMFORTABLE, _LEAST_LIMIT_S = (
 _TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
-_UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
+_UNPRICED = Price(usd_per_hour=UNPRICED_USD_PER_HOUR, region="", as_of="", source="unknown", confidence="missing")
 _ENOUGH = "no job would add more to the front than it costs to find out"
 _NO_F1 = "no training has measured F1, and a rehearsal has none without recorded runs of this model and these data"
 _SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
@@ -37,6 +37,8 @@ _NO_QUALITY = "no training has logged the metric that measures its model"
 
 class Split:
     """Begins the jobs that a `SplitSampler` suggests."""
+
+    is_repeating = False
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -48,28 +50,30 @@ class Split:
     def begin_next(self) -> str:
         """Start the next job; returns why none is started, or an empty text."""
         driver = self._driver
+        if reason := why_over(driver):
+            return reason
         self._limited.clear()
         self._is_short = False
         self._is_affordable = driver.admission.affordable(keep_usd=self._repeats_usd())
-        job = self.sampler.next_job(driver.study.trials)
+        job = self.sampler.next_job(driver.table.study)
         if job is None:
             return self._why_none()
         limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
         if limit.max_runtime_minutes < job.spec.max_runtime_minutes:
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
-        driver.begin(job.point, TrialNote(changes=changes))
+        driver.begin(job.point, changes)
         return ""
 
     def forecast(self) -> list[Trial]:
         """Points that are predicted and were not run, as trials."""
-        found = self.sampler.predicted(self._driver.study.trials)
+        found = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(found, start=FIRST_PREDICTED)]
 
     def _accepts(self, job: Job) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
         driver, identity = self._driver, job.spec.spec_hash()
-        running = {each.spec.spec_hash() for each in driver.running}
-        if identity in running | {*driver.history.retries, *driver.history.settled} | driver.history.impossible:
+        running, history = {each.trial.identity for each in driver.running}, driver.history
+        if identity in running | {*history.retries, *history.settled} | history.impossible:
             return False
         for limited in self._limits(job):
             if self._is_affordable(limited):
@@ -84,7 +88,7 @@ class Split:
         if not self._driver.admission.has_budget:
             return [job.spec]
         if job.is_probe and known is None:  # one that was cut off gets twice as long
-            cut_off = sum(trial.status is TrialStatus.STOPPED for trial in self._driver.trials.values())
+            cut_off = sum(trial.is_probe and trial.is_cut_off for trial in self._driver.trials.values())
             return self._with_limits(job, [_LEAST_LIMIT_S * 2.0**cut_off])
         if known is None or known[1] > _GUESS:
             return [] if worst_case.exceeds_limit(job.spec) else [worst_case.limited(job.spec)]
@@ -97,7 +101,7 @@ class Split:
         return [job.spec.replace(max_runtime_minutes=min(most, math.ceil(each / 6) / 10)) for each in seconds]
 
     def _repeats_usd(self) -> float:
-        """Dollars that the search leaves for two further runs of the best point so far."""
+        """Dollars that the search leaves for two further runs of the dearest trial of the front so far."""
         front = self._driver.history.front
         return 2.0 * max((trial.cost_usd or 0.0 for trial in front), default=0.0)
 
@@ -127,7 +131,7 @@ class Split:
             low, high = quality.ends
             measured = {metrics.COST_USD: usd, quality.metric: min(max(reached, low), high)}
             measured |= dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
-            return self._driver.history.values({name: float(value) for name, value in measured.items()}, parameters)
+            return self._driver.table.values({name: float(value) for name, value in measured.items()})
 
         low, high = values(-_ENDS), values(_ENDS)
         return Trial(
@@ -153,7 +157,7 @@ def sampler_of(driver: Driver) -> SplitSampler:
 
     return SplitSampler(
         file.job,
-        driver.study.distributions,
+        driver.table.distributions,
         objectives=list(file.objectives),
         price_of=price_of,
         rows=_rows(file, driver),

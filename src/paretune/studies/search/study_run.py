@@ -8,11 +8,11 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from paretune.core.errors import ParetuneError, TrackingUnavailable
+from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError, TrackingUnavailable
 from paretune.estimating.noise import Scatter
+from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
-from paretune.ledger.study_ledger import StudyLedger
-from paretune.models.register import register
+from paretune.jobs.workplace import Workplace
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
@@ -25,30 +25,38 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
-from paretune.studies.search.parent_run import ParentRun, without_payer
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.table import StudyTable
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MOST_EARLIER = 1000  # earlier runs that are read, the newest
+_MAY_CHANGE = ("budget", "user")  # parameters of a job that say who pays, while a study goes on
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
 
 
-class StudyRunWriter(ParentRun):
-    """Writes the MLflow run of one study: the one in the ledger if the study was begun before."""
+class StudyRunWriter:
+    """Writes the MLflow run of one study, which the runs of its trials are nested under; once begun, it is kept."""
 
     def __init__(
         self,
         file: StudyFile,
-        ledger: StudyLedger,
+        table: StudyTable,
         tracking: Tracking,
         say: Callable[[str], None] = say_on_stderr,
         on_answer: Callable[[StudyAnswer], None] | None = None,
     ) -> None:
-        super().__init__("study", file.name, ledger, tracking, say, described=described(file), yaml=file.as_yaml())
+        self.say = say
+        self._table = table
+        self._tracking = tracking
         self._on_answer = on_answer
         self._file = file
+        self._driver: Driver  # set by `new_driver`, which is called first
+        self.run_id = _open(tracking, table, file)
+        self._run = tracking.run(self.run_id)
+        self._run.reopen()
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         if file.design is not None:
@@ -58,13 +66,18 @@ class StudyRunWriter(ParentRun):
             r = correlations(labels(file.design))
             self._run.log_text(r.to_csv(), "correlation.csv")
             self._run.log_figure(correlation_picture(r), "correlation.png")
-        self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
-        self._knows_front = False  # whether the front in the store was read, which another process may have written
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
         self.forecast: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
+
+    def new_driver(self, file: StudyFile, workplace: Workplace) -> Driver:
+        """A driver whose trials are written here."""
+        on_trial, say = self.trial_ended, self.say
+        self._driver = Driver(file, self._table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
+        self._run.set_tags({schema.ORIGIN: workplace.launcher.origin})
+        return self._driver
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks again."""
@@ -95,7 +108,7 @@ class StudyRunWriter(ParentRun):
             name=file.name,
             front=front,
             budget_usd=file.budget_usd,
-            committed_usd=self._ledger.balance().committed_usd,
+            committed_usd=self._table.balance().committed_usd,
             later_runs=file.later_runs or None,
             default=default_trial(self._driver),
             unverified=self._unverified,
@@ -115,22 +128,25 @@ class StudyRunWriter(ParentRun):
         self._write(final, is_last=True)
         if final.picks:
             point = final.picks[0].point
-            self._write_pick(point.means.get(metrics.F1), point.means.get(metrics.COST_USD, point.trial.cost_usd))
+            usd = point.means.get(metrics.COST_USD, point.trial.cost_usd)
+            values = {metrics.PICK_F1: point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
+            self._run.log_metrics({name: value for name, value in values.items() if value is not None})
         self._close(RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         again += self._register(final)
         again += "" if final.front.points else self._after_failures()
-        if (rows := self._table()) is not None and self._file.design is not None:
+        if (rows := self._design_rows()) is not None and self._file.design is not None:
             again += "".join(f"\n  {line}" for line in effects(rows, list(labels(self._file.design))))
         return self._result(final, f"{reason}{again}")
 
-    def _table(self) -> "DataFrame | None":
+    def _design_rows(self) -> "DataFrame | None":
         """The rows of a designed experiment with what was measured; None for a search."""
         if self._file.design is None:
             return None
         trials = {int(trial.point[ROW]): trial for trial in self._driver.trials.values() if trial.repeats is None}
-        return table(self._file.design, trials, self._driver.history.measured)
+        completed = {each.number: each for each in self._driver.trials.values() if each.measured}
+        return table(self._file.design, trials, {number: each.measured for number, each in completed.items()})
 
     def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
         open_command = self._tracking.open_command(self.run_id)
@@ -156,18 +172,31 @@ class StudyRunWriter(ParentRun):
 
     def paused(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""
-        with suppress(ParetuneError):
+        with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:
                 self._write(self.answer())
                 self._close(None)
 
-    def write_results(self) -> None:
-        """Write page, table and ranks, if any trial has ended."""
-        if self._driver.trials:
-            self._write(self.answer(), is_last=True)
+    def interrupted(self, error: BaseException) -> None:
+        """Write the results so far, and say how to go on."""
+        with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
+            if self._driver.trials:
+                self._write(self.answer(), is_last=True)
+            self._run.set_tags({schema.FAILURE_REASON: str(error)})
+            self._close(RunStatus.KILLED)
+        if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
+            self.say("the same command continues the study")
+
+    def _close(self, status: RunStatus | None) -> None:
+        """Write the bill and end the run; a `status` of None leaves it open."""
+        spent_usd, count = self._table.balance().spent_usd, len(self._driver.trials)
+        self._run.log_metrics({metrics.COST_USD: spent_usd, "trials": float(count)})
+        self._run.log_text(self._file.as_yaml(), "study.yaml")
+        if status is not None:
+            self._run.end(status)
 
     def _progress(self) -> str:
-        balance = self._ledger.balance()
+        balance = self._table.balance()
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
         committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
         history = self._driver.history
@@ -181,7 +210,7 @@ class StudyRunWriter(ParentRun):
             self._on_answer(current)
         self._run.log_text(page(current, self._tracking.address), "pareto.html")
         self._run.log_text(current.csv(), "pareto.csv")
-        if (rows := self._table()) is not None:
+        if (rows := self._design_rows()) is not None:
             self._run.log_text(rows.to_csv(index=False), "design.csv")
         drawn = picture(current) if is_last else None
         if drawn is not None:
@@ -189,24 +218,22 @@ class StudyRunWriter(ParentRun):
         self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
         self._write_ranks(current.ranks(), is_last=is_last)
 
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        """Run of a trial to its rank, as MLflow has it; nobody else writes them meanwhile."""
+        ranked = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` LIKE '_%'"
+        with suppress(TrackingUnavailable):  # without them all ranks are written
+            return {run.run_id: int(run.tags[schema.PARETO_RANK]) for run in self._tracking.runs(ranked)}
+        return {}
+
     def _write_ranks(self, ranks: Mapping[str, int], *, is_last: bool) -> None:
         """Write the ranks that differ from the store: MLflow writes a run's tag in 10 ms, and reads it in 1 ms."""
-        if is_last or not self._knows_front:
-            self._read_ranks(is_last=is_last)
         for run_id in {*ranks, *self._ranks}:
             before, now = self._ranks.get(run_id), ranks.get(run_id)
             if before != now and (is_last or 0 in (before, now)):
                 self._tracking.run(run_id).set_tags({schema.PARETO_RANK: "" if now is None else str(now)})
-                self._ranks[run_id] = now
-
-    def _read_ranks(self, *, is_last: bool) -> None:
-        """Read the store's ranks, which another process may have written; before the last time the front only."""
-        condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` "
-        with suppress(TrackingUnavailable):  # without them all ranks are written
-            runs = self._tracking.runs(condition + ("LIKE '_%'" if is_last else "= '0'"))
-            ranks = {run.run_id: run.tags.get(schema.PARETO_RANK, "") for run in runs}
-            self._ranks |= {run_id: int(text) for run_id, text in ranks.items() if text}  # empty: no longer ranked
-            self._knows_front = True
+                self._ranks.pop(run_id, None)
+                self._ranks |= {} if now is None else {run_id: now}
 
 
 def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str) -> dict[str, Scatter]:
@@ -246,6 +273,19 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
 def described(file: StudyFile) -> str:
     """Job, search and objectives as JSON, equal for all drivers of one study: without budget, concurrency and payer."""
     texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "points", "objectives"}}
-    job = json.loads(texts.pop("job", "{}"))
-    texts = ({"job": json.dumps(rest, ensure_ascii=False)} if (rest := without_payer(job)) else {}) | texts
-    return json.dumps(texts)
+    job = {name: value for name, value in json.loads(texts.pop("job", "{}")).items() if name not in _MAY_CHANGE}
+    return json.dumps(({"job": json.dumps(job, ensure_ascii=False)} if job else {}) | texts)
+
+
+def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
+    """Id of the study's run: that of `mlflow run`, the one of an earlier driver, or a new one."""
+    title = f"study {file.name}"
+    command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
+    run_id = table.open(command_run.run_id if command_run is not None else "", described(file))
+    if not run_id:  # a driver may have died between creating the run and recording it
+        marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{table.mark}'")
+        run_id = marked[-1].run_id if marked else tracking.create(title, {schema.STUDY_MARK: table.mark}).run_id
+        table.name_study_run(run_id)
+    if command_run is not None and command_run.run_id != run_id:
+        command_run.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
+    return run_id

@@ -1,62 +1,43 @@
-"""The job of one trial: started or adopted, polled, stopped, and translated into the end of the trial."""
+"""The job of one trial: started or adopted, polled, stopped; its end is written into the trial."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.adoption import elsewhere
-from paretune.jobs.ending import JobEnd
+from paretune.jobs.attempts import Attempts
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.verdicts import below_baseline, error_of_rows
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
-from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.specification.container import Event, FailureKind, JobDocument
-from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import curve_names
+from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.tracking import Run
 
 
 class TrialJob:
     """A trial under way."""
 
-    def __init__(
-        self,
-        number: int,
-        spec: JobSpec,
-        run: Run,
-        workplace: Workplace,
-        *,
-        file: StudyFile,
-        note: TrialNote,  # of the trial in the ledger
-    ) -> None:
-        self.number = number
-        self.note = note
-        self.spec = spec
+    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
+        self.trial = trial
+        self.number = trial.number
+        self.spec = trial.spec
         self._best_of = file.best_of
         self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
         self._workplace = workplace
         self._is_adopted = False
-        self.record = JobRecord(spec, workplace, run=run, study=file.name, retries_smaller=False)
+        self.record = JobRecord(self.spec, workplace, run=run, study=file.name, retries_smaller=False)
         self._job = self._retrying_job(job_name(run.run_id, 1))
 
-    @property
-    def counts(self) -> bool:
-        """Whether it is one of the study's n_trials, as repeats are not."""
-        return self.note.counts
-
-    @property
-    def attempt(self) -> tuple[int, bool]:
-        """The number of its attempt, from 1, and whether that one has a job."""
-        return self._job.attempt, self._job.current is not None
-
-    def begin(self, *, adopt: bool = False) -> TrialEnd | None:
-        """Open its record and start its job, unless that is `adopt`ed; its end where it could not be started.
+    def begin(self, *, adopt: bool = False) -> Trial | None:
+        """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
 
         Raises:
             LostContact: whether it was started cannot be seen, or not from here; nothing else is lost.
@@ -82,32 +63,32 @@ class TrialJob:
             return self._refused(error)
         return None
 
-    def poll(self) -> TrialEnd | None:
-        """The end of the trial, or None while its job runs."""
+    def poll(self) -> Trial | None:
+        """The trial once it has ended, or None while its job runs."""
         try:
             end = self._job.poll()
         except (BadInput, LaunchRefused) as error:  # of the next attempt
             return self._refused(error)
         if end is None:
             return None
-        return self._failed(end) if end.completed is None else self._completed(end)
+        return self._completed(end) if end.has_completed else self._failed(end)
 
     def ask_to_stop(self) -> None:
         """Begin to stop its job, without waiting for it."""
         if self._job.current is not None:
             self._job.current.stop()
 
-    def abandon(self, error: BaseException) -> TrialEnd:
+    def abandon(self, error: BaseException) -> Trial:
         """Stop the job now, wait until it has stopped, close its run; raises LostContact if it may still run."""
         self._job.stop()
         end = self._job.close(error, self._job.current)
-        if end.completed is not None:  # it was faster
+        if end.has_completed:  # it was faster
             return self._completed(end)
-        return self._end(TrialStatus.STOPPED, str(error), retryable=True)
+        return self._end(TrialStatus.STOPPED, str(error), Next.AGAIN)
 
-    def _retrying_job(self, name: str) -> RetryingJob:
+    def _retrying_job(self, name: str) -> Attempts:
         document = JobDocument.first(name, self.spec, attribution=self.record.attribution)
-        return RetryingJob(self.record, document, self._follow, partial(inputs_of, self.spec, self._workplace))
+        return Attempts(self.record, document, self._follow, partial(inputs_of, self.spec, self._workplace))
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
@@ -122,47 +103,44 @@ class TrialJob:
         except (BadInput, LaunchRefused) as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
-    def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> TrialEnd:
+    def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> Trial:
         """The end if SageMaker refused the job or an attempt (quota, permission), or if its data cannot be read."""
         self._job.close(error)
-        is_refused = not isinstance(error, BadInput)
+        follows = Next.INSIST if isinstance(error, BadInput) else Next.LATER
         beside = 0 if isinstance(error, LaunchRefused) else None
-        return self._end(
-            TrialStatus.FAILED, str(error), retryable=is_refused, transient=is_refused, refused_beside=beside
-        )
+        return self._end(TrialStatus.FAILED, str(error), follows, refused_beside=beside)
 
-    def _failed(self, end: JobEnd) -> TrialEnd:
+    def _failed(self, end: JobOutcome) -> Trial:
         kind = None if end.failure is None else end.failure[0]
         if kind is FailureKind.OUT_OF_MEMORY:
-            return self._end(TrialStatus.OUT_OF_MEMORY, end.reason)
+            return self._end(TrialStatus.OUT_OF_MEMORY, end.reason, Next.NOTHING)
         if end.state is JobState.STOPPED and kind is None:
-            return self._end(TrialStatus.STOPPED, end.reason)
+            ended = self._end(TrialStatus.STOPPED, end.reason, Next.NOTHING)
+            return replace(ended, follows=Next.INSIST) if ended.is_cut_off else ended
+        known = {FailureKind.CAPACITY: Next.LATER, FailureKind.DIVERGED: Next.NOTHING}
+        follows = Next.INSIST if kind is None else known.get(kind, Next.INSIST)
         # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
-        died = self._is_adopted and not self._workplace.launcher.jobs_outlive_submitter
-        retryable = died or kind is FailureKind.CAPACITY
-        return self._end(
-            TrialStatus.FAILED,
-            end.reason,
-            retryable=retryable and kind is not FailureKind.DIVERGED,
-            transient=kind is FailureKind.CAPACITY,
-            conclusive=kind is FailureKind.DIVERGED,
-        )
+        if follows is Next.INSIST and self._is_adopted and not self._workplace.launcher.jobs_outlive_submitter:
+            follows = Next.AGAIN
+        return self._end(TrialStatus.FAILED, end.reason, follows)
 
-    def _completed(self, end: JobEnd) -> TrialEnd:
+    def _completed(self, end: JobOutcome) -> Trial:
         measured = self._with_best(end.metrics)
         # A study says this itself, for the mean over seeds.
         compared = below_baseline(self.spec, measured, error_of_rows(measured))
         verdicts = tuple(sentence for sentence in end.verdicts if sentence not in compared)
-        return self._end(TrialStatus.COMPLETED, "", metrics=measured, verdicts=verdicts)
+        return self._end(TrialStatus.COMPLETED, "", Next.NOTHING, measured=measured, verdicts=verdicts)
 
-    def _end(self, status: TrialStatus, reason: str, **more: Any) -> TrialEnd:
-        return TrialEnd(
+    def _end(self, status: TrialStatus, reason: str, follows: Next, **more: Any) -> Trial:
+        return replace(
+            self.trial,
             status=status,
             cost_usd=self._job.bill.cost_usd,
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,
             reason=reason,
-            at=self._workplace.clock.now(),
+            follows=follows,
+            ended_at=self._workplace.clock.now(),
             **more,
         )
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
-from paretune.ledger.trial_entry import TrialEntry, TrialStatus
 from paretune.pricing.budget import ROUNDING_USD, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.studies.search.trial_history import hash_without_seed
+from paretune.studies.results.trials import Trial, TrialStatus
 
 # A job that is cut off was paid for and shows nothing, so these are generous.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
@@ -20,44 +19,44 @@ _SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the
 
 
 class WorstCase:
-    """Gives jobs a maximum runtime if there is a budget, and their cost at their maximum runtime.
+    """Gives jobs a maximum runtime if there is a budget, and their cost at their maximum runtime."""
 
-    Args:
-        longest_s: hash of a job without its seed to the longest seconds that such a job of the study took.
-    """
-
-    def __init__(self, workplace: Workplace, longest_s: Mapping[str, float], *, has_budget: bool) -> None:
+    def __init__(self, workplace: Workplace, *, has_budget: bool) -> None:
         self._workplace = workplace
-        self._longest_s = longest_s
+        self._longest_s: Mapping[str, float] = {}
         self._has_budget = has_budget
         self._minutes: dict[str, tuple[float, bool]] = {}
         self._usd: dict[tuple[str, float], float | None] = {}
         self._doublings = 0
 
-    def learn(self, trials: int) -> None:
-        """Renew the estimates each time the number of trials has doubled: reading their runs takes a while."""
+    def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
+        """Renew the estimates each time the number of trials has doubled: reading their runs takes a while.
+
+        `longest_s` has the hash of a job without its seed to the longest seconds that such a job of the study took.
+        """
+        self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
             self._workplace.forecast.renew()
             self._minutes.clear()
 
-    def add(self, entry: TrialEntry) -> str:
+    def add(self, trial: Trial) -> str:
         """Raise later worst cases if this trial exceeded its own; returns what to tell the user, or an empty text."""
         launcher = self._workplace.launcher
-        if entry.booked_usd is None or entry.worst_usd is None or entry.end is None or not launcher.is_billed:
+        if trial.cost_usd is None or trial.worst_usd is None or not launcher.is_billed:
             return ""
-        over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.read(entry.parameters)
+        over_usd, spec = trial.cost_usd - trial.worst_usd, trial.spec
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
-        if entry.end.status is TrialStatus.COMPLETED:
+        if trial.status is TrialStatus.COMPLETED:
             launcher.has_seen_upload = True
-            uploaded_s = entry.end.metrics.get(metrics.UPLOADING_SECONDS, 0.0)
+            uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
             self._exceeded_by(uploaded_s - launcher.upload_bound_s(spec))
         if over_usd <= ROUNDING_USD or not per_second:
             return ""
         usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
-        self._exceeded_by((entry.booked_usd - usual_usd) / per_second)
+        self._exceeded_by((trial.cost_usd - usual_usd) / per_second)
         return (
-            f"trial {entry.trial} cost {entry.booked_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
+            f"trial {trial.number} cost {trial.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
             "booked in full, and later jobs reserve as much more"
         )
 
@@ -117,3 +116,8 @@ def _minutes(times: float, seconds: float) -> float:
     """So many times the seconds of a job, and a slow start; in minutes, to a tenth."""
     limit_s = times * seconds + min(_SLOW_START_S, seconds)
     return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10
+
+
+def hash_without_seed(spec: JobSpec) -> str:
+    """A hash that is equal for jobs that differ only in their seed."""
+    return spec.spec_hash(but=["seed"])

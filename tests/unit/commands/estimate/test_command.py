@@ -3,6 +3,9 @@
 import csv
 import json
 import os
+import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,6 @@ def run(client: MlflowClient, workplace: Path, capsys: pytest.CaptureFixture[str
     """Runs `paretune estimate ...` in an empty place; (exit code, standard output, its error)."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "0")
     monkeypatch.setenv("PARETUNE_HOME", str(workplace / ".paretune"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
 
@@ -75,7 +77,7 @@ CLUSTERS = {"instance_type": "ml.g5.12xlarge,ml.p4d.24xlarge", "instance_count":
 
 
 def test_clusters_make_a_table_that_is_printed_and_recorded(run: Command, client: MlflowClient, tmp_path: Path) -> None:
-    code, out, err = run(**CLUSTERS, max_train_samples="100000", max_seq_length="256")
+    code, out, err = run(**CLUSTERS, max_train_samples="100000", max_seq_length="256", record="true")
 
     assert (code, err) == (0, "")
     (recorded,) = runs_of(client)
@@ -98,20 +100,20 @@ def test_clusters_make_a_table_that_is_printed_and_recorded(run: Command, client
     assert recorded.info.run_id in out
 
 
-def test_the_run_says_that_it_is_an_estimate_and_holds_a_picture(run: Command, client: MlflowClient) -> None:
-    run(instance_type="ml.g5.xlarge", max_train_samples="1000")
+def test_a_table_is_recorded_only_if_asked_for(run: Command, client: MlflowClient) -> None:
+    assert run(instance_type="ml.g5.xlarge", max_train_samples="1000")[0] == 0
+    assert runs_of(client) == []
 
+    run(instance_type="ml.g5.xlarge", max_train_samples="1000", record="true")
     (recorded,) = runs_of(client)
     assert recorded.info.status == "FINISHED"
     assert {name: recorded.data.tags[f"paretune.{name}"] for name in ("kind", "origin")} == {
         "kind": "estimate",
         "origin": "estimated",
     }
-    note = recorded.data.tags["mlflow.note.content"].splitlines()
-    assert note[0].startswith("Estimated cheapest: **1 x ml.g5.xlarge**, batch per device 16: **")
-    assert note[0].endswith(" USD**")
-    assert note[-1] == "Nothing has run. All rows are in `estimate.csv`."
-    assert {item.path for item in client.list_artifacts(recorded.info.run_id)} == {"estimate.csv", "estimate.png"}
+    assert "| 1 x ml.g5.xlarge |" in recorded.data.tags["mlflow.note.content"]
+    assert {item.path for item in client.list_artifacts(recorded.info.run_id)} == {"estimate.csv"}
+    assert "nothing like it was measured" in run(instance_type="ml.g5.xlarge")[1]  # an estimate is no evidence
 
 
 def test_the_run_that_mlflow_run_has_opened_is_filled(
@@ -123,13 +125,34 @@ def test_the_run_that_mlflow_run_has_opened_is_filled(
 
     (recorded,) = runs_of(client)
     assert recorded.info.run_id == opened
+    assert client.list_artifacts(opened)
 
 
-def test_an_estimate_is_no_evidence_for_the_next_one(run: Command) -> None:
-    first, second = run(instance_type="ml.g5.xlarge"), run(instance_type="ml.g5.xlarge")
+def test_without_a_store_a_table_takes_three_seconds_of_cpu_and_leaves_nothing(tmp_path: Path) -> None:
+    words = ["estimate", "--instance_type", "ml.g5.xlarge,ml.p4d.24xlarge", "--instance_count", "1,2,4"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "PARETUNE_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "paretune", *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
 
-    assert first[1].splitlines()[1] == second[1].splitlines()[1]
-    assert "nothing like it was measured" in second[1]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("nothing like it was measured") == 6
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_busy_machine_is_said_for_jobs_on_it(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0.0, 0.0))
+
+    assert "this machine is busy (99.0 processes" in run()[1]
+    assert "busy" not in run(instance_type="ml.g5.xlarge")[1]
 
 
 def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simulated_jobs(
@@ -158,7 +181,7 @@ def test_rows_that_were_prepared_on_this_machine_are_known_for_every_cluster(
     dataset.write()
     cache_inputs(JobSpec(dataset=str(reviews)), workplace / ".paretune", JobInputs(dataset=dataset, model=workplace))
 
-    assert run(dataset=str(reviews), instance_type="ml.g5.xlarge,local", instance_count="1,2")[0] == 0
+    assert run(dataset=str(reviews), instance_type="ml.g5.xlarge,local", instance_count="1,2", record="true")[0] == 0
     (recorded,) = runs_of(client)
     assert [row["steps"] for row in table_of(recorded, tmp_path)] == ["7", "4", "7", "4"]  # 108 / 16, 108 / 32
 
@@ -169,21 +192,6 @@ def test_this_machine_is_estimated_without_anything(run: Command) -> None:
     assert code == 0
     assert "1 x local" in out
     assert "prices of" not in out
-
-
-@pytest.mark.slow
-def test_memory_is_traced_once_for_a_model_and_kept(
-    run: Command, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(per_device_train_batch_size="16")
-    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "120")
-    run(per_device_train_batch_size="16")
-    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "0.001")
-    run(per_device_train_batch_size="32")
-
-    retained, traced, formula = (table_of(runs, tmp_path)[0] for runs in runs_of(client))
-    assert [row["memory_basis"] for row in (formula, traced, retained)] == ["formula", "traced", "traced"]
-    assert float(retained["memory_gib_per_device"]) > float(traced["memory_gib_per_device"])
 
 
 def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
@@ -275,6 +283,7 @@ def test_a_simulated_cluster_is_probed_on_the_virtual_clock_and_then_known(
         instance_type="ml.g5.xlarge",
         **{"simulation.runs": "runs.csv"},
         probe="true",
+        record="true",
         max_cost_usd="5",
     )
 

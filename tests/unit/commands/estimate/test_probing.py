@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.estimate.probing import PROBE_STEPS, probe_of, probes, require_limit, run_probes
+from paretune.commands.estimate.probing import PROBE_STEPS, probe_of, probes, run_probes
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator
@@ -36,7 +36,8 @@ class Jobs:
         self._usd = list(usd)
 
     def run(self, chosen: Sequence[Estimate], limit: float | None) -> int:
-        return run_probes(chosen, limit, lambda _: 0.0, self._run, self.said.append)
+        limited = [replace(item, spec=item.spec.replace(max_cost_usd=limit)) for item in chosen]
+        return run_probes(limited, lambda _: 0.0, self._run, self.said.append)
 
     def _run(self, spec: JobSpec) -> float | None:
         self.ran.append(spec)
@@ -129,16 +130,11 @@ def test_an_unknown_price_is_refused_before_the_first_probe() -> None:
     assert jobs.ran == []
 
 
-def test_jobs_that_nobody_bills_need_no_limit() -> None:
-    local = estimate(instance_type="local")
-    jobs = Jobs(None)
+def test_only_jobs_that_are_billed_need_a_limit() -> None:
+    assert Jobs(None).run([estimate(instance_type="local")], None) == 1
+    assert Jobs(None).run([estimate(launcher="simulated")], None) == 1
+    jobs = Jobs()
 
-    assert require_limit([local]) is None
-    assert jobs.run([local], None) == 1
-    assert require_limit([estimate(launcher="simulated")]) is None
-
-
-def test_jobs_that_are_billed_need_a_limit() -> None:
     with pytest.raises(BudgetRefused, match="set max_cost_usd"):
-        require_limit([estimate(instance_type="local"), estimate()])
-    assert require_limit([estimate(max_cost_usd=3.0)]) == 3.0
+        jobs.run([estimate(instance_type="local"), estimate()], None)
+    assert jobs.ran == []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.commands.estimate.command import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
+from paretune.commands.estimate.command import MOST_ROWS, EstimateRequest
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 
@@ -35,24 +35,10 @@ def test_a_value_that_is_typed_twice_makes_one_row() -> None:
     assert len(EstimateRequest.from_text({"instance_count": "1, 2,1"}).specs) == 2
 
 
-@pytest.mark.parametrize("name", MAY_BE_LISTS)
-def test_everything_that_may_be_a_list_is_a_parameter(name: str) -> None:
-    assert name in JobSpec().as_text()
-
-
 def test_elsewhere_a_comma_belongs_to_the_value() -> None:
     (spec,) = EstimateRequest.from_text({"text_column": "a,b"}).specs
 
     assert spec.text_column == "a,b"
-
-
-@pytest.mark.parametrize(("text", "probe"), [("true", True), ("False", False), ("", False), ("1", True), (" ", False)])
-def test_probe_is_true_or_false(text: str, probe: bool) -> None:
-    assert EstimateRequest.from_text({"probe": text}).probe is probe
-
-
-def test_a_misspelt_probe_is_refused() -> None:
-    assert faults_of(probe="ture") == ("probe must be true or false, got 'ture'",)
 
 
 def test_a_probe_in_a_dry_run_is_refused() -> None:
@@ -95,24 +81,18 @@ def test_all_faults_of_all_rows_are_reported_once() -> None:
         assert [fault for fault in faults if message in fault], message
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        ({"strategy": "ddp,smddp", "instance_type": "ml.g5.xlarge"}, "strategy smddp needs ml.p4d.24xlarge"),
-        ({"instance_type": "ml.g5.xlarge", "region": "us-est-1"}, "region must be an AWS region"),
-        ({"max_train_samples": "100,-5"}, "max_train_samples must be at least 1, got -5"),
-        ({"instance_type": "local,lokal"}, "instance_type must be local or one of SageMaker's"),
-        ({"instance_typ": "ml.g5.xlarge"}, "unknown parameter instance_typ: did you mean instance_type"),
-    ],
-)
-def test_what_is_wrong_is_said(texts: dict[str, str], message: str) -> None:
-    (fault,) = faults_of(**texts)
+def test_a_missing_file_and_a_misspelt_column_are_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\na,x\nb,y\n")
 
-    assert message in fault
+    (missing,) = faults_of(dataset=str(tmp_path / "none.csv"), max_train_samples="10")
+    (column,) = faults_of(dataset=str(tmp_path / "rows.csv"), text_column="txt", instance_count="1,2")
+    assert "none.csv does not exist" in missing
+    assert "did you mean text?" in column
 
 
 def test_a_script_of_one_s_own_is_estimated_apart_and_not_probed(tmp_path: Path) -> None:
     script = str(tmp_path / "train.py")
+    (tmp_path / "train.py").touch()
     request = EstimateRequest.from_text({"entry_script": script, "instance_type": "local,ml.m5.large"})
     assert [spec.runs_own_training for spec in request.specs] == [True, True]
 

@@ -1,26 +1,22 @@
-"""A table of estimates, as it is read and as it is drawn."""
+"""A table of estimates, as it is read."""
 
 import csv
 import io
-import itertools
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from paretune.commands.estimate import table as rendered
-from paretune.commands.estimate.table import MOST_LABELS, as_csv, as_text, figure, on_front
+from paretune.commands.estimate.table import COLUMNS, OWN_COLUMNS, EstimateTable, on_front
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
+from paretune.estimating.phases import Seconds
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
-DESIGN = [
-    *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
-    *("cost_usd", "memory_gib_per_device", "on_front", "basis"),
-]
+FULL = {"per_device_train_batch_size": 4096, "max_seq_length": 512, "dataset": "a/b", "max_train_samples": 9000}
 
 
 def estimate(price: Price | None = PRICE, **changes: Any) -> Estimate:
@@ -32,21 +28,23 @@ def estimate(price: Price | None = PRICE, **changes: Any) -> Estimate:
     return estimated
 
 
-def read(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
+def table(*estimates: Estimate) -> EstimateTable:
+    return EstimateTable(jobs=[(item.spec, item) for item in estimates], region="us-east-1")
 
 
-FULL = {"per_device_train_batch_size": 4096, "max_seq_length": 512, "dataset": "a/b", "max_train_samples": 9000}
+def read(*estimates: Estimate) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(table(*estimates).csv())))
 
 
-def test_the_first_columns_are_those_that_were_promised() -> None:
-    assert as_csv([estimate()]).splitlines()[0].split(",")[: len(DESIGN)] == DESIGN
+def lines(*estimates: Estimate) -> list[str]:
+    return str(table(*estimates)).splitlines()
 
 
 def test_a_row_says_what_the_estimate_says() -> None:
     item = estimate(instance_count=2, gradient_accumulation_steps=3)
-    (row,) = read(as_csv([item]))
+    (row,) = read(item)
 
+    assert tuple(row) == COLUMNS
     assert (row["instance_type"], row["instance_count"], row["on_front"]) == ("ml.g5.xlarge", "2", "true")
     assert (row["per_device_train_batch_size"], row["global_batch_size"]) == ("16", "96")
     assert float(row["seconds"]) == pytest.approx(item.time.seconds, abs=0.1)
@@ -58,7 +56,7 @@ def test_a_row_says_what_the_estimate_says() -> None:
 
 def test_a_row_has_the_seconds_of_each_phase_with_their_interval() -> None:
     item = estimate()
-    (row,) = read(as_csv([item]))
+    row, local = read(item, estimate(price=None, instance_type="local"))
 
     for phase in ("waiting", "starting", "data", "image", "training", "uploading"):
         low, middle, high = (float(row[f"{phase}_{name}"]) for name in ("seconds_low", "seconds", "seconds_high"))
@@ -66,14 +64,8 @@ def test_a_row_has_the_seconds_of_each_phase_with_their_interval() -> None:
         assert middle == pytest.approx(item.phases[phase].seconds, abs=0.1)
     billed = sum(float(row[f"{phase}_seconds"]) for phase in ("data", "image", "training", "uploading"))
     assert billed == pytest.approx(item.time.seconds, abs=0.5)
-    assert float(row["uploading_seconds"]) > 0
-
-
-def test_a_job_on_this_machine_has_no_phases_but_its_training() -> None:
-    (row,) = read(as_csv([estimate(price=None, instance_type="local")]))
-
-    assert row["training_seconds"] == row["seconds"]
-    assert {row[f"{phase}_seconds"] for phase in ("waiting", "starting", "data", "image", "uploading")} == {""}
+    assert local["training_seconds"] == local["seconds"]
+    assert {local[f"{phase}_seconds"] for phase in ("waiting", "starting", "data", "image", "uploading")} == {""}
 
 
 def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
@@ -85,32 +77,26 @@ def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
     }
     rows = {"task": "causal-lm", "dataset": "a/b", "max_seq_length": 2048, "max_train_samples": 1_200_000}
     item = estimate(model="gpt3-175b", tensor_parallel_degree=8, global_batch_size=1200, **cluster, **rows)
-    (row,) = read(as_csv([item]))
+    (row,) = read(item)
 
     assert float(row["tokens"]) == 1_200_000 * 2048
     assert float(row["days"]) == pytest.approx(item.time.seconds / 86_400)
     assert float(row["usd_per_billion_tokens"]) == pytest.approx(float(row["cost_usd"]) / 2.4576, rel=1e-4)
     assert (row["tensor_parallel_degree"], row["cpu_offload"]) == ("8", "false")
-    assert "USD per billion tokens" in as_text([item])
-    assert "USD per billion tokens" not in as_text([estimate()])
-    assert read(as_csv([estimate()]))[0]["tokens"] == ""
-
-
-def test_a_row_says_whether_its_memory_was_traced() -> None:
-    rows = read(as_csv([estimate(), replace(estimate(), is_traced=True)]))
-
-    assert [row["memory_basis"] for row in rows] == ["formula", "traced"]
+    assert "USD per billion tokens" in lines(item)[0]
+    assert "USD per billion tokens" not in lines(estimate())[0]
+    assert read(estimate())[0]["tokens"] == ""
 
 
 def test_what_is_not_known_is_an_empty_field() -> None:
-    (row,) = read(as_csv([estimate(price=None)]))
+    (row,) = read(estimate(price=None))
 
     assert [row[name] for name in ("cost_usd", "cost_usd_low", "cost_usd_high", "price_usd_per_hour")] == [""] * 4
     assert row["on_front"] == "false"
 
 
 def test_the_text_marks_the_front_and_names_what_differs() -> None:
-    head, best, worse = as_text([estimate(fine_tuning="head"), estimate(fine_tuning="full")]).splitlines()
+    head, best, worse, *_ = lines(estimate(fine_tuning="head"), estimate(fine_tuning="full"))
 
     assert head.split()[:3] == ["cluster", "batch", "fine_tuning"]
     assert best.split()[:6] == ["*", "1", "x", "ml.g5.xlarge", "16", "head"]
@@ -119,51 +105,19 @@ def test_the_text_marks_the_front_and_names_what_differs() -> None:
 
 
 def test_the_text_says_what_does_not_fit_and_what_has_no_price() -> None:
-    _, line = as_text([estimate(price=None, **FULL)]).splitlines()
+    _, line, *_ = lines(estimate(price=None, **FULL))
 
     assert "does NOT fit" in line
     assert "no price" in line
 
 
-@pytest.mark.parametrize(
-    ("seconds", "message"),
-    [(7.4, "7 s"), (119.4, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h"), (90_000, "25.0 h")],
-)
-def test_seconds_are_said_in_the_unit_that_one_would_use(seconds: float, message: str) -> None:
-    assert rendered._time(seconds) == message
+def test_the_note_holds_the_front_and_says_that_nothing_has_run() -> None:
+    note = table(estimate(), estimate(price=None, instance_type="ml.p4d.24xlarge")).summary()
 
-
-@pytest.mark.parametrize(("usd", "message"), [(12.345, "12.35"), (0.1, "0.10"), (0.0123, "0.012"), (0.0, "0")])
-def test_small_sums_keep_their_digits(usd: float, message: str) -> None:
-    assert rendered._usd(usd) == message
-
-
-def test_the_picture_has_a_point_and_a_label_for_each_priced_row() -> None:
-    drawing = figure([estimate(), estimate(instance_count=2), estimate(price=None, instance_type="ml.p4d.24xlarge")])
-    (axes,) = drawing.axes
-
-    assert [text.get_text() for text in axes.texts] == ["1 x, batch 16", "2 x, batch 16"]
-    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"ml.g5.xlarge", "predicted front"}
-    assert "minutes" in axes.get_xlabel()
-    assert axes.get_ylabel() == "USD"
-
-
-def test_a_table_without_prices_has_no_picture() -> None:
-    assert figure([estimate(price=None)]) is None
-
-
-def test_a_table_of_which_nothing_fits_is_drawn_without_a_front() -> None:
-    drawing = figure([estimate(**FULL)])
-    (axes,) = drawing.axes
-
-    assert [text.get_text() for text in axes.texts] == ["1 x, batch 4096, fits: no"]
-    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"ml.g5.xlarge"}
-
-
-def test_labels_that_nobody_could_read_are_left_out() -> None:
-    drawing = figure([estimate(instance_count=count) for count in range(1, MOST_LABELS + 2)])
-
-    assert list(drawing.axes[0].texts) == []
+    assert note.startswith("**Predicted front of seconds and dollars; nothing has run.**")
+    assert "1 x ml.g5.xlarge" in note
+    assert "ml.p4d.24xlarge" not in note
+    assert "No job with a price fits" in table(estimate(**FULL)).summary()
 
 
 def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
@@ -176,24 +130,19 @@ def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
     assert full.fits == "no"
     assert full.time.seconds < cheap.time.seconds
     assert dear.time.seconds < cheap.time.seconds
-    assert on_front([unpriced, cheap, full, dear]) == [False, True, False, True]
-    assert on_front([full]) == [False]
+    assert on_front([unpriced, cheap, full, None, dear]) == [False, True, False, False, True]
     assert on_front([]) == []
 
 
-@pytest.mark.parametrize("rows", [[10_000], [10_000, 1_000_000]])
-def test_no_texts_of_the_axis_of_time_overlap(rows: list[int]) -> None:
-    drawing = figure([estimate(max_train_samples=count) for count in rows])
-    drawing.canvas.draw()
-    (axes,) = drawing.axes
-    low, high = axes.get_xlim()
-    ticks = [*axes.get_xticks(), *axes.get_xticks(minor=True)]
-    texts = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
-    boxes = sorted(
-        (text.get_window_extent().x0, text.get_window_extent().x1)
-        for tick, text in zip(ticks, texts, strict=True)
-        if low <= tick <= high and text.get_text()
-    )
+def test_a_training_of_one_s_own_has_seconds_and_dollars_where_one_has_run() -> None:
+    spec = JobSpec(entry_script="train.py", instance_type="ml.g5.xlarge")
+    time = Seconds(seconds=100.0, seconds_low=50.0, seconds_high=200.0)
+    item = TimeEstimate(spec=spec, measured_here=1, time=time, price=PRICE, basis="1 run")
+    own = EstimateTable(jobs=[(spec, item), (spec.replace(instance_count=2), None)], region="us-east-1")
+    known, unknown = csv.DictReader(io.StringIO(own.csv()))
 
-    assert len(boxes) >= 2
-    assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(boxes))
+    assert tuple(known) == OWN_COLUMNS
+    assert (known["seconds_high"], float(known["cost_usd"]), known["basis"]) == ("200.0", pytest.approx(0.1), "1 run")
+    assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == ("", "", "nothing known: run one")
+    assert "100 s (50 s to 3 min)" in str(own)
+    assert "GiB" not in str(own)

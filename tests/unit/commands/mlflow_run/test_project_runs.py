@@ -17,14 +17,14 @@ from mlflow.exceptions import ExecutionException
 from paretune.commands.mlflow_run import project_job
 from paretune.commands.mlflow_run.backend import SageMakerBackend
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, follow
-from paretune.commands.report.repricing import Terms, reprice
+from paretune.commands.report.command import ReportRequest
+from paretune.commands.report.costs import new_cost
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
 from paretune.estimating.phases import usual
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.results import ProjectResults, Results
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.pricing.prices import PriceList
@@ -68,7 +68,7 @@ class User:
         tracking = Tracking({}, self.clock)
 
         def workplace_of(spec: JobSpec) -> Any:
-            launcher = SageMakerLauncher(spec, self.clock, {}, results=ProjectResults if spec.runs_project else Results)
+            launcher = SageMakerLauncher(spec, self.clock, {})
             return make_workplace(launcher=launcher, tracking=tracking, home=self.folder, clock=self.clock)
 
         sync = Sync(
@@ -105,7 +105,6 @@ def user(
 ) -> Iterator[User]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     monkeypatch.setattr(project_job, "_CLOCK", clock)
-    monkeypatch.setattr(project_job, "_pollers", {})
     project = workplace / "project"
     project.mkdir()
     (project / "MLproject").write_text(
@@ -288,10 +287,31 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert run.data.params == {"word": "'two words'"}
     assert user.sync() == {}
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
-    (cost,) = reprice([RecordedJob(run) for run in recorded], PriceList.read({}), Terms(region="us-east-1"))
-    cluster = cost.job.cluster
-    assert (cost.job.origin, cluster.instance_type, cluster.instance_count) == ("measured", "ml.m5.large", 1)
-    assert cost.cost_usd == pytest.approx(USD)
+    (job,) = map(RecordedJob, recorded)
+    assert (job.origin, job.cluster.instance_type, job.cluster.instance_count) == ("measured", "ml.m5.large", 1)
+    assert new_cost(job, PriceList.read({}), ReportRequest(region="us-east-1")).usd == pytest.approx(USD)
+
+
+def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_there(user: User) -> None:
+    run_id = user.start().run_id
+    user.client.set_tag(run_id, "paretune.secondary_status", "Training")  # it has run
+    hidden = user.aws.sagemaker.jobs.pop(job_name(run_id, 1))
+    user.clock.sleep(CREATED_WITHIN_S + 1)
+
+    began = user.clock.monotonic()
+    remark = user.sync()[run_id].remark
+
+    assert user.clock.monotonic() - began >= 60  # one answer is no proof
+    assert "no longer known to AWS" in remark
+    assert user.closed(run_id)[2] is None
+    assert user.sync() == {}
+
+    user.aws.sagemaker.jobs[job_name(run_id, 1)] = hidden
+    user.end(run_id)
+    user.sync()
+
+    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(USD))
+    assert user.sync() == {}
 
 
 def test_records_that_cannot_be_read_leave_the_run_closed_and_say_so(user: User) -> None:

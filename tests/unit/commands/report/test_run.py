@@ -3,9 +3,7 @@
 import csv
 import io
 import os
-import re
 import statistics
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from paretune.cli import main
-from paretune.commands.report.observations import with_rate
-from tests.recorded_jobs import TOLD, published_table, recorded
+from tests.recorded_jobs import TOLD, published_table
 
 Run = Callable[..., tuple[int, str, str]]
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
@@ -116,23 +113,6 @@ def test_pricing_again_shows_old_and_new_cost_and_leaves_the_runs_as_they_are(
     assert store.get_run(run_id).to_dictionary() == before
 
 
-def test_a_run_that_joins_and_one_that_leaves_the_front_are_named(
-    run: Run, record: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cheap_now = record(f1=0.9, cost_usd=8.0)
-    dear_now = record(f1=0.89, cost_usd=5.0, instance_type="ml.p4d.24xlarge")
-    (tmp_path / "own.csv").write_text(OWN + "ml.p4d.24xlarge,eu-west-1,30,2026-10-01,mine\n")
-    monkeypatch.setenv("PARETUNE_PRICES", str(tmp_path / "own.csv"))
-    record(f1=0.9, cost_usd=7.0, instance_type="ml.g5.12xlarge")
-
-    out = run("--region", "eu-west-1")[1]
-
-    assert f"on the front only by the new costs: {cheap_now[:8]}" in out
-    assert f"no longer on the front: {dear_now[:8]}" in out
-    assert "on the front before, and without a new cost: " in out
-    assert out.count("price of ml.g5.12xlarge in eu-west-1 is not known") == 1
-
-
 def test_origins_in_one_table_are_said(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
     record(origin="simulated")
     assert own_run(store, run()[1])[0].data.tags["paretune.origin"] == "simulated"
@@ -144,39 +124,18 @@ def test_origins_in_one_table_are_said(run: Run, record: Callable[..., str], sto
     assert "the table mixes measured and simulated runs: compare within one origin only" in out
 
 
-def test_estimates_stand_beside_what_was_measured(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
-    record(estimated_seconds=3960.0, estimated_seconds_low=3500.0, estimated_seconds_high=4500.0)
-    record(estimated_seconds=3240.0, estimated_seconds_low=3000.0, estimated_seconds_high=3500.0)
-
-    out = run()[1]
-
-    assert "+10.0%" in out
-    assert "-10.0%" in out
-    assert out.splitlines()[-3].split() == ["measured", "billable", "seconds", "2", "10.0%", "50%"]
-    _, rows = own_run(store, out)
-    assert [row["estimated_seconds_high"] for row in rows] == ["3500.0", "4500.0"]
-    assert float(rows[1]["estimated_seconds_error"]) == pytest.approx(0.1)
-
-
-def test_runs_are_named_by_the_beginning_of_their_ids(
+def test_a_filter_in_mlflows_language_chooses_the_runs_and_its_password_is_never_shown(
     run: Run, record: Callable[..., str], store: MlflowClient
 ) -> None:
-    expected, _ = record(), record()
-    code, out, _ = run("--runs", f"{expected[:12]}, {expected}")
+    good, _ = record(f1=0.99, dataset="s3://ann:secret@host/d"), record()
 
-    assert code == 0
-    assert [row["run_id"] for row in own_run(store, out)[1]] == [expected]
-
-
-def test_a_filter_in_mlflows_language_chooses_the_runs(
-    run: Run, record: Callable[..., str], store: MlflowClient
-) -> None:
-    good, _ = record(f1=0.99), record()
-
-    out = run("--filter", "metrics.f1 > 0.95 and params.dataset = 'd'")[1]
-
-    assert [row["run_id"] for row in own_run(store, out)[1]] == [good]
+    result, rows = own_run(store, run("--filter", "params.dataset = 's3://ann:secret@host/d'")[1])
+    assert [row["run_id"] for row in rows] == [good]
+    assert result.data.params == {"filter": "params.dataset = 's3://host/d'"}
     assert run("--filter", "metrics.f1 > 2")[:2] == (0, "no job is recorded that fits the filter\n")
+    code, out, err = run("--filter", "f1 ~ 's3://ann:secret@host/d'")
+    assert (code, out) == (2, "")
+    assert "secret" not in err
 
 
 def test_runs_that_are_no_jobs_are_left_out(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
@@ -223,27 +182,6 @@ def test_a_job_of_another_project_is_shown_with_its_instances_seconds_cost_and_s
     assert words[2:4] == ["measured", "2" if state == "Completed" else "Running"]
 
 
-def test_a_job_of_another_project_is_priced_again(
-    run: Run, store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tags = {
-        "launcher": "sagemaker",
-        "state": "Completed",
-        "instance_type": "ml.g5.xlarge",
-        "instance_count": "2",
-        "logging": "collect",
-    }
-    named = {f"paretune.{name}": text for name, text in tags.items()}
-    run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], tags=named).info.run_id
-    store.log_metric(run_id, "billable_seconds", 1800.0)
-    (tmp_path / "own.csv").write_text(OWN)
-    monkeypatch.setenv("PARETUNE_PRICES", str(tmp_path / "own.csv"))
-
-    out = run("--region", "eu-west-1")[1]
-
-    assert float(own_run(store, out)[1][0]["new_cost_usd"]) == 2.0  # 1800 s x 2 instances x 2 USD / 3600
-
-
 def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowClient) -> None:
     assert run()[:2] == (0, "no job is recorded\n")
     assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
@@ -252,13 +190,20 @@ def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowCli
 WRONG = {
     "region": (["--region", "eu-wset-1"], ["got 'eu-wset-1'", "eu-west-1"]),
     "day": (["--price_date", "2026-02-30"], ["price_date must be a day such as 2026-11-20, got '2026-02-30'"]),
-    "date": (["--price_date", "yesterday"], ["price_date must be a day", "'yesterday'"]),
     "share of nothing": (["--spot_share", "0"], ["spot_share must be greater than 0 and at most 1, got '0'"]),
-    "share above all": (["--spot_share", "2"], ["spot_share must be greater than 0 and at most 1, got '2'"]),
-    "no id": (["--runs", "my run"], ["runs must be run ids of MLflow", "'my run'"]),
-    "unknown id": (["--runs", "deadbeef"], ["'deadbeef' is no job", "`paretune report` lists all jobs"]),
     "filter": (["--filter", "f1 is high"], ["MLflow cannot search for", "f1 is high"]),
-    "all at once": (["--runs", "x", "--spot_share", "-1", "--region", "mars"], ["spot_share must be greater than 0"]),
+    "all at once": (
+        ["--region", "mars", "--by", "x", "--price_date", "x"],
+        ["'mars'", "by must be", "price_date must"],
+    ),
+    "view": (["--view", "scale"], ["view must be one of runs, scaling, compare, got 'scale'"]),
+    "factor": (["--view", "scaling", "--by", "batch"], ["by must be shape, devices or a parameter of a job"]),
+    "no setting": (["--view", "compare"], ["view=compare needs the setting whose values are compared: set by"]),
+    "total": (["--by", "moth"], ["by must be one of study,", "did you mean month?"]),
+    "setting of a total": (["--by", "strategy"], ["by must be one of study,", "set view=compare"]),
+    "price of a view": (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
+    "price of a bill": (["--rate", "effective", "--spot_share", "1"], ["spot_share is a term of list prices"]),
+    "nothing to compare": (["--view", "scaling"], ["view=scaling compares at least two values of shape, got no"]),
 }
 
 
@@ -290,32 +235,6 @@ def test_a_price_file_that_is_missing_or_wrong_ends_with_2(
     assert f"{path}:2: price_usd_per_hour must be a number of at least 0, got '-2'" in err
 
 
-def test_a_beginning_that_several_runs_share_is_refused(
-    run: Run, record: Callable[..., str], store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = iter([uuid.UUID(int=0xABCD << 112 | number) for number in range(1, 50)])
-    with monkeypatch.context() as same_beginning:
-        same_beginning.setattr(uuid, "uuid4", lambda: next(ids))
-        record()
-        record()
-
-    code, _, err = run("--runs", "abcd0")
-
-    assert code == 2
-    assert "several begin with 'abcd0': give more of its id" in err
-
-
-def test_all_runs_that_match_are_in_it_however_many(
-    run: Run, store: MlflowClient, record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paretune.tracking.store._PAGE", 20)
-    names = {record(f1=0.5 + number / 1000) for number in range(45)}
-    out = run()[1]
-
-    assert {row["run_id"] for row in own_run(store, out)[1]} == names
-    assert "45 jobs" in out.splitlines()[0]
-
-
 def test_dates_and_totals_of_dollars_are_shown(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
     study = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], tags={"paretune.study": "my search"}).info.run_id
     store.set_tag(record(cost_usd=2.5), "mlflow.parentRunId", study)
@@ -328,22 +247,10 @@ def test_dates_and_totals_of_dollars_are_shown(run: Run, record: Callable[..., s
     assert ["my", "search", "measured", "1", "2.50", "1.00", "0.9000", today, today] in lines
     assert [today[:7], "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
     assert ["ml.g5.xlarge", "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
-    result = own_run(store, out)[0]
-    table = list(csv.DictReader(io.StringIO(mlflow.artifacts.load_text(f"{result.info.artifact_uri}/totals.csv"))))
-    assert {(row["by"], row["key"], row["jobs"], row["cost_usd"]) for row in table} >= {
-        ("all runs", "all runs", "2", "3.5"),
-        ("study", "my search", "1", "2.5"),
-        ("study", "(none)", "1", "1.0"),
-    }
-    assert "dollars-and-f1.png" in artifacts(store, result.info.run_id)
-    note = result.data.tags["mlflow.note.content"].splitlines()
-    assert note[0] == "**2 runs, measured: 3.50 USD, best F1 0.9**"
-
-
-def test_by_chooses_the_totals(run: Run, record: Callable[..., str]) -> None:
-    record()
+    result, _ = own_run(store, out)
+    assert artifacts(store, result.info.run_id) == {"report.csv", "report.md", "report.html"}
+    assert result.data.tags["mlflow.note.content"].startswith("**2 runs, measured: 3.50 USD, best F1 0.9**")
     out = run("--by", "instance_type")[1]
-
     assert "Dollars by instance type" in out
     assert "Dollars by month" not in out
 
@@ -401,93 +308,24 @@ def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store
     assert "8 h 24 m ± 3 m 10 s" in out
     assert "Published: distilbert-base-uncased on some_reviews" in out
     assert "A straight line" in out
-    assert artifacts(store, result.info.run_id) >= {
-        *("report.html", "report.md", "report.csv", "time.png", "time-and-cost.png", "f1.png", "trade-offs.png"),
-    }
     assert result.data.params == {"view": "scaling"}
-
-
-@pytest.mark.usefixtures("published")
-@pytest.mark.slow
-def test_the_page_stands_alone_and_has_every_figure_with_tooltips(run: Run, store: MlflowClient) -> None:
-    result, _ = own_run(store, run("--view", "scaling")[1])
     page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
-
-    assert page.count("<svg") == 4
-    assert page.count("<title>run ") >= 15 * 4
-    assert set(re.findall(r'https?://[^\s"<]+', page)) == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert 'src="' not in page.replace('src="data:image/png;base64,', "")
-    ids = re.findall(r'\bid="([^"]+)"', page)
-    assert len(ids) == len(set(ids))
-    assert len(page) < 400_000
+    assert page.count("<h3>") == page.count('class="plotly-graph-div"') == 4
+    assert "<link" not in page
+    assert "<script src" not in page
 
 
-def test_a_report_on_one_shape_only_is_refused(run: Run, record: Callable[..., str]) -> None:
-    record()
-    code, _, err = run("--view", "scaling")
-
-    assert code == 2
-    assert "view=scaling compares at least two values of shape, got measured" in err
-    assert "1 x ml.g5.xlarge" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["--view", "scale"], ["view must be one of runs, scaling, compare, got 'scale'"]),
-        (["--view", "scaling", "--factor", "batch"], ["factor must be shape, devices or a parameter of a job"]),
-        (["--view", "compare"], ["view=compare needs the setting whose values are compared: set by"]),
-        (
-            ["--factor", "shape", "--by", "strateg", "--rate", "high"],
-            ["factor is for view=scaling", "by must be one of study,", "did you mean strategy?", "rate must be one of"],
-        ),
-        (["--by", "strategy"], ["by=strategy is for view=compare", "set view=compare"]),
-        (["--view", "scaling", "--by", "seed"], ["by is for view=runs and view=compare"]),
-        (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
-    ],
-)
-@pytest.mark.slow
-def test_a_wrong_view_is_refused_with_all_faults(run: Run, words: list[str], parts: list[str]) -> None:
-    code, _, err = run(*words)
-
-    assert code == 2
-    for part in parts:
-        assert part in err
-
-
-@pytest.mark.slow
-def test_settings_are_compared_with_curves(run: Run, store: MlflowClient, record: Callable[..., str]) -> None:
-    for precision, seconds in (("fp32", 3600.0), ("fp32", 3500.0), ("bf16", 3000.0), ("bf16", 3050.0)):
-        run_id = record(billable_seconds=seconds, throughput_samples_per_second=1e6 / seconds)
-        store.log_param(run_id, "precision", precision)
-        for step in (10, 20, 30):
-            store.log_metric(run_id, "train/loss", 1 / step, step=step)
-    code, out, _ = run("--view", "compare", "--by", "precision")
-    result, rows = own_run(store, out)
-
-    assert code == 0
-    assert [row["level"] for row in rows] == ["fp32", "bf16"]
-    assert float(rows[1]["billable_seconds_ratio"]) == pytest.approx(3025 / 3550)
-    assert "bf16 against fp32: billed time x 0.852 (95% interval " in out
-    assert artifacts(store, result.info.run_id) >= {"compared.png", "loss.png", "trade-offs.png", "report.html"}
-
-
-def test_runs_with_a_scaled_rate_can_be_looked_at_alone(
-    run: Run, store: MlflowClient, record: Callable[..., str]
-) -> None:
-    fixed, scaled = record(), record()
-    store.log_param(scaled, "learning_rate_scaling", "linear")
-
-    assert [row["run_id"] for row in own_run(store, run("--learning_rates", "scaled")[1])[1]] == [scaled]
-    assert [row["run_id"] for row in own_run(store, run("--learning_rates", "fixed")[1])[1]] == [fixed]
-
-
-def test_rates_that_were_scaled_without_a_rule_are_not_fixed() -> None:
-    jobs = [
-        recorded(instance_type="ml.p3.2xlarge", instance_count=count, learning_rate=rate)
-        for count, rate in ((1, 5e-5), (2, 5e-5), (4, 5e-5), (4, 1e-4), (2, 7e-5))
+def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
+    evil = "<img src=x>\u202e\x1b[2J ![a](http://host/pixel.png)|"
+    record(dataset=evil, instance_type=evil)
+    out = run()[1]
+    result, _ = own_run(store, out)
+    files = [
+        mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.{ending}") for ending in ("html", "md", "csv")
     ]
 
-    assert with_rate(jobs, "fixed") == jobs[:3]
-    assert with_rate(jobs, "scaled") == jobs[3:]
-    assert with_rate(jobs, "all") == jobs
+    for text in (out, *files):
+        assert "\x1b" not in text
+    assert "\u202e" not in "".join([out, *files[1:]])
+    assert "<img" not in files[0] + files[1]
+    assert "](http" not in files[1]

@@ -107,20 +107,6 @@ def test_other_hyperparameters_must_be_in_the_table_and_are_never_mixed(tmp_path
     assert "model on ml.g5.xlarge must be one that recorded_runs runs.csv holds (bert), got t5" in text
 
 
-def test_values_that_are_there_but_not_together_are_said(tmp_path: Path) -> None:
-    table = runs(
-        tmp_path, f"{SMALL},1,16,4e-5,9,0.8,1,a", f"{SMALL},1,16,4e-5,9,0.8,3,b", more=",num_train_epochs,model"
-    )
-
-    assert "with num_train_epochs=3, model=a together; near it, line 2" in faults(
-        table, model="a", num_train_epochs=3.0
-    )
-
-
-def test_a_column_that_the_table_does_not_have_does_not_matter(tmp_path: Path) -> None:
-    assert ask(runs(tmp_path, *GRID), num_train_epochs=7.0, model="bert").f1 == pytest.approx(0.9)
-
-
 def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Path) -> None:
     table = runs(tmp_path, *(f"{SMALL},1,16,4e-5,{100 + number},0.{number}" for number in range(1, 6)))
     result = {ask(table, seed=seed).billable_seconds for seed in range(60)}
@@ -203,13 +189,6 @@ def test_accumulation_takes_seconds_of_the_cluster_and_f1_of_the_global_batch(tm
     assert "(same global batch size 128 and learning rate)" in answer.basis
 
 
-def test_accumulation_that_the_table_holds_is_answered_from_its_own_row(tmp_path: Path) -> None:
-    lines = [f"{SMALL},1,16,4e-5,100,0.8,1", f"{SMALL},1,16,4e-5,111,0.7,2"]
-    answer = ask(runs(tmp_path, *lines, more=",gradient_accumulation_steps"), gradient_accumulation_steps=2)
-
-    assert (answer.billable_seconds, answer.f1) == (111, 0.7)
-
-
 def test_f1_of_an_accumulated_batch_may_come_from_another_instance_type(tmp_path: Path) -> None:
     lines = [f"{SMALL},1,16,4e-5,100,0.8,Completed", f"{LARGE},4,16,4e-5,30,0.75,Completed"]
     answer = ask(runs(tmp_path, *lines, more=",status"), gradient_accumulation_steps=4)
@@ -248,55 +227,3 @@ def test_a_probe_of_other_data_needs_their_number_of_rows(tmp_path: Path) -> Non
     assert "set max_train_samples" in faults(table, dataset="imdb", probe_steps=20)
     answer = ask(table, dataset="imdb", probe_steps=20, max_train_samples=1600)
     assert answer.billable_seconds == pytest.approx(120 + 1480 * 20 / 100)
-
-
-def test_a_table_may_tell_the_number_of_rows_itself(tmp_path: Path) -> None:
-    table = runs(tmp_path, f"{SMALL},1,16,4e-5,220,0.8,1600", more=",train_rows")
-
-    assert ask(table, dataset="imdb", probe_steps=50).billable_seconds == pytest.approx(170)
-    assert ask(table, dataset="imdb").steps == 100
-
-
-def test_a_job_makes_the_steps_that_it_is_told_to_whatever_its_epochs_are(tmp_path: Path) -> None:
-    table = runs(tmp_path, *GRID)
-
-    assert ask(table).steps == 480
-    assert ask(table, training_arguments={"max_steps": 30}).steps == 30
-    assert ask(table, training_arguments={"max_steps": 600}).steps == 600  # the Trainer begins the rows again
-    assert "max_steps must be a whole number, got 'abc'" in faults(table, training_arguments={"max_steps": "abc"})
-
-
-def test_a_probe_longer_than_the_job_is_the_job(tmp_path: Path) -> None:
-    answer = ask(runs(tmp_path, *GRID), probe_steps=100_000)
-
-    assert answer.billable_seconds == pytest.approx(1600)
-
-
-def test_a_probe_of_a_batch_that_does_not_fit_does_not_fit(tmp_path: Path) -> None:
-    answer = ask(runs(tmp_path, *MEMORY, more=",status"), per_device_train_batch_size=128, probe_steps=20)
-
-    assert answer.status == "OutOfMemory"
-
-
-def test_a_probe_with_accumulation_needs_no_f1(tmp_path: Path) -> None:
-    changes = {"per_device_train_batch_size": 64, "gradient_accumulation_steps": 8, "probe_steps": 10}
-    answer = ask(runs(tmp_path, *GRID), **changes)
-
-    assert answer.billable_seconds == pytest.approx(120 + (800 - 120) * 10 / 15)
-
-
-def test_start_up_is_half_of_a_run_that_is_shorter_than_it(tmp_path: Path) -> None:
-    assert ask(runs(tmp_path, f"{SMALL},1,16,4e-5,30,0.8")).startup_seconds == 15
-
-
-def test_what_one_row_measured_is_passed_on(tmp_path: Path) -> None:
-    table = runs(tmp_path, f"{SMALL},1,16,4e-5,220,0.8,150,10.5", more=",train_seconds,peak_memory_gib")
-
-    assert ask(table).measured == {"train_seconds": 150, "peak_memory_gib": 10.5}
-
-
-def test_seconds_of_an_accumulated_batch_do_not_need_its_learning_rate(tmp_path: Path) -> None:
-    table = runs(tmp_path, f"{SMALL},1,16,1e-5,100,0.6", f"{SMALL},2,16,4e-5,60,0.75")
-    answer = ask(table, per_device_train_batch_size=16, gradient_accumulation_steps=2)
-
-    assert (answer.billable_seconds, answer.f1) == (100, 0.75)

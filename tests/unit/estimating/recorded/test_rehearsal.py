@@ -1,6 +1,5 @@
 """Simulated jobs without a table: seconds from the estimate, F1 from recorded runs."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -54,15 +53,6 @@ def test_f1_is_the_mean_of_the_runs_there_and_lies_between_those_around_it(place
     assert newest(place).data.metrics["f1"] == pytest.approx(0.71)  # halfway in the logarithm
 
 
-def test_f1_comes_from_the_newest_runs_where_there_are_very_many(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.estimating.recorded.recorded_runs.MOST_RECALLED", 2)  # the last two rows of the table
-
-    assert simulate("--learning_rate", "1e-3") == 0
-    assert newest(place).data.metrics["f1"] == pytest.approx(0.62)
-    assert simulate("--learning_rate", "1e-4") == 0  # between them and the first row, which is too old
-    assert "f1" not in newest(place).data.metrics
-
-
 def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: Path) -> None:
     assert simulate() == 0
 
@@ -110,12 +100,3 @@ def test_f1_comes_only_from_runs_that_are_alike_in_all_it_depends_on(
 
     assert simulate("--learning_rate", "1e-4") == 0
     assert newest(workplace).data.metrics["f1"] == pytest.approx(0.90)
-
-
-def test_a_run_recorded_before_a_parameter_came_counts_with_its_default(place: Path) -> None:
-    with sqlite3.connect(place / "mlflow.db") as store:
-        store.execute("DELETE FROM params WHERE key = 'fine_tuning'")
-    store.close()
-
-    assert simulate("--learning_rate", "1e-3") == 0
-    assert newest(place).data.metrics["f1"] == pytest.approx(0.62)

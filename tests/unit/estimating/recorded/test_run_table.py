@@ -23,15 +23,6 @@ def faults(tmp_path: Path, *lines: str) -> tuple[str, ...]:
     return caught.value.faults
 
 
-def test_the_needed_columns_are_enough(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, HEADER, ROW).rows
-
-    assert (row.line, row.instance_type, row.instance_count) == (2, "ml.g5.xlarge", 1)
-    assert (row.per_device_train_batch_size, row.global_batch_size, row.gradient_accumulation_steps) == (16, 16, 1)
-    assert (row.learning_rate, row.billable_seconds, row.f1, row.status) == (5e-5, 900.0, 0.8, "Completed")
-    assert (row.curve, row.seed) == ((), None)
-
-
 def test_a_global_batch_counts_all_accelerators_of_all_instances(tmp_path: Path) -> None:
     (row,) = read(tmp_path, HEADER, "ml.g5.12xlarge,2,16,5e-5,900,0.8").rows
 
@@ -59,27 +50,10 @@ def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_n
     assert table.ignored == ("run_id", "region")
 
 
-def test_a_strategy_of_none_is_plain_data_parallelism(tmp_path: Path) -> None:
-    table = read(tmp_path, f"{HEADER},strategy", f"{ROW},none", f"{ROW},smddp")
-
-    assert [row.others["strategy"] for row in table.rows] == ["ddp", "smddp"]
-
-
 def test_a_curve_may_be_shorter_in_one_row_than_in_another(tmp_path: Path) -> None:
     table = read(tmp_path, f"{HEADER},f1_epoch_1,f1_epoch_2", f"{ROW},0.5,0.8", f"{ROW},0.8,")
 
     assert [row.curve for row in table.rows] == [(0.5, 0.8), (0.8,)]
-
-
-def test_a_run_that_did_not_complete_needs_neither_seconds_nor_f1(tmp_path: Path) -> None:
-    table = read(
-        tmp_path, f"{HEADER},status", "ml.g5.xlarge,1,16,5e-5,,,OutOfMemory", "ml.g5.xlarge,1,8,5e-5,9,,Failed"
-    )
-
-    assert [(row.status, row.billable_seconds, row.f1) for row in table.rows] == [
-        ("OutOfMemory", None, None),
-        ("Failed", 9.0, None),
-    ]
 
 
 def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
@@ -147,16 +121,6 @@ def test_of_very_many_faults_the_first_are_shown_and_the_rest_is_counted(tmp_pat
 
     assert len(messages) == 21
     assert messages[-1].endswith("and 80 more")
-
-
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="does not exist"):
-        RunTable.read(tmp_path / "runs.csv")
-
-
-def test_a_folder_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="readable CSV file"):
-        RunTable.read(tmp_path)
 
 
 def test_a_file_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ What a service does here is what its documentation says and no more than the lau
 
 import datetime
 import io
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import botocore.session
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
-from paretune.launchers.sagemaker.polling import GROUP
+from paretune.launchers.sagemaker.logs import GROUP
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
@@ -144,9 +143,7 @@ class Aws:
         self.iam = Iam()
         self.quotas = Quotas()
         self.pricing = Pricing()
-        self.ec2 = Ec2()
         services = {
-            "ec2": self.ec2,
             "sagemaker": self.sagemaker,
             "logs": self.logs,
             "s3": self.s3,
@@ -266,63 +263,43 @@ class SageMaker:
 
 @dataclass
 class Logs:
-    """Streams of lines; an empty page may come in the middle, as CloudWatch allows."""
+    """Streams of lines, with a time stamp a second after the other."""
 
-    streams: dict[str, list[str]] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)
     page_size: int = 10_000
-    gaps: set[tuple[str, int]] = field(default_factory=set)
-    time: Iterator[int] = field(default_factory=itertools.count)
-    stamps: dict[str, list[int]] = field(default_factory=dict)
 
     def say(self, stream: str, *lines: str) -> None:
         """Lines of one stream."""
-        self.streams.setdefault(stream, []).extend(lines)
-        self.stamps.setdefault(stream, []).extend(next(self.time) for _ in lines)
+        for line in lines:
+            number = len(self.lines)
+            entry = {"eventId": f"{number:05d}", "timestamp": int(EPOCH + number) * 1000, "logStreamName": stream}
+            self.lines.append({**entry, "message": line})
 
-    def describe_log_streams(self, **request: Any) -> dict[str, Any]:
+    def filter_log_events(self, **request: Any) -> dict[str, Any]:
         assert request["logGroupName"] == GROUP
-        result = sorted(name for name in self.streams if name.startswith(request["logStreamNamePrefix"]))
+        result = [
+            entry
+            for entry in self.lines
+            if entry["logStreamName"].startswith(request["logStreamNamePrefix"])
+            and entry["timestamp"] >= request["startTime"]
+        ]
         start = int(request.get("nextToken", "0"))
-        more = {"nextToken": str(start + 50)} if start + 50 < len(result) else {}
-        return {"logStreams": [{"logStreamName": name} for name in result[start : start + 50]]} | more
-
-    def get_log_events(self, **request: Any) -> dict[str, Any]:
-        stream = request["logStreamName"]
-        if stream not in self.streams:
-            raise error("ResourceNotFoundException", "The specified log stream does not exist.")
-        assert request.get("startFromHead"), "without it, CloudWatch begins at the end"
-        start = int(request.get("nextToken", "f/0").removeprefix("f/"))
-        if (stream, start) in self.gaps:
-            self.gaps.remove((stream, start))
-            return {"events": [], "nextForwardToken": f"f/0{start}"}
-        lines = self.streams[stream][start : start + self.page_size]
-        stamps = self.stamps[stream][start : start + self.page_size]
-        events = [{"timestamp": stamp, "message": line} for stamp, line in zip(stamps, lines, strict=True)]
-        return {"events": events, "nextForwardToken": f"f/{start + len(lines)}"}
+        more = {"nextToken": str(start + self.page_size)} if start + self.page_size < len(result) else {}
+        return {"events": result[start : start + self.page_size]} | more
 
 
 class S3:
-    """Buckets of one region, with conditional writes."""
+    """Buckets of one region."""
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
         self.buckets = {BUCKET: aws.region}
         self.objects: dict[str, bytes] = {}
-        self.policy = ""
-        self.modified: dict[str, datetime.datetime] = {}
-        self._versions = itertools.count(1)
-        self.etags: dict[str, str] = {}
 
     def put_object(self, **request: Any) -> dict[str, Any]:
         key, body = request["Key"], request["Body"]
-        if request.get("IfNoneMatch") == "*" and key in self.objects:
-            raise error("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
-        if "IfMatch" in request and request["IfMatch"] != self.etags.get(key):
-            raise error("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
         self.objects[key] = body
-        self.etags[key] = f'"{next(self._versions)}"'
-        self.modified[key] = datetime.datetime.fromtimestamp(self._aws.clock.time, datetime.UTC)
-        return {"ETag": self.etags[key]}
+        return {}
 
     def get_object(self, **request: Any) -> dict[str, Any]:
         key = request["Key"]
@@ -330,17 +307,12 @@ class S3:
             raise error("NoSuchBucket", "The specified bucket does not exist", 404)
         if key not in self.objects:
             raise error("NoSuchKey", "The specified key does not exist.", 404)
-        return {"Body": io.BytesIO(self.objects[key]), "ETag": self.etags[key], "LastModified": self.modified[key]}
+        return {"Body": io.BytesIO(self.objects[key])}
 
     def delete_objects(self, **request: Any) -> dict[str, Any]:
         for entry in request["Delete"]["Objects"]:
             self.objects.pop(entry["Key"], None)
         return {}
-
-    def get_bucket_policy(self, **request: Any) -> dict[str, Any]:
-        if not self.policy:
-            raise error("NoSuchBucketPolicy", "The bucket policy does not exist", 404)
-        return {"Policy": self.policy}
 
     def head_bucket(self, **request: Any) -> dict[str, Any]:
         if request["Bucket"] not in self.buckets:
@@ -374,63 +346,15 @@ class Sts:
 
 
 class Iam:
-    """Roles and what an identity may do."""
-
-    decision = "allowed"
+    """Roles."""
 
     def __init__(self) -> None:
-        self.denied: set[tuple[str, str]] = set()  # identity and action
         actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
         self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [actual]}
 
     def get_role(self, **request: Any) -> dict[str, Any]:
         arn = f"arn:aws:iam::{ACCOUNT}:role/service-role/{request['RoleName']}"
         return {"Role": {"Arn": arn, "AssumeRolePolicyDocument": self.trust}}
-
-    def simulate_principal_policy(self, **request: Any) -> dict[str, Any]:
-        identity = request["PolicySourceArn"]
-
-        def decide(action: str) -> str:
-            return self.decision if action == "iam:PassRole" else "allowed"
-
-        return {
-            "EvaluationResults": [
-                {
-                    "EvalActionName": action,
-                    "EvalDecision": "implicitDeny" if (identity, action) in self.denied else decide(action),
-                }
-                for action in request["ActionNames"]
-            ]
-        }
-
-
-class Ec2:
-    """One network: subnets with routes of their own, and those of its main table for the others."""
-
-    def __init__(self) -> None:
-        self.subnets = ["subnet-1", "subnet-2"]
-        self.main: list[dict[str, Any]] = []
-        self.own: dict[str, list[dict[str, Any]]] = {}
-        self.endpoints: list[dict[str, Any]] = []
-
-    def describe_subnets(self, **request: Any) -> dict[str, Any]:
-        unknown = [name for name in request["SubnetIds"] if name not in self.subnets]
-        if unknown:
-            raise error("InvalidSubnetID.NotFound", f"The subnet ID '{unknown[0]}' does not exist")
-        return {"Subnets": [{"SubnetId": name, "VpcId": "vpc-1"} for name in request["SubnetIds"]]}
-
-    def describe_route_tables(self, **request: Any) -> dict[str, Any]:
-        assert request["Filters"] == [{"Name": "vpc-id", "Values": ["vpc-1"]}]
-        tables = [([{"Main": True}], self.main)]
-        tables += [([{"Main": False, "SubnetId": name}], routes) for name, routes in self.own.items()]
-        result = [
-            {"VpcId": "vpc-1", "Associations": entries, "Routes": [{"State": "active"} | route for route in routes]}
-            for entries, routes in tables
-        ]
-        return {"RouteTables": result}
-
-    def describe_vpc_endpoints(self, **request: Any) -> dict[str, Any]:
-        return {"VpcEndpoints": self.endpoints}
 
 
 class Quotas:

@@ -12,7 +12,7 @@ import pytest
 from paretune.core.tags import Attribution
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.staging import Staging
+from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
@@ -59,8 +59,8 @@ def account(aws: Aws) -> Account:
 
 
 @pytest.fixture
-def staging(aws: Aws) -> Staging:
-    return Staging(aws.client("s3"), BUCKET)
+def storage(aws: Aws) -> Storage:
+    return Storage(aws.client("s3"), BUCKET)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ PAGE = ResponseParserError("Unable to parse response (not well-formed), invalid 
         (error("SignatureDoesNotMatch", "Check your key"), ["does not know these credentials", "the clock"]),
         (
             error("ResourceInUse", "Job name must be unique within an AWS account and region, and a job exists"),
-            ["AWS would not create the job: a job with this name exists", "another name"],
+            ["AWS would not create the job: Job name must be unique"],
         ),
         (error("AccessDeniedException", "User ada is not authorized"), ["does not allow", "create the job", "ada"]),
         (error("403", "Forbidden", 403), ["does not allow", "Forbidden"]),

@@ -23,9 +23,11 @@ def spec(instance_type: str = GPU, **changes: object) -> JobSpec:
 @pytest.mark.parametrize(
     ("instance_type", "strategy", "image"),
     [
-        (GPU, "ddp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312"),
-        (GPU, "fsdp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312"),
-        (GPU, "deepspeed", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312"),
+        (GPU, "ddp", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        (GPU, "fsdp", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        (GPU, "deepspeed", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        ("ml.p5.48xlarge", "ddp", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        ("ml.p3dn.24xlarge", "ddp", "pytorch-training:2.6.0-gpu-py312"),
         (V100, "ddp", "pytorch-training:2.6.0-gpu-py312"),
         (V100, "deepspeed", "pytorch-training:2.6.0-gpu-py312"),
         (CPU, "ddp", "pytorch-training:2.9.0-cpu-py312"),
@@ -68,9 +70,10 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
 
     assert {line.split("==")[0] for line in bare} >= {"transformers", "accelerate", "scikit-learn"}
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
-    assert full == ()
+    assert {line.split("==")[0] for line in full} == {"transformers", "accelerate", "peft"}
+    assert images.choose(spec(GPU, entry_script="train.py"), "us-east-1").requirements == ()
     assert images.choose(spec(V100), "us-east-1").requirements == bare
-    assert deepspeed == ("deepspeed",)
+    assert deepspeed == ("deepspeed", *full)
     assert images.choose(spec(GPU, strategy="deepspeed_zero3"), "us-east-1").requirements == deepspeed
 
 
@@ -79,8 +82,7 @@ def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | No
     chosen = images.choose(spec(GPU, sagemaker={"training_image": image_uri}, fine_tuning="qlora"), "us-east-1")
     script = images.choose(spec(GPU, fine_tuning="qlora", entry_script="train.py"), "us-east-1")
 
-    (line,) = chosen.requirements
-    assert line == f"bitsandbytes=={version('bitsandbytes')}"
+    assert chosen.requirements[-1] == f"bitsandbytes=={version('bitsandbytes')}"
     assert script.requirements == ()
 
 
@@ -90,11 +92,19 @@ def test_an_image_of_the_user_s_own_is_taken_as_it_is() -> None:
     assert (chosen.uri, chosen.requirements) == ("own:1", ())
 
 
+def test_a_newer_driver_gets_the_image_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(images._DRIVERS, "g5", 580)
+    chosen = images.choose(spec(GPU), "us-east-1")
+
+    assert "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312" in chosen.uri
+    assert chosen.requirements == ()
+
+
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
     (fault,) = images.faults(spec(GPU), "mars-1")
 
     assert "on ml.g5.12xlarge in mars-1" in fault
-    assert "give image_uri, or another region" in fault
+    assert "give sagemaker.training_image, or another region" in fault
     assert images.faults(spec(GPU, sagemaker={"training_image": "own:1"}), "mars-1") == []
 
 
@@ -196,5 +206,5 @@ def test_a_gpu_that_no_image_of_aws_runs_on_is_refused_with_the_newest_image(mon
     (fault,) = images.faults(spec(V100), "us-east-1")
 
     assert "no image for strategy ddp on ml.p3.2xlarge" in fault
-    assert "huggingface-pytorch-training:2.9.0" in fault
-    assert "of 3.7): give image_uri" in fault
+    assert "pytorch-training:2.6.0" in fault
+    assert "of 3.7): give sagemaker.training_image" in fault

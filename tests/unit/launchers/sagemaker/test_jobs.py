@@ -11,7 +11,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.errors import LostContact
 from paretune.launchers.base import JobState, WarmPoolStatus
-from paretune.launchers.sagemaker import results
+from paretune.launchers.sagemaker import storage as storage_module
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -158,7 +158,7 @@ def test_a_damaged_archive_is_a_failure_and_no_crash(aws: Aws, job: SageMakerJob
 def test_of_a_job_with_more_results_than_memory_may_take_what_is_too_large_is_left_out(
     aws: Aws, job: SageMakerJob, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "_LARGEST_RESULTS", 1_000)
+    monkeypatch.setattr(storage_module, "_LARGEST_RESULTS", 1_000)
     names = ("one", "two", "three", "four")
     leave(aws, {"report.json": REPORT.to_json(), **{f"profile/{name}.md": "x" * 400 for name in names}})
     aws.sagemaker.end(NAME)
@@ -182,7 +182,7 @@ def test_of_the_results_only_what_is_wanted_is_kept(aws: Aws, job: SageMakerJob,
     aws.sagemaker.end(NAME)
 
     assert look(job, clock) is JobState.COMPLETED
-    assert set(job._results.archive.files() or {}) == {"report.json"}
+    assert set(job._results.files() or {}) == {"report.json"}
 
 
 @pytest.mark.parametrize(
@@ -244,6 +244,70 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
     assert 30 < job.billable_seconds() <= 400
     clock.sleep(1000)
     assert job.billable_seconds() <= 400
+
+
+def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    look(job, clock)
+    for _ in range(20):  # Describe alone, for as long as it likes: List shows the job
+        aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
+    assert look(job, clock, 200) is JobState.RUNNING
+
+    hidden = aws.sagemaker.jobs.pop(NAME)  # both, for less than a minute
+    assert look(job, clock, 50) is JobState.RUNNING
+    aws.sagemaker.jobs[NAME] = hidden
+    leave(aws, {"report.json": REPORT.to_json()})
+    aws.sagemaker.end(NAME, BillableTimeInSeconds=250)
+
+    assert look(job, clock, 30) is JobState.COMPLETED
+    assert job.billable_seconds() == 250
+
+
+def test_a_job_that_may_not_be_listed_is_gone_when_describe_says_so_for_a_minute(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    look(job, clock)
+    del aws.sagemaker.jobs[NAME]
+    aws.refuse("ListTrainingJobs", "AccessDeniedException", times=99)
+
+    assert look(job, clock, 45) is JobState.RUNNING
+    assert look(job, clock, 45) is JobState.FAILED
+
+
+def test_a_job_is_described_every_twenty_seconds_and_more_often_at_first(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    look(job, clock, 60)
+    early = aws.count("DescribeTrainingJob")
+    look(job, clock, 3600)
+    late = aws.count("DescribeTrainingJob") - early
+
+    assert 15 <= early <= 35
+    assert 180 <= late <= 260  # 20 s apart from the seventh minute on
+
+
+@pytest.mark.parametrize("error", ["ThrottlingException", EndpointConnectionError(endpoint_url="https://aws")])
+def test_passing_trouble_passes(aws: Aws, job: SageMakerJob, clock: FakeClock, error: str | Exception) -> None:
+    aws.refuse("DescribeTrainingJob", error, times=3)
+    aws.sagemaker.end(NAME, "Stopped")
+
+    assert look(job, clock) is JobState.STOPPED
+
+
+def test_trouble_that_stays_is_lost_sight_and_says_that_the_job_may_run_on(aws: Aws, job: SageMakerJob) -> None:
+    aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
+
+    with pytest.raises(LostContact, match=f"{NAME} may still be running: sign in again"):
+        job.state()
+
+
+@pytest.mark.parametrize("skew", [-86_400.0, 86_400.0])
+def test_a_wrong_clock_of_this_machine_hides_no_end(aws: Aws, job: SageMakerJob, clock: FakeClock, skew: float) -> None:
+    clock.skew = skew
+    look(job, clock)
+    aws.sagemaker.end(NAME, "Stopped")
+
+    assert look(job, clock) is JobState.STOPPED
 
 
 def test_stop_says_stopping_at_once_and_asks_once(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
@@ -338,6 +402,7 @@ def test_each_of_two_watchers_of_a_job_gets_all_events(
     look(job, clock)
 
     assert [event.step for event in job.events() if event.metrics] == [1]
+    look(other, clock)
     assert [event.step for event in other.events() if event.metrics] == [1]
 
 
@@ -441,21 +506,6 @@ def test_the_log_is_found_with_a_command_that_names_the_region(job: SageMakerJob
     assert job.log_location() == (
         f"aws logs tail /aws/sagemaker/TrainingJobs --log-stream-name-prefix {NAME} --since 7d --region us-east-1"
     )
-
-
-def test_what_a_job_told_is_known_by_where_it_was_read(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    aws.sagemaker.enter(NAME, "Training")
-    aws.logs.say(f"{NAME}/algo-1-1", line(1))
-    look(job, clock)
-    assert job.written_events() == []
-
-    leave(aws, {"report.json": REPORT.to_json(), "events.jsonl": f"{line(1)}\n{line(2)}\n"})
-    aws.sagemaker.end(NAME, BillableTimeInSeconds=7)
-    look(job, clock)
-
-    assert [event.step for event in job.logged_events()] == [1]
-    assert [event.step for event in job.written_events()] == [1, 2]
-    assert job.description["BillableTimeInSeconds"] == 7
 
 
 @pytest.fixture
@@ -572,41 +622,6 @@ def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
     assert other.warm_pool.status() is None
 
 
-_PIP = (  # what pip 25 prints without a way to its index
-    "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError(\"x: Failed to "
-    "establish a new connection: [Errno 101] Network is unreachable\")': /simple/transformers/",
-    "ERROR: Could not find a version that satisfies the requirement transformers==5.3.0 (from versions: none)",
-    "ERROR: No matching distribution found for transformers==5.3.0",
-)
-
-
-@pytest.mark.parametrize(
-    ("lines", "subnets", "is_told"),
-    [(_PIP, "subnet-1", True), (_PIP[1:], "subnet-1", False), (_PIP[:1], "subnet-1", False), (_PIP, None, False)],
-)
-def test_a_job_whose_pip_reaches_no_index_says_what_its_subnets_need(
-    launcher: SageMakerLauncher,
-    order: Callable[..., JobDocument],
-    aws: Aws,
-    clock: FakeClock,
-    lines: tuple[str, ...],
-    subnets: str | None,
-    is_told: bool,
-) -> None:
-    network = {"sagemaker.subnets": subnets, "sagemaker.security_group_ids": subnets and "sg-1"}
-    job = launcher.submit(order(**network), JobInputs())
-    aws.logs.say(f"{NAME}/algo-1-1", *lines)
-    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: CalledProcessError, exit code: 1")
-    look(job, clock)
-    failure = job.failure()
-
-    assert failure is not None
-    assert failure[0] is (FailureKind.BAD_INPUT if is_told else FailureKind.ERROR)
-    assert "CalledProcessError" in failure[1]
-    for part in ("transformers==5.3.0", "NAT gateway", "package_index", "image_uri"):
-        assert (part in failure[1]) is is_told
-
-
 def test_a_profile_is_read_from_the_results(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
     leave(aws, {"report.json": REPORT.to_json(), "./profile/profile.md": "# Profile", "profile/trace.json.gz": "x"})
     aws.sagemaker.end(NAME)
@@ -654,3 +669,80 @@ def test_the_results_of_an_uncompressed_job_are_its_files(
     folder = job.output.fetch(tmp_path)
     assert folder is not None
     assert [path.name for path in folder.iterdir()] == ["report.json"]
+
+
+def logged(aws: Aws, job: SageMakerJob, clock: FakeClock) -> list[int]:
+    """The steps of the events in the log."""
+    aws.sagemaker.enter(NAME, "Training")
+    look(job, clock)
+    return [event.step for event in job.events() if event.metrics]
+
+
+def test_events_are_found_behind_other_text_and_lines_that_only_look_like_them_are_kept(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    stream = f"{NAME}/algo-1-1700000000"
+    odd = ['{"time": 1, "step": "x"}', f"    {line(9)}", '{"time"']
+    aws.logs.say(stream, f"#015 60%|####{line(1)}", f"{line(2)}\x1b[0m#015", *odd)
+
+    assert logged(aws, job, clock) == [1, 2]
+    assert job.log_tail() == ["#015 60%|####", *odd]
+
+
+def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after_a_restart(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.logs.page_size = 3
+    aws.logs.say(f"{NAME}/algo-1-1", *(line(step) for step in range(10)))
+    assert logged(aws, job, clock) == list(range(10))
+
+    aws.logs.say(f"{NAME}/algo-1-2", *(line(step) for step in range(10, 15)))
+    aws.logs.say("paretune-run1-10/algo-1-1", line(99))  # another job, whose name begins alike
+
+    assert logged(aws, job, clock) == list(range(10, 15))
+
+
+def test_before_the_first_job_of_an_account_there_is_no_log(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.refuse("FilterLogEvents", "ResourceNotFoundException", times=99)
+
+    assert logged(aws, job, clock) == []
+
+
+def test_without_permission_to_read_logs_the_job_is_watched_and_the_tail_says_why(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.refuse("FilterLogEvents", "AccessDeniedException", "no logs:FilterLogEvents", times=99)
+
+    assert logged(aws, job, clock) == []
+    assert "no logs:FilterLogEvents" in job.log_tail()[0]
+    assert aws.count("FilterLogEvents") == 1
+
+
+def test_the_tail_is_that_of_the_host_that_went_silent_first_in_its_newest_stream(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    look(job, clock)
+    aws.logs.say(f"{NAME}/algo-2-1", "an older attempt")
+    aws.logs.say(f"{NAME}/algo-1-2", "++ set -e", "one")
+    aws.logs.say(f"{NAME}/algo-2-2", "the cause", "")
+    aws.logs.say(f"{NAME}/algo-1-2", "a connection was lost")
+    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: , exit code: 1")
+    look(job, clock)
+
+    assert job.log_tail() == ["the cause"]
+
+
+def test_lines_of_a_project_are_shown_once_and_are_no_events(
+    aws: Aws, order: Callable[..., JobDocument], clock: FakeClock
+) -> None:
+    cluster = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, entry_script="MLproject")
+    aws.sagemaker.begin(NAME)
+    job = SageMakerLauncher(cluster, clock, {}).attach(NAME)
+    assert job is not None
+    aws.sagemaker.enter(NAME, "Training")
+    aws.logs.say(f"{NAME}/algo-1-1", "epoch 1", line(1))
+    look(job, clock)
+
+    assert [event for event in job.events() if event.metrics] == []
+    assert job.output.printed() == ["epoch 1", line(1)]
+    assert job.output.printed() == []

@@ -14,6 +14,7 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState, checkpoint_folder
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
@@ -162,7 +163,8 @@ def test_attach_finds_a_job_or_says_that_there_is_none_or_that_aws_does_not_answ
 ) -> None:
     assert launcher.attach(NAME) is None
     launcher.submit(order(), JobInputs())
-    assert launcher.attach(NAME) is not None
+    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=5)
+    assert launcher.attach(NAME) is not None  # ListTrainingJobs shows it
     aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
     with pytest.raises(LaunchRefused, match="sign in again"):
         launcher.attach(NAME)
@@ -338,9 +340,7 @@ def _sized(model: Path, model_gib: int, dataset: PreparedDataset, data_gib: int)
 
 
 def _dry(aws: Aws) -> Any:
-    from paretune.launchers.sagemaker.staging import Staging
-
-    class Unread(Staging):
+    class Unread(Storage):
         """Does not read gigabytes of zeros to name them."""
 
         def upload(self, kind: str, path: Path, digest: str | None = None) -> str:

@@ -61,7 +61,7 @@ def test_every_request_of_a_shipped_file_is_one_that_sagemaker_takes(
     shape = (
         botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
     )
-    monkeypatch.setattr("paretune.launchers.sagemaker.staging._digest", lambda files: "0" * 64)
+    monkeypatch.setattr("paretune.launchers.sagemaker.storage._digest", lambda files: "0" * 64)
     seen: dict[str, Mapping[str, Any]] = {}
     for number, spec in enumerate(jobs_of(path)):
         launcher.check_offline(spec)

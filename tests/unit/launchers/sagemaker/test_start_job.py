@@ -1,8 +1,10 @@
 """What a job does before its command, as the entry point of AWS's images would."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,42 +16,116 @@ HOST_NAME = "#include <string.h>\nint gethostname(char *name, unsigned long size
 HOST_NAME += "{ strncpy(name, PLACEHOLDER_HOSTNAME, size); return 0; }\n"
 
 
-def run(script: Path, *command: str, **environment: str) -> str:
-    whole = {"PATH": os.environ["PATH"], **environment}
-    done = subprocess.run(["bash", str(script), *command], env=whole, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+@pytest.fixture
+def ml(tmp_path: Path) -> Path:
+    """The folder of a job on the second of two instances, and beside it `code` with the starters."""
+    folder, code = tmp_path / "ml", tmp_path / "code"
+    (folder / "input" / "config").mkdir(parents=True)
+    code.mkdir()
+    resources = {"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth0"}
+    for name, content in (
+        ("resourceconfig", resources),
+        ("inputdataconfig", {"train": {}}),
+        ("hyperparameters", {"mp_parameters": '{"a": 1}', "name": "text"}),
+    ):
+        (folder / "input" / "config" / f"{name}.json").write_text(json.dumps(content))
+    for name in ("start_job.sh", "start_job.py"):
+        shutil.copy(SCRIPT.with_name(name), code)
+    return folder
 
 
-def test_the_cuda_compatibility_script_of_the_image_is_sourced_first(tmp_path: Path) -> None:
-    compat = tmp_path / "start_cuda_compat.sh"
+def run(ml: Path, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    whole = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment}
+    words = ["bash", "start_job.sh", *command, str(ml)]
+    return subprocess.run(words, env=whole, capture_output=True, text=True, check=False, cwd=ml.parent / "code")
+
+
+def test_the_cuda_compatibility_script_of_the_image_is_sourced_first(ml: Path) -> None:
+    compat = ml.parent / "start_cuda_compat.sh"
     compat.write_text("[ $# -eq 0 ] && export LD_LIBRARY_PATH=/usr/local/cuda/compat:$LD_LIBRARY_PATH\nfalse\n")
     compat.chmod(0o755)
 
-    path = run(SCRIPT, "printenv", "LD_LIBRARY_PATH", PATH=f"{tmp_path}:{os.environ['PATH']}", LD_LIBRARY_PATH="/old")
-
-    assert path == "/usr/local/cuda/compat:/old"
-
-
-def test_without_it_the_command_runs_unchanged_as_the_same_process() -> None:
-    process = subprocess.Popen(
-        ["bash", str(SCRIPT), "python3", "-c", "import os, sys; print(os.getpid(), *sys.argv[1:])", "two words"],
-        stdout=subprocess.PIPE,
-        text=True,
+    done = run(
+        ml, "bash", "-c", "echo $LD_LIBRARY_PATH", PATH=f"{compat.parent}:{os.environ['PATH']}", LD_LIBRARY_PATH="/old"
     )
 
-    assert process.communicate()[0].strip() == f"{process.pid} two words"
+    assert done.stdout.strip() == "/usr/local/cuda/compat:/old"
+
+
+def test_the_command_runs_unchanged_as_the_same_process_with_sagemaker_s_variables(ml: Path) -> None:
+    ask = "import os, sys; print(os.getpid(), sys.argv[1], *(os.environ[name] for name in sys.argv[2].split()))"
+    names = "SM_MODEL_DIR SM_CHANNEL_TRAIN SM_CURRENT_HOST_RANK SM_HP_NAME SM_HP_MP_PARAMETERS SM_HOSTS SM_NUM_GPUS"
+    words = ["bash", "start_job.sh", "python3", "-c", ask, "two words", names, str(ml)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ml.parent / "code")
+
+    pid, *rest = process.communicate()[0].strip().split(" ", 1)
+
+    assert int(pid) == process.pid
+    assert rest == [f'two words {ml}/model {ml}/input/data/train 1 text {{"a": 1}} ["algo-1", "algo-2"] 0']
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="apt-get install gcc")
-@pytest.mark.parametrize(("hosts", "has_name"), [("2", True), ("1", False)])
-def test_each_of_several_instances_has_the_name_by_which_the_others_reach_it(
-    tmp_path: Path, hosts: str, has_name: bool
+@pytest.mark.parametrize("hosts", [["algo-1", "algo-2"], ["algo-2"]])
+def test_each_of_several_instances_has_the_name_by_which_the_others_reach_it(ml: Path, hosts: list[str]) -> None:
+    resources = {"current_host": "algo-2", "hosts": hosts}
+    (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
+    source, script = ml.parent / "changehostname.c", ml.parent / "code" / "start_job.py"
+    source.write_text(HOST_NAME)
+    script.write_text(script.read_text().replace('"/changehostname.c"', f'"{source}"'))
+
+    done = run(ml, "python3", "-c", "import socket; print(socket.gethostname())")
+
+    assert (done.stdout.strip() == "algo-2") is (len(hosts) > 1)
+
+
+def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step(ml: Path) -> None:
+    (ml.parent / "code" / "requirements.txt").write_text("./no-such-package-here.whl\n")
+
+    done = run(ml, "echo", "never")
+
+    assert done.returncode == 1
+    assert "never" not in done.stdout
+    reason = (ml / "output" / "failure").read_text()
+    assert reason.startswith("bad_input: pip could not install what the job needs (")
+    assert "no-such-package-here.whl" in reason
+
+
+def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path) -> None:
+    (ml.parent / "code" / "requirements.txt").write_text("not-there==1\n")
+    closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"}
+
+    run(ml, "echo", "never", **closed)
+
+    reason = (ml / "output" / "failure").read_text()
+    for part in ("not-there==1", "NAT gateway", "package_index", "training_image"):
+        assert part in reason
+
+
+@pytest.mark.parametrize(
+    ("can_use", "environment", "runs"),
+    [("True", {}, True), ("False", {}, False), ("False", {"PARETUNE_ALLOW_NO_GPU": "1"}, True)],
+)
+def test_driver_and_cuda_are_printed_and_without_a_usable_gpu_the_job_ends_in_its_first_seconds(
+    ml: Path, can_use: str, environment: dict[str, str], runs: bool
 ) -> None:
-    (tmp_path / "changehostname.c").write_text(HOST_NAME)
-    script = tmp_path / SCRIPT.name
-    script.write_text(SCRIPT.read_text().replace("=/changehostname.c", f"={tmp_path}/changehostname.c"))
-    ask = "import socket; print(socket.gethostname())"
+    script, tools = ml.parent / "code" / "start_job.py", ml.parent / "tools"
+    script.write_text(
+        script.read_text()
+        .replace('list(Path("/dev").glob("nvidia[0-9]*"))', '[Path("/dev/nvidia0")]')
+        .replace(
+            '"import torch; print(torch.__version__, torch.version.cuda, ', f'"print(\\"2.9\\", \\"13.0\\", {can_use}'
+        )
+        .replace("torch.cuda.is_available())", ")", 1)
+    )
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 470.57, Tesla T4\n")
+    (tools / "nvidia-smi").chmod(0o755)
 
-    name = run(script, "python3", "-c", ask, SM_HOST_COUNT=hosts, SM_CURRENT_HOST="algo-2")
+    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = run(ml, "echo", "it runs", PATH=path, **environment)
 
-    assert (name == "algo-2") is has_name
+    assert f"driver 470.57, Tesla T4; PyTorch 2.9 for CUDA 13.0; torch.cuda.is_available() is {can_use}" in done.stdout
+    assert ("it runs" in done.stdout) is runs
+    if not runs:
+        reason = (ml / "output" / "failure").read_text()
+        assert "PyTorch 2.9 for CUDA 13.0 cannot use the GPU of this instance (driver 470.57" in reason

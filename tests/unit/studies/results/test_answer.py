@@ -5,10 +5,9 @@ import io
 
 import pytest
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.page import page
-from paretune.studies.results.trials import PREDICTED, Trial
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results import front
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
 from paretune.studies.sampler.sampler import BY_TYPE
 from tests.study_examples import COST_AND_F1, answer, trial_of

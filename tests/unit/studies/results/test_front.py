@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import recommend
+from paretune.studies.results.trials import TrialStatus
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)

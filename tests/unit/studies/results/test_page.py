@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.figures import front_chart
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page, study_note
 from paretune.studies.results.recommendation import recommend
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 VOID = {"meta", "br", "wbr", "img", "input", "hr", "link"}

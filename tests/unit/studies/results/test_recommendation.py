@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import payoff_of
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick, command_of, failures, headline, recommend
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 
 LADDER = [

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paretune.ledger.trial_entry import TrialStatus
+from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.default_job import default_point, default_trial
-from paretune.studies.search.loop import Points, search
+from paretune.studies.search.points import Points
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_split import BATCHES, RATES, smooth, write_table
 
@@ -57,7 +57,7 @@ def test_a_search_begins_with_it(workplace: Path, sampler: str) -> None:
     driver = driver_of(workplace, write(workplace, sampler=sampler), {"n_trials": "3"})
     expected = default_point(driver)
 
-    search(driver, Points(driver))
+    driver.run(Points(driver))
 
     assert driver.trials[0].point == expected
     assert len({tuple(trial.point.items()) for trial in driver.trials.values()}) == 3
@@ -77,7 +77,7 @@ def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
 def test_no_more_rows_than_ran_out_of_memory_are_run_on_as_large_a_device(workplace: Path) -> None:
     driver = driver_of(workplace, write(workplace, batches=(32, 64, 128)), {"instance_type": "ml.g5.xlarge"})
 
-    search(driver, Points(driver))
+    driver.run(Points(driver))
 
     finished = [trial.status for trial in driver.trials.values()]
     assert finished.count(TrialStatus.OUT_OF_MEMORY) == 1

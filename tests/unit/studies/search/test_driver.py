@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.jobs.attempts import Attempts
 from paretune.jobs.record import JobRecord
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
 from paretune.launchers.simulated.launcher import SimulatedJob
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.search.concurrency import MOST_REFUSED
+from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
+from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
 from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import Run, Tracking
-from tests.scripted_study import RATES, Desk, QuickClock, always_done, searched
+from tests.scripted_study import RATES, Desk, QuickClock, always_done, searched, until_ended
 from tests.study_rig import driver_of
 from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 
@@ -51,7 +51,7 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert searched(driver) == "every point was tried"
 
     assert rates(driver) == list(RATES)
-    assert driver.ledger.balance().spent_usd == pytest.approx(4 * USD)
+    assert driver.balance.spent_usd == pytest.approx(4 * USD)
     assert [trial.spent_usd for trial in driver.trials.values()] == pytest.approx([n * USD for n in (1, 2, 3, 4)])
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
@@ -115,15 +115,14 @@ def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Pa
         "objectives: {cost_usd: minimize, f1: maximize}\n"
         "sampler: grid\nn_parallel: 2\n"
     )
-    kinds = (TrialJob, RetryingJob, SimulatedJob, JobRecord, Run, JobDocument)
+    kinds = (TrialJob, Attempts, SimulatedJob, JobRecord, Run, JobDocument)
     before = {id(thing) for thing in gc.get_objects() if type(thing) in kinds}
     driver = driver_of(tmp_path, str(tmp_path / "study.yaml"), {})
     assert searched(driver) == "every point was tried"
     driver.finish()
     gc.collect()
     left = Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds and id(thing) not in before)
-    driver.study.close()
-    driver.ledger.close()
+    driver.table.close()
 
     assert len(driver.trials) == len(RATES)
     assert left == {}
@@ -147,7 +146,7 @@ def test_the_search_ends_when_not_even_the_cheapest_point_fits(desk: Desk) -> No
     assert "no untried point fits what is left of the budget" in reason
     assert len(driver.trials) >= 4
     assert driver.trials[0].parameters["instance_type"] == SMALL
-    assert driver.ledger.balance().spent_usd <= 0.1 + 3 * USD
+    assert driver.balance.spent_usd <= 0.1 + 3 * USD
 
 
 def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> None:
@@ -157,7 +156,7 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
 
     assert len(driver.trials) >= 4
     assert len(driver.trials) == len({tuple(trial.point.items()) for trial in driver.trials.values()})
-    assert {trial.state.name for trial in driver.study.trials.get_trials()} == {"COMPLETE"}  # known ones, too
+    assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # known ones, too
     assert desk.said == []
     left, least = re.findall(r"\(([\d.]+) USD\) with its worst case; the least one is ([\d.]+) USD", reason)[0]
     assert float(least) > float(left)
@@ -291,7 +290,7 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     with pytest.raises(LaunchRefused, match="quota is 0 instances"):
         searched(driver)
     assert len(desk.launcher.asked) == MOST_REFUSED
-    assert driver.ledger.balance().committed_usd == 0.0
+    assert driver.balance.committed_usd == 0.0
 
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:
@@ -302,9 +301,7 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
 
     for _ in range(3):
         driver.begin({"learning_rate": RATES[0]})
-        while driver.running:
-            driver.poll()
-            driver.wait()
+        until_ended(driver)
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 
 
@@ -324,7 +321,7 @@ def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
     driver = desk.driver()
     searched(driver)
     assert driver.begin({"learning_rate": RATES[0]}) is None
-    assert not driver.study.running()
+    assert not driver.table.abandoned()
     assert len(desk.launcher.created) == 4
 
 
@@ -376,7 +373,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
         second.adopt()
     second.stop(lost.value)
     assert len(desk.launcher.created) == 1
-    assert [entry.end for entry in second.ledger.running()] == [None]
+    assert [trial.number for trial in second.table.trials()[0]] == [0]
 
     desk.launcher.jobs = jobs
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
@@ -400,17 +397,17 @@ def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_i
 
 def test_a_trial_that_was_asked_for_and_never_promised_is_given_up(desk: Desk) -> None:
     first = desk.driver()
-    number = first.study.ask_for({"learning_rate": RATES[0]}, {})
+    number = first.table.ask_for({"learning_rate": RATES[0]}, {})
     second = desk.driver()
     second.adopt()
-    assert number not in second.study.running()
+    assert number not in second.table.abandoned()
 
 
 def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = desk.driver()
-    monkeypatch.setattr(first.ledger, "set_run_id", _die)
+    monkeypatch.setattr(first.table, "name_run", _die)
     with pytest.raises(KeyboardInterrupt):
         first.begin({"learning_rate": RATES[0]})
     second = desk.driver()
@@ -421,15 +418,15 @@ def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(
 
 def test_what_was_booked_and_not_told_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     first = desk.driver()
-    monkeypatch.setattr(first.study, "report_outcome", _die)
+    monkeypatch.setattr(first.table, "tell", _die)
     first.begin({"learning_rate": RATES[0]})
     with pytest.raises(KeyboardInterrupt):
         searched(first)
     second = desk.driver()
-    assert 0 in second.study.running()
+    assert 0 not in second.table.told()
     second.adopt()
-    assert 0 not in second.study.running()
-    assert second.ledger.balance().spent_usd == pytest.approx(USD)
+    assert 0 in second.table.told()
+    assert second.balance.spent_usd == pytest.approx(USD)
 
 
 def _die(*_: object, **__: object) -> None:
@@ -447,11 +444,11 @@ def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_awa
     def away(*_: object, **__: object) -> None:
         raise SQLAlchemyError("the storage does not answer")
 
-    monkeypatch.setattr(driver.study, "report_outcome", away)
+    monkeypatch.setattr(driver.table, "tell", away)
     driver.stop(Interrupted("interrupted by SIGINT"))
 
-    assert driver.ledger.balance().committed_usd == 0.0
-    assert driver.ledger.balance().spent_usd == pytest.approx(2 * USD)
+    assert driver.balance.committed_usd == 0.0
+    assert driver.balance.spent_usd == pytest.approx(2 * USD)
 
 
 def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_points_again(desk: Desk) -> None:
@@ -462,9 +459,9 @@ def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_point
     driver.stop(Interrupted("interrupted by SIGINT"))
 
     assert driver.running == ()
-    assert driver.ledger.balance().committed_usd == 0.0
-    assert driver.ledger.balance().spent_usd == pytest.approx(2 * USD)
-    assert not driver.study.running()
+    assert driver.balance.committed_usd == 0.0
+    assert driver.balance.spent_usd == pytest.approx(2 * USD)
+    assert not driver.table.abandoned()
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert {run.info.status for run in runs} == {"KILLED"}
 
@@ -480,7 +477,7 @@ def test_jobs_that_cannot_be_seen_any_more_are_left_for_the_next_driver(desk: De
     driver = desk.driver()
     driver.begin({"learning_rate": RATES[0]})
     driver.stop(LostContact("the credentials have expired"))
-    assert [entry.end for entry in driver.ledger.running()] == [None]
+    assert [trial.number for trial in driver.table.trials()[0]] == [0]
     (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
     assert run.info.status == "RUNNING"
 
@@ -496,7 +493,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     second.adopt()
     searched(second)
     assert rates(second) == list(RATES)
-    assert second.ledger.balance().spent_usd == pytest.approx(5 * USD)
+    assert second.balance.spent_usd == pytest.approx(5 * USD)
 
 
 def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
@@ -504,15 +501,15 @@ def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
 ) -> None:
     driver = desk.driver()
     driver.begin({"learning_rate": RATES[0]})
-    poll = RetryingJob.poll
+    poll = Attempts.poll
     refusals = [QUOTA]
 
-    def refused(attempts: RetryingJob) -> bool:
+    def refused(attempts: Attempts) -> bool:
         if refusals:
             raise refusals.pop()
         return poll(attempts)
 
-    monkeypatch.setattr(RetryingJob, "poll", refused)
+    monkeypatch.setattr(Attempts, "poll", refused)
     searched(driver)
     assert rates(driver) == list(RATES)
 
@@ -526,7 +523,7 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
     assert driver.begin({"learning_rate": RATES[0]}) is None
     assert searched(driver) == "3 trials were made"
-    assert driver.ledger.balance().spent_usd == pytest.approx(3 * USD)
+    assert driver.balance.spent_usd == pytest.approx(3 * USD)
 
 
 def test_a_constraint_on_what_is_no_objective_is_remembered(desk: Desk) -> None:
@@ -540,18 +537,18 @@ def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60})
     driver.adopt()
     assert searched(driver) == "every point was tried"
-    before = driver.ledger.balance()
+    before = driver.balance
     assert before.committed_usd == pytest.approx(4 * 1.0)
     assert before.spent_usd == pytest.approx(4 * USD)
 
     driver.finish()
 
-    assert driver.ledger.balance().committed_usd == 0.0
-    assert driver.ledger.balance().spent_usd == pytest.approx(4 * (USD + 9 / 3600))
+    assert driver.balance.committed_usd == 0.0
+    assert driver.balance.spent_usd == pytest.approx(4 * (USD + 9 / 3600))
     assert [trial.cost_usd for trial in driver.trials.values()] == pytest.approx([USD + 9 / 3600] * 4)
     assert [trial.values["cost_usd"] for trial in driver.trials.values()] == pytest.approx([USD] * 4)
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(driver.ledger.balance().spent_usd)
+    assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(driver.balance.spent_usd)
 
 
 def test_instances_that_the_next_job_reuses_are_booked_while_the_study_goes_on(desk: Desk) -> None:
@@ -568,8 +565,8 @@ def test_instances_that_the_next_job_reuses_are_booked_while_the_study_goes_on(d
     driver.adopt()
     searched(driver)
 
-    assert driver.ledger.balance().committed_usd == pytest.approx(1.0)  # of the last one
-    assert driver.ledger.balance().spent_usd == pytest.approx(4 * USD + 3 * 9 / 3600)
+    assert driver.balance.committed_usd == pytest.approx(1.0)  # of the last one
+    assert driver.balance.spent_usd == pytest.approx(4 * USD + 3 * 9 / 3600)
 
 
 def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(desk: Desk) -> None:
@@ -582,7 +579,7 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(des
     driver.adopt()
     driver.finish()
 
-    assert driver.ledger.balance().committed_usd == 0.0
+    assert driver.balance.committed_usd == 0.0
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
@@ -600,7 +597,7 @@ def test_a_job_beyond_its_worst_case_is_booked_in_full_said_and_learned_from(des
         [over_usd, 0, 0, 0], rel=1e-4
     )
     assert f"it cost {over_usd:.4g} USD more than its worst case" in tags[0]["mlflow.note.content"]
-    reserved = [driver.ledger.entry(trial.number).worst_usd for trial in trials]
+    reserved = [trial.worst_usd for trial in trials]
     assert reserved == pytest.approx([30 * per_second, *[SECONDS * per_second] * 3])
     restarted = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 0.5})
     restarted.workplace.launcher.exceeded_s = 0.0
@@ -617,7 +614,7 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=1.4, n_parallel=2)
     searched(driver)
 
-    reserved = [driver.ledger.entry(trial.number).worst_usd for trial in driver.trials.values()]
+    reserved = [trial.worst_usd for trial in driver.trials.values()]
     assert reserved[0] == pytest.approx(0.5 + 900 / 3600)  # and no second one beside it: they do not fit together
     assert max(reserved[1:]) <= 0.5 + 30 / 3600 + 1e-9  # the upload took 30 s more than its bound
     assert driver.workplace.launcher.exceeded_s == pytest.approx(30.0)
@@ -627,5 +624,29 @@ def test_jobs_whose_upload_is_bounded_by_their_bytes_reserve_nothing_more(desk: 
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=2.0, n_parallel=2)
     searched(driver)
 
-    assert driver.ledger.entry(next(iter(driver.trials))).worst_usd == pytest.approx(0.5)
+    assert next(iter(driver.trials.values())).worst_usd == pytest.approx(0.5)
     assert driver.workplace.launcher.exceeded_s == 0.0
+
+
+def test_a_trial_that_somebody_ends_in_optuna_has_its_job_stopped_and_booked_and_is_not_run_again(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: "endless" if times == 0 else DONE
+    driver = desk.driver()
+    assert driver.begin({"learning_rate": RATES[0]}) == 0
+    driver.table.study.tell(0, state=TrialState.FAIL)
+    again = desk.driver()  # after a kill, too
+    again.adopt()
+    searched(again)
+
+    assert again.trials[0].reason == "somebody told its end in Optuna's storage"
+    assert (again.trials[0].cost_usd, again.balance.committed_usd) == (pytest.approx(USD), 0.0)
+    assert rates(again) == list(RATES[1:])
+    assert len(desk.launcher.created) == len(RATES)
+
+
+def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
+    driver = desk.driver(n_trials=2)
+    driver.table.study.enqueue_trial({"learning_rate": RATES[3]})
+    driver.table.study.enqueue_trial({"learning_rate": RATES[2]})
+    searched(driver)
+
+    assert rates(driver) == [RATES[2], RATES[3]]

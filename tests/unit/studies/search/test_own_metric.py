@@ -12,9 +12,9 @@ from paretune.specification.container import Event, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.driver import Driver
-from paretune.studies.verification import RUNS, Verification
+from paretune.studies.verification import RUNS
 from paretune.tracking import Tracking
-from tests.scripted_study import Desk, QuickClock, searched
+from tests.scripted_study import Desk, QuickClock, repeated, searched
 from tests.study_examples import answer
 from tests.unit.jobs.test_retrying_job import SMALL, ScriptedJob
 
@@ -90,7 +90,7 @@ def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_
         return answer(trials, file.objectives, file.constraints, name="own", quality=file.judged_by)
 
     before = answered()
-    result = Verification(driver, lambda: answered().picks).run()
+    result = repeated(driver, lambda: answered().picks)
     after = answered()
 
     assert result.repeats >= RUNS - 1
@@ -143,5 +143,5 @@ def test_a_job_without_an_estimate_reserves_all_of_its_maximum_runtime(
     driver = study_of(desk, "val_ndcg", n_trials=3, budget_usd=0.25)  # 6 minutes at a dollar an hour: 0.1 at worst
     searched(driver)
 
-    assert driver.ledger.balance().spent_usd <= 0.25
+    assert driver.balance.spent_usd <= 0.25
     assert {trial.parameters["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}

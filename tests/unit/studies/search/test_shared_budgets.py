@@ -1,26 +1,16 @@
 """Studies against budgets that they share with others; a job costs 0.01 USD and 0.0117 at worst."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from paretune.commands.sync.sync import Sync
-from paretune.core.errors import BudgetRefused
-from paretune.ledger.budget_file import Budget, BudgetFile
-from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
-from paretune.ledger.study_ledger import Reservation, StudyLedger
-from paretune.ledger.trial_entry import TrialNote
-from paretune.specification.job import JobSpec
+from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.studies.search.driver import Driver
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock, searched
-from tests.stand_ins import postgresql
 from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
 
 USD = SECONDS / 3600
@@ -45,7 +35,7 @@ def team(*, nlp: float, everything: float = 100.0, storage: str = "") -> None:
 def driver_of(desk: Desk, name: str = "scripted", custom: str = "nlp") -> Driver:
     job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": f'{{"team": "{custom}"}}'}
     driver = desk.driver(name=name, job=job, n_parallel=1)
-    driver.ledger.open(desk.run_id, "{}")
+    driver.table.open(desk.run_id, "{}")
     return driver
 
 
@@ -83,7 +73,7 @@ def test_the_study_s_own_budget_is_named_where_that_leaves_less(desk: Desk) -> N
     team(nlp=50.0)
     job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": '{"team": "nlp"}'}
     driver = desk.driver(job=job, budget_usd=0.04, n_parallel=1)
-    driver.ledger.open(desk.run_id, "{}")
+    driver.table.open(desk.run_id, "{}")
 
     assert "fits what is left of the budget (0.01 USD)" in searched(driver)
 
@@ -123,25 +113,19 @@ def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_n
     desk: Desk, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     team(nlp=5.0, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
     dead = driver_of(desk)
-    number = dead.study.ask_for({"learning_rate": RATES[0]}, {})
-    spec = JobSpec(budget="team.yaml", tags={"team": "nlp"})
-    reserve = dead.admission._shared_reservation(number, spec, WORST)
-    with dead.ledger._engine.connect() as connection:
-        undone = connection.begin()
-        reserve(connection)
-        undone.rollback()  # the study's storage has gone before its own entry was written
+    monkeypatch.setattr(dead.table, "reserve", die)  # the study's storage has gone before it has noted the trial
+    with pytest.raises(KeyboardInterrupt):
+        dead.begin({"learning_rate": RATES[0]})
     assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
 
-    if dies:  # as soon as Optuna knows: no later driver finds the trial there any more
+    if dies:
         dying = driver_of(desk)
-        tell = dying.study.tell_failed
-
-        def tell_and_die(number: int) -> None:
-            tell(number)
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(dying.study, "tell_failed", tell_and_die)
+        monkeypatch.setattr(dying.table, "drop", die)
         with pytest.raises(KeyboardInterrupt):
             dying.adopt()
         dying.finish()
@@ -181,57 +165,3 @@ def test_a_budget_may_be_that_of_one_study(desk: Desk) -> None:
     assert len(driver.trials) == 1
 
     assert searched(driver_of(desk, "another")) == "every point was tried"
-
-
-def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
-    """Trials of two studies with two drivers each, and single jobs, at 0.1 USD: how many fit, and what is left of 3."""
-    budgets = (Budget(name="nlp", usd_per_month=3.0, tags={"team": "nlp"}),)
-
-    def accounts() -> BudgetLedger:
-        return BudgetLedger(BudgetFile(path="team.yaml", budgets=budgets, storage=of_budgets), "")
-
-    def claim(job: str) -> BudgetRequest:
-        request: dict[str, Any] = {"worst_usd": 0.1, "tags": {"team": "nlp"}, "origin": "measured", "now": 1.8e9}
-        return BudgetRequest(job=job, run_id=job, instance_type=SMALL, **request)
-
-    fitted: list[str] = []
-
-    def work(number: int) -> None:
-        mine, ledger = accounts(), StudyLedger(storage, f"study {number % 2}")
-        ledger.open("run", "{}")
-        for trial in range(10):
-            job, reserve = f"{number}/{trial}", partial(mine.reserve, claim(f"{number}/{trial}"))
-            with suppress(BudgetRefused):
-                if number < 4:
-                    terms = {"worst_usd": 0.1, "budget_usd": 100.0}
-                    made = ledger.reserve(10 * number + trial, {}, TrialNote(), reserve_shared=reserve, **terms)  # type: ignore[arg-type]
-                    assert made is Reservation.GRANTED
-                else:
-                    reserve()
-                fitted.append(job)
-        ledger.close()
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(work, range(6)))
-    (standing,) = accounts().statuses(1.8e9, "measured")
-    both = [StudyLedger(storage, f"study {number}") for number in range(2)]
-    reserved = sum(ledger.balance().committed_usd for ledger in both)
-    for ledger in both:
-        ledger.close()
-    assert reserved == pytest.approx(0.1 * sum(int(job[0]) < 4 for job in fitted))  # none without the other
-    return len(fitted), standing.left_usd
-
-
-@pytest.mark.parametrize("of_budgets", ["studies.db", "budgets.db"])
-def test_two_studies_and_single_jobs_at_once_fill_a_budget_and_never_exceed_it(of_budgets: str, tmp_path: Path) -> None:
-    count, left = spend_at_once(f"sqlite:///{tmp_path / 'studies.db'}", f"sqlite:///{tmp_path / of_budgets}")
-
-    assert (count, left) == (30, pytest.approx(0.0, abs=1e-9))
-
-
-@pytest.mark.slow
-def test_so_they_do_on_postgresql() -> None:
-    if missing := postgresql.what_is_missing():
-        pytest.skip(missing)
-    with postgresql.server() as address:
-        assert spend_at_once(address, address) == (30, pytest.approx(0.0, abs=1e-9))

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
+from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.loop import search
 from paretune.studies.search.split import Split
 from paretune.tracking import Tracking
 from tests.scripted_study import Desk, QuickClock
@@ -65,7 +64,7 @@ def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_tria
     driver = study_of(desk, monkeypatch, 1.0)
     assert driver.file.takes_split
     searching = Split(driver)
-    search(driver, searching)
+    driver.run(searching)
 
     assert all(trial.status is TrialStatus.COMPLETED for trial in driver.trials.values())
     assert len(driver.trials) < len(driver.file.search) * 5 < math.prod(len(entry.corners) for entry in SEARCH.values())
@@ -73,7 +72,7 @@ def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_tria
     cheapest = min(seconds_of(spec) / 3600 * PRICES[spec.instance_type] for spec in specs)
     best = [trial for trial in driver.trials.values() if trial.values["x"] == 2.0]
     assert min(trial.values["cost_usd"] for trial in best) == pytest.approx(cheapest)
-    assert driver.ledger.balance().spent_usd <= 20.0
+    assert driver.balance.spent_usd <= 20.0
     for trial in searching.forecast():  # in the metric's own direction
         low, high = trial.intervals["x"]
         assert 1.5 < low <= trial.values["x"] <= high
@@ -83,7 +82,7 @@ def test_more_of_the_negative_metric_is_searched_in_the_same_way(desk: Desk, mon
     tried = []
     for sign in (1.0, -1.0):
         driver = study_of(desk, monkeypatch, sign, n_trials=4)
-        search(driver, Split(driver))
+        driver.run(Split(driver))
         tried.append([trial.point for _, trial in sorted(driver.trials.items())])
 
     assert tried[0] == tried[1]

@@ -6,14 +6,13 @@ import pytest
 
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.estimating.uploading import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
-from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.untried import UntriedPoints, some_jobs
-from paretune.studies.verification import Verification
+from paretune.studies.search.points import UntriedPoints, some_jobs
+from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_default_job import write
 
@@ -52,19 +51,16 @@ def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Pat
     week = str(7 * 24 * 60)  # without a limit of its own, a repeat would be refused for 237 USD
     driver = made(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
     point = {"per_device_train_batch_size": 16, "learning_rate": 3e-5}
-    note = TrialNote(changes={"max_runtime_minutes": 90.0})
-    assert driver.begin(point, note) is not None
-    while driver.running:
-        driver.poll()
-        driver.wait()
+    assert driver.begin(point, {"max_runtime_minutes": 90.0}) is not None
+    until_ended(driver)
     (trial,) = driver.trials.values()
 
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
     pick = Pick(titles=("the knee",), point=front.points[0], reason="")
-    assert Verification(driver, lambda: [pick]).run().repeats == 1
+    assert repeated(driver, lambda: [pick]).repeats == 1
 
     repeat = list(driver.trials.values())[-1]
-    took = driver.history.measured[trial.number]["job_seconds"] / 60
+    took = driver.trials[trial.number].measured["job_seconds"] / 60
     assert repeat.repeats == trial.number
     assert float(repeat.parameters["max_runtime_minutes"]) == pytest.approx(2 * took + min(5, took), abs=0.1)
 
@@ -91,9 +87,7 @@ def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
     while (point := untried.next_point()) is not None:
         seen.add(point["learning_rate"])
         assert driver.begin(point) is not None
-        while driver.running:
-            driver.poll()
-            driver.wait()
+        until_ended(driver)
 
     assert len(seen) == 4
     assert untried.why_exhausted() == "every point was tried"

@@ -1,0 +1,272 @@
+"""One job over all its attempts: started or adopted, polled, tried again where that helps, billed and recorded.
+
+Jobs of `launch`, of studies, of `sync` and of projects are all followed by `Attempts`.
+
+What follows an attempt depends only on the run and on how the attempts before it ended (`next_attempt`), so a launcher
+that died and is started again goes through the same attempts, adopts what is there, and starts nothing twice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from paretune.core.clock import Clock
+from paretune.core.commands import command_line
+from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
+from paretune.core.interruption import Interruption
+from paretune.jobs.bill import Bill
+from paretune.jobs.ending import conclude
+from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.record import JobRecord
+from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
+
+STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
+WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
+SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
+
+
+def next_attempt(
+    ran: JobDocument,
+    kind: FailureKind | None,
+    *,
+    job: JobSpec,
+    name: str,
+    spent_s: float,
+    billed_s: float,
+    retries_smaller: bool,
+) -> tuple[JobDocument | None, str]:
+    """The attempt called `name` that follows `ran`, and a message about it; None, and why no smaller batch is tried.
+
+    After a lack of memory the per-device batch is halved, unless the run says that the job is not tried again; after a
+    lack of capacity the next instance type is tried. A spot job that waited too long has found no capacity either: its
+    seconds are billed, and the next type continues from its checkpoints.
+
+    `kind` is how `ran` failed, None for a job that was stopped as asked; `job` is the job as it was asked for;
+    `spent_s` and `billed_s` are the billed seconds of all attempts and of `ran`.
+    """
+
+    def attempt(**changes: Any) -> JobDocument | None:
+        again = replace(ran, job_name=name, attempt=ran.attempt + 1, spent_seconds=spent_s, **changes)
+        return again if again.max_seconds > 0 else None
+
+    if kind is FailureKind.CAPACITY:
+        following = dict(pairwise(job.instance_types())).get(ran.spec.instance_type)
+        if following is None:
+            return None, ""
+        spec = job.on_instance_type(following)
+        billed = f"; {billed_s:.0f} s are billed until then" if billed_s else ""
+        return attempt(
+            spec=spec, plan=spec.plan()
+        ), f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
+    if kind is not FailureKind.OUT_OF_MEMORY or job.runs_project:
+        return None, ""
+    batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
+    if plan is None:
+        return None, "with the smallest per-device batch that could be tried"
+    if not retries_smaller:
+        return None, f"{batch}; a trial of a study is not tried again with a smaller one"
+    if (smaller := attempt(plan=plan)) is None:
+        return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
+    return smaller, (
+        f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
+        f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
+    )
+
+
+@dataclass(eq=False)
+class Attempts:
+    """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended."""
+
+    record: JobRecord
+    document: JobDocument  # the job of this attempt; at first that of the first attempt
+    on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
+    inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
+    bill: Bill = field(init=False)
+    current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
+    end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
+    _memory_retries: int = field(default=0, init=False)
+    _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
+
+    def __post_init__(self) -> None:
+        self.bill = Bill(self.record.spec, self._launcher.price(self.record.spec))
+
+    @property
+    def _launcher(self) -> Launcher:
+        return self.record.workplace.launcher
+
+    @property
+    def _clock(self) -> Clock:
+        return self.record.workplace.clock
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt, from 1."""
+        return self.document.attempt
+
+    def begin(self) -> None:
+        """Start this attempt's job, or adopt it if it exists. Its name is recorded before it is created.
+
+        Raises:
+            BadInput, LaunchRefused, BudgetRefused: it was not created.
+            LostContact: it may have been created; its run stays open.
+        """
+        self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
+        claimed = self._clock.monotonic()
+        try:
+            self.current = _find(self.document.job_name, self._launcher) or self._create()
+        except BaseException as error:
+            self._may_be_created = not isinstance(error, ParetuneError)
+            raise
+        if self._clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have closed the run meanwhile
+            self.record.name_attempt(self.document.job_name)
+            self.record.run.reopen()
+
+    def poll(self) -> JobOutcome | None:
+        """Record what is new and begin the next attempt if one is due. How the job ended; None while it runs.
+
+        Raises:
+            BadInput, LaunchRefused, BudgetRefused: the next attempt was not created.
+            LostContact: AWS does not answer; the job may still be running.
+        """
+        if self.end is not None:
+            return self.end
+        if self.current is None:
+            self.begin()
+            return None
+        has_ended = self.current.state().is_terminal
+        self._take_events()
+        if not has_ended:
+            return None
+        self.bill.add(self.current)
+        failure = self.current.failure()
+        kind = None if failure is None else failure[0]
+        document, sentence = next_attempt(
+            self.document,
+            kind,
+            job=self.record.spec,
+            name=job_name(self.record.run.run_id, self.attempt + 1),
+            spent_s=self.bill.billable_seconds,
+            billed_s=self.current.billable_seconds(),
+            retries_smaller=self.record.retries_smaller,
+        )
+        if document is not None:
+            self._go_on(document, sentence)
+            return None
+        try:
+            self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
+        finally:
+            if kept := self.bill.kept_sentence():
+                self._announce(kept)
+        if self.end.has_completed:
+            self.current.clean_up()
+        return self.end
+
+    def wait(self, interruption: Interruption) -> JobOutcome:
+        """Poll until the job has ended.
+
+        Raises:
+            Interrupted: the job goes on; call `abandon` to stop it or `record.leave` to leave it.
+            BadInput, LaunchRefused, BudgetRefused, LostContact: as `poll`.
+        """
+        while (end := self.poll()) is None:
+            interruption.check()
+            self._clock.sleep(WATCH_INTERVAL_S)
+        return end
+
+    def stop(self) -> None:
+        """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
+        if self._may_be_created:
+            self.current = self._find_created()
+        if self.current is None:
+            return
+        until = self._clock.monotonic() + STOP_PATIENCE_S
+        self.current.stop()
+        while not self.current.state().is_terminal:
+            if self._clock.monotonic() > until:
+                raise LostContact(
+                    f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said "
+                    f"that it has: it may still be running; `{command_line('sync')}` follows it"
+                )
+            self._take_events()
+            self._clock.sleep(WATCH_INTERVAL_S)
+        self._take_events()
+        self.bill.add(self.current)
+        self._release_instances()
+
+    def abandon(self, error: BaseException) -> None:
+        """Stop and bill what runs and close its run because of `error`; after a LostContact both are left as they are.
+
+        Raises:
+            LostContact: the job cannot be seen to stop; its run stays open.
+        """
+        if isinstance(error, LostContact):
+            self.record.leave()
+            return
+        try:
+            self.stop()
+        except LostContact:
+            self.record.leave()
+            raise
+        self.close(error, self.current)
+
+    def close(self, error: BaseException, job: Job | None = None) -> JobOutcome:
+        """Close the run because of `error`; a result that `job` has all the same is recorded."""
+        if self.end is None:
+            self.end = conclude(self.record, self.bill, job, error=error)
+        return self.end
+
+    def _create(self) -> Job:
+        workplace = self.record.workplace
+        workplace.budgets(self.record.spec, self.record.attribution).reserve(self.record.run.run_id)
+        inputs = self.inputs()
+        if not self.document.spec.on_sagemaker:
+            return self._launcher.submit(self.document, inputs)
+        with workplace.working_on("uploading code, data and model, and creating the job"):
+            return self._launcher.submit(self.document, inputs)
+
+    def _find_created(self) -> Job | None:
+        until = self._clock.monotonic() + SHOWN_WITHIN_S
+        while (job := _find(self.document.job_name, self._launcher)) is None and self._clock.monotonic() < until:
+            self._clock.sleep(WATCH_INTERVAL_S)
+        self._may_be_created = False
+        return job
+
+    def _take_events(self) -> None:
+        assert self.current is not None  # the callers have checked
+        events = self.current.events()
+        self.record.log_progress(self.current, events)
+        self.on_events(events)
+
+    def _go_on(self, document: JobDocument, message: str) -> None:
+        """Turn to the next attempt; it is adopted at once, so that an interruption stops and bills it."""
+        has_moved = document.spec.instance_type != self.document.spec.instance_type
+        self.document, self.current = document, None
+        if has_moved:
+            self.bill.ran, self.bill.price = document.spec, self._launcher.price(document.spec)
+            self.record.log_instances(document, self.bill.price)
+        else:
+            self._memory_retries += 1
+            self.record.log_memory_retry(self._memory_retries, document.plan)
+            self._release_instances()  # a pool beside the next job's would be paid twice
+        self._announce(message)
+        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
+            self.record.name_attempt(adopted.name)
+            self.current = adopted
+
+    def _release_instances(self) -> None:
+        for problem in self.bill.release_instances():
+            self._announce(problem)
+
+    def _announce(self, message: str) -> None:
+        self.on_events([Event(time=self._clock.now(), step=0, message=message)])
+
+
+def _find(name: str, launcher: Launcher) -> Job | None:
+    """The job with this name, if any, whoever started it; raises LostContact, and then its run must stay open."""
+    try:
+        return launcher.attach(name)
+    except LaunchRefused as error:
+        raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error

@@ -1,0 +1,195 @@
+"""Prepares the container of a training job and replaces itself by the job's command; runs in the job, without paretune.
+
+    python3 start_job.py COMMAND... ML        set SageMaker's variables, install requirements, look at the GPU, run it
+    python3 start_job.py --install FILE ML    install a file of requirements
+
+ML is the folder /opt/ml of the job.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+ML = Path(sys.argv[-1])
+REQUIREMENTS = Path("requirements.txt")
+ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
+HOST_NAME_SOURCE = Path("/changehostname.c")  # of AWS's images, with a placeholder for the name
+HOST_NAME_LIBRARY = "/tmp/libchangehostname.so"  # noqa: S108  # as AWS's own entry point names it
+UNREACHABLE = (
+    "Failed to establish a new connection",
+    "ConnectTimeoutError",
+    "NewConnectionError",
+    "Retrying (",
+)  # pip 25
+CODE_ARTIFACT = re.compile(r"arn:[^:]+:codeartifact:([^:]+):([^:]+):repository/([^/]+)/(.+)")
+# Prints versions, and whether PyTorch can use the GPU. The image of a project may have no PyTorch.
+LOOK = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
+
+
+def main(words: list[str]) -> None:
+    """Prepare and run the command."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the first process of a container ignores it by default
+    if words[0] == "--install":
+        install(words[1])
+        return
+    os.environ.update(variables())
+    use_host_name()
+    if REQUIREMENTS.is_file():
+        install(str(REQUIREMENTS))
+    look_at_gpu()
+    sys.stdout.flush()
+    os.execvp(words[0], words)  # noqa: S606
+
+
+def variables() -> dict[str, str]:
+    """The variables by which scripts for SageMaker find their folders, hosts and hyperparameters."""
+    config = {
+        name: json.loads((ML / "input" / "config" / f"{name}.json").read_text())
+        for name in ("resourceconfig", "inputdataconfig", "hyperparameters")
+    }
+    resources, channels = config["resourceconfig"], list(config["inputdataconfig"])
+    hosts = sorted(resources["hosts"], key=lambda name: (len(name), name))
+    hyperparameters = {name: decoded(text) for name, text in config["hyperparameters"].items()}
+    values = {
+        "SM_MODEL_DIR": ML / "model",
+        "SM_INPUT_DIR": ML / "input",
+        "SM_INPUT_DATA_DIR": ML / "input" / "data",
+        "SM_INPUT_CONFIG_DIR": ML / "input" / "config",
+        "SM_OUTPUT_DIR": ML / "output",
+        "SM_OUTPUT_FAILURE": ML / "output" / "failure",
+        "SM_OUTPUT_DATA_DIR": ML / "output" / "data",
+        "SM_SOURCE_DIR": Path.cwd(),
+        "SM_MASTER_ADDR": hosts[0],
+        "SM_MASTER_PORT": 7777,
+        "SM_CHANNELS": channels,
+        **{f"SM_CHANNEL_{name.upper()}": ML / "input" / "data" / name for name in channels},
+        "SM_HPS": hyperparameters,
+        **{f"SM_HP_{name.replace('-', '_').upper()}": value for name, value in hyperparameters.items()},
+        "SM_HOSTS": hosts,
+        "SM_HOST_COUNT": len(hosts),
+        "SM_CURRENT_HOST": resources["current_host"],
+        "SM_CURRENT_HOST_RANK": hosts.index(resources["current_host"]),
+        "SM_CURRENT_INSTANCE_TYPE": resources.get("current_instance_type", ""),
+        "SM_NETWORK_INTERFACE_NAME": resources.get("network_interface_name", "eth0"),
+        "SM_NUM_CPUS": os.cpu_count(),
+        "SM_NUM_GPUS": len(gpus()),
+        "SM_RESOURCE_CONFIG": resources,
+        "SM_INPUT_DATA_CONFIG": config["inputdataconfig"],
+    }
+    return {name: json.dumps(value) if isinstance(value, dict | list) else str(value) for name, value in values.items()}
+
+
+def decoded(text: str) -> object:
+    """A hyperparameter, which may be JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def gpus() -> list[Path]:
+    """The GPUs of this instance."""
+    return list(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def use_host_name() -> None:
+    """Give one of several instances the name by which the others reach it, in place of the container's own."""
+    if os.environ["SM_HOST_COUNT"] == "1" or not HOST_NAME_SOURCE.is_file() or shutil.which("gcc") is None:
+        return
+    source = HOST_NAME_SOURCE.read_text().replace("PLACEHOLDER_HOSTNAME", json.dumps(os.environ["SM_CURRENT_HOST"]))
+    words = ["gcc", "-shared", "-fPIC", "-x", "c", "-o", HOST_NAME_LIBRARY, "-", "-ldl"]
+    if subprocess.run(words, input=source, text=True, check=False).returncode == 0:
+        others = os.environ.get("LD_PRELOAD")
+        os.environ["LD_PRELOAD"] = f"{HOST_NAME_LIBRARY}:{others}" if others else HOST_NAME_LIBRARY
+
+
+def install(requirements: str) -> None:
+    """Install packages; ends the job with pip's last error if that fails."""
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    repository = os.environ.get("CA_REPOSITORY_ARN")
+    if repository:
+        environment["PIP_INDEX_URL"] = code_artifact(repository)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pip", "install", "-r", requirements],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+    )
+    errors, is_unreachable = [], False
+    for line in process.stdout or ():
+        print(line, end="", flush=True)
+        is_unreachable |= any(words in line for words in UNREACHABLE)
+        errors += [line.removeprefix("ERROR: ").strip()] if line.startswith("ERROR: ") else []
+    if process.wait():
+        reason = "; ".join(errors[-2:]) or f"exit code {process.returncode}"
+        step = "check the versions in requirements.txt"
+        if is_unreachable:
+            step = (
+                "no package index could be reached from the job: give its subnets a route to a NAT gateway, or a "
+                "sagemaker.package_index that they reach, or a sagemaker.training_image that holds the packages"
+            )
+        fail(f"bad_input: pip could not install what the job needs ({reason}): {step}")
+
+
+def code_artifact(repository: str) -> str:
+    """The address of an AWS CodeArtifact repository for pip, with a token of this job's role."""
+    match = CODE_ARTIFACT.fullmatch(repository)
+    if match is None:
+        fail(f"bad_input: sagemaker.package_index must be the ARN of a CodeArtifact repository, got {repository}")
+    region, owner, domain, name = match.groups()
+    try:
+        import boto3
+
+        client = boto3.client("codeartifact", region_name=region)
+        token = client.get_authorization_token(domain=domain, domainOwner=owner)["authorizationToken"]
+        answer = client.get_repository_endpoint(domain=domain, domainOwner=owner, repository=name, format="pypi")
+    except Exception as error:  # boto3 is missing, or whatever it raises
+        fail(f"bad_input: CodeArtifact does not let this job in ({type(error).__name__}: {error}): look at its role")
+    return str(answer["repositoryEndpoint"]).replace("https://", f"https://aws:{token}@").rstrip("/") + "/simple/"
+
+
+def look_at_gpu() -> None:
+    """Print driver, CUDA and whether PyTorch can use the GPU; ends the job if it cannot."""
+    if not gpus():
+        return
+    words = ["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]
+    driver = printed(words).partition("\n")[0] or "of unknown version"
+    versions = printed([sys.executable, "-c", LOOK]).split()
+    if len(versions) != 3:
+        print(f"paretune: driver {driver}; this image has no PyTorch")
+        return
+    torch, cuda, can_use = versions
+    print(f"paretune: driver {driver}; PyTorch {torch} for CUDA {cuda}; torch.cuda.is_available() is {can_use}")
+    if can_use != "True" and ALLOW_NO_GPU not in os.environ:
+        fail(
+            f"bad_input: PyTorch {torch} for CUDA {cuda} cannot use the GPU of this instance (driver {driver}): "
+            "set sagemaker.training_image to an image for an older CUDA, or take another instance_type"
+        )
+
+
+def printed(words: list[str]) -> str:
+    """What a program prints; "" if it is missing or fails."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def fail(reason: str) -> NoReturn:
+    """Write the reason where SageMaker looks for it and end the job."""
+    print(f"paretune: {reason}", flush=True)
+    (ML / "output").mkdir(parents=True, exist_ok=True)
+    (ML / "output" / "failure").write_text(reason)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,252 @@
+"""S3: uploads under the hash of their content, so that nothing is sent twice, and what a job leaves there.
+
+s3://BUCKET/paretune/code/HASH/            the code that travels
+s3://BUCKET/paretune/datasets/KEY/         prepared data sets
+s3://BUCKET/paretune/models/HASH/          pretrained models
+s3://BUCKET/paretune/files/HASH/           files that a user's own script reads
+s3://BUCKET/paretune/checkpoints/RUN/      checkpoints of a run's attempts
+s3://BUCKET/paretune/jobs/NAME/            one job's document and results
+"""
+
+import hashlib
+import re
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from boto3.exceptions import S3UploadFailedError
+
+from paretune.core.commands import command_line
+from paretune.core.errors import LaunchRefused, LostContact
+from paretune.launchers.base import JobState
+from paretune.launchers.sagemaker.account import PREFIX
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to
+from paretune.launchers.sagemaker.s3_download import fault_of_name
+from paretune.specification.container import PROFILE, Event, JobReport, read_event
+from paretune.storage.archives import Entry, entries, translated_damage
+
+_LARGEST_RESULTS = 512 * 2**20  # bytes read of one archive; reports and a profile take a hundredth of it
+_PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
+_OUTPUT_FOLDERS = ("output", "data")
+"""Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
+_RESULT_FILES = {"report.json", "events.jsonl"}
+
+
+@dataclass
+class Storage:
+    """One bucket."""
+
+    s3: Any
+    bucket: str
+    kms_key: str | None = None  # encrypts the uploads; None leaves that to the bucket
+    dry: bool = False  # whether only to return the URIs and send nothing
+    check: Callable[[], None] = lambda: None  # called before and while files are sent; raises to cancel the upload
+    uploaded: dict[str, int] = field(default_factory=dict)  # the S3 keys sent by this object, with their sizes in bytes
+
+    def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
+        """Upload a file or folder; `digest` replaces the hash of its content.
+
+        Returns:
+            The S3 URI of the file, or that of the folder with a slash at the end.
+        """
+        is_folder = path.is_dir()
+        parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
+        files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
+        prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
+        missing = files if self.dry else self._missing(prefix, files)
+        # The smallest last: a data set is complete when its description exists.
+        for name, part in sorted(missing.items(), key=lambda item: -item[1].stat().st_size):
+            self._send(prefix + name, part)
+        return self.uri(prefix if is_folder else prefix + path.name)
+
+    def text(self, key: str, text: str) -> str:
+        """Write a small text, each time again, and return its S3 URI."""
+        if not self.dry:
+            self.check()
+            with refused_to(self._doing):
+                self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
+        self.uploaded[key] = len(text)
+        return self.uri(key)
+
+    def open(self, key: str) -> Any:
+        """A stream of an object's bytes; None if there is no such object. Raises boto's errors."""
+        try:
+            return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
+        except AWS_ERRORS as error:
+            if code(error) in {"NoSuchKey", "NoSuchBucket", "404"}:
+                return None
+            raise
+
+    def remove(self, prefix: str) -> None:
+        """Delete all objects whose keys start with `prefix`."""
+        keys = list(self.sizes(prefix))
+        for start in range(0, len(keys), 1000):  # as many as one DeleteObjects takes
+            objects = [{"Key": key} for key in keys[start : start + 1000]]
+            self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True})
+
+    def uri(self, key: str) -> str:
+        """S3 URI of a key in this bucket."""
+        return f"s3://{self.bucket}/{key}"
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
+
+    def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
+        with refused_to(self._doing):
+            sizes = self.sizes(prefix)
+        return {name: path for name, path in files.items() if sizes.get(prefix + name) != path.stat().st_size}
+
+    def _send(self, key: str, path: Path) -> None:
+        self.uploaded[key] = path.stat().st_size
+        if self.dry:
+            return
+        try:
+            self.check()
+            self.s3.upload_file(
+                str(path), self.bucket, key, ExtraArgs=self._encryption(), Callback=lambda _bytes: self.check()
+            )
+        except (S3UploadFailedError, *AWS_ERRORS) as error:
+            raise LaunchRefused(explain(error, self._doing)) from error
+
+    def _encryption(self) -> dict[str, str]:
+        return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
+
+    @property
+    def _doing(self) -> str:
+        return f"use the bucket {self.bucket}"
+
+
+class JobOutput:
+    """The upload of SageMaker at the end of a training job: /opt/ml/output/data and /opt/ml/model.
+
+    Each is an archive, output.tar.gz and model.tar.gz, or with CompressionType NONE a prefix with one object per file.
+
+    Args:
+        is_project: whether the job runs the command of a project, and not our training, which leaves a report.
+        has_metrics: whether the project's command leaves a report if it has any metrics.
+    """
+
+    def __init__(self, storage: Storage, job_name: str, *, is_project: bool = False, has_metrics: bool = False) -> None:
+        self.storage = storage
+        self.is_project = is_project
+        self.is_read = has_metrics or not is_project
+        """Whether the end of the job is known only when the output can be read."""
+        self._job_name = job_name
+        self._files: Mapping[str, bytes] | None = None
+
+    def files(self) -> Mapping[str, bytes] | None:
+        """The report and events of an ended job, read once; None while S3 does not answer. Raises LostContact."""
+        if self._files is None:
+            try:
+                self._files = self._read(_RESULT_FILES.__contains__)
+            except AWS_ERRORS as error:
+                if is_transient(error):
+                    return None
+                raise LostContact(
+                    f"{explain(error, f'read the results of {self._job_name}')}\nit has ended; sign in again, then "
+                    f"`{command_line('sync')}`"
+                ) from error
+        return self._files
+
+    def end_state(self, status: str) -> JobState:
+        """The state of an ended job with this TrainingJobStatus: ours has failed if it left no report."""
+        has_completed = status == "Completed" if self.is_project else self.report() is not None
+        return JobState.COMPLETED if has_completed else JobState.FAILED
+
+    def report(self) -> JobReport | None:
+        """The report of an ended job; None if it leaves none."""
+        if not self.is_read:
+            return None
+        report = JobReport.read_json((self.files() or {}).get("report.json", b""))
+        return JobReport(metrics={}) if report is None and self.is_project else report
+
+    def events(self) -> list[Event]:
+        """The events in the output of an ended job; none of a project, whose files are not ours to believe."""
+        if self.is_project:
+            return []
+        lines = (self.files() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
+        return [event for event in map(read_event, lines) if event is not None]
+
+    def profile(self) -> dict[str, bytes]:
+        """The files of the job's profile; reads the archive again, as a trace is large. Raises LostContact."""
+        try:
+            files = self._read(_PROFILE_FILE.fullmatch)
+        except AWS_ERRORS as error:
+            raise LostContact(explain(error, f"read the profile of {self._job_name}")) from error
+        return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
+
+    def download(self, folder: Path) -> Path | None:
+        """Download the archive or its files to a folder; None if there are none. Raises LostContact."""
+        s3, bucket = self.storage.s3, self.storage.bucket
+        try:
+            try:
+                s3.download_file(bucket, self._key("output.tar.gz"), str(folder / "output.tar.gz"))
+                return folder / "output.tar.gz"
+            except AWS_ERRORS as error:
+                if code(error) not in {"404", "NoSuchKey"}:
+                    raise
+            objects, folder = self._objects(), folder / "output"
+            for name, (key, _) in objects.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                s3.download_file(bucket, key, str(folder / name))
+        except AWS_ERRORS as error:
+            raise LostContact(explain(error, f"read the results of {self._job_name}")) from error
+        return folder if objects else None
+
+    def model_uri(self, *, is_compressed: bool) -> str:
+        """S3 URI of the archive of /opt/ml/model, or of the prefix with its files; "" if there may be no model."""
+        return self.storage.uri(self._key("model.tar.gz" if is_compressed else "model/")) if self.is_read else ""
+
+    def _read(self, is_needed: Callable[[str], object]) -> dict[str, bytes]:
+        packed = self.storage.open(self._key("output.tar.gz"))
+        if packed is not None:
+            return _unpack(packed, is_needed)
+        files: dict[str, bytes] = {}
+        left = _LARGEST_RESULTS
+        for name, (key, size) in self._objects().items():
+            if is_needed(name) and size <= left and (body := self.storage.open(key)) is not None:
+                files[name] = body.read()
+                left -= size
+        return files
+
+    def _objects(self) -> dict[str, tuple[str, int]]:
+        """Name below /opt/ml/output/data to key and size of an uncompressed output."""
+        prefix = self._key("")
+        sizes = self.storage.sizes(prefix)
+        folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
+        keys = {key: key.removeprefix(prefix).partition("/")[2] for key in sizes if key.startswith(folders)}
+        return {name: (key, sizes[key]) for key, name in keys.items() if not fault_of_name(name, ())}
+
+    def _key(self, name: str) -> str:
+        return f"{PREFIX}/jobs/{self._job_name}/output/{name}"
+
+
+def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
+    """The needed files, except those too large for memory; none of a damaged archive."""
+    files: dict[str, bytes] = {}
+    left = _LARGEST_RESULTS
+    try:
+        with translated_damage(), tarfile.open(fileobj=packed, mode="r|gz", tarinfo=Entry) as archive:
+            for entry in entries(archive):
+                name = entry.name.removeprefix("./")
+                is_small = entry.isfile() and entry.size <= left
+                file: Any = archive.extractfile(entry) if is_small and is_needed(name) else None
+                if file is not None:
+                    files[name] = file.read()
+                    left -= len(files[name])
+    except tarfile.TarError:
+        return {}
+    return files
+
+
+def _digest(files: dict[str, Path]) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        digest.update(f"\0{name}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)  # updates the digest chunk by chunk
+    return digest.hexdigest()[:32]

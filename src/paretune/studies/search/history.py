@@ -1,0 +1,124 @@
+"""What follows from the trials of a study that have ended: which jobs are closed, which are tried again, and when."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+
+from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.front import trials_on_front
+from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.search.worst_case import hash_without_seed
+
+MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
+MOST_FAILURES = 2  # times that a job is run which fails by itself or is cut off; then its point counts as impossible
+MOST_REFUSED = 3  # times in a row that SageMaker refuses the only job, before the study ends
+LIMIT_RETRY_S = 1800.0  # seconds until SageMaker is asked again for more jobs at a time than it has let run
+_REFUSED_PAUSE_S = 60.0  # seconds until SageMaker is asked again after it has refused the only job
+_FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
+
+
+class History:
+    """The trials that have ended, in the order of booking. A job's identity is its `spec_hash`.
+
+    Attributes:
+        trials: by number; those that were tried again and cost nothing are left out.
+        settled: identity of a job that need not run again, because its outcome is known, to its trial.
+        failures: identity to the times that a job failed by itself: it is not tried again unless the sampler insists.
+        retries: identity to the last trial of a job that is to be tried again, and from which time on.
+        longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
+        impossible: identities of jobs that the launcher refused for what they ask.
+    """
+
+    def __init__(
+        self,
+        file: StudyFile,
+        ended: Sequence[Trial],
+        *,
+        running: Sequence[Trial] = (),  # whose jobs are not tried again beside themselves
+        impossible: Collection[str] = (),
+    ) -> None:
+        self._file = file
+        self.impossible = set(impossible)
+        self.trials = {trial.number: trial for trial in ended}
+        self.settled: dict[str, int] = {}
+        self.failures = Counter[str]()
+        self.retries: dict[str, tuple[Trial, float]] = {}
+        self.longest_s: dict[str, float] = {}
+        self._memory = MemoryLimits()
+        self._tries = Counter[str]()
+        self._unpaid: dict[str, int] = {}  # identity to its last trial, if that was retryable and has cost nothing
+        for trial in ended:
+            if trial.given:
+                self._add(trial)
+        for trial in running:
+            self.retries.pop(trial.identity, None)
+        self._learn_of_quotas(ended)
+
+    def _add(self, trial: Trial) -> None:
+        identity = trial.identity
+        if trial.status is TrialStatus.OUT_OF_MEMORY:
+            self._memory.ran_out(Footprint.of(trial.spec, trial.spec.plan()))
+        if metrics.JOB_SECONDS in trial.measured:
+            alike = hash_without_seed(trial.spec)
+            self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), trial.measured[metrics.JOB_SECONDS])
+        self.trials.pop(self._unpaid.pop(identity, -1), None)  # it was tried again
+        self.retries.pop(identity, None)
+        if trial.is_retryable:
+            self._plan_retry(trial)
+        elif trial.follows is Next.NOTHING or self.failures[identity] + 1 >= MOST_FAILURES:
+            self.settled[identity] = trial.number
+        else:
+            self.failures[identity] += 1
+
+    def _plan_retry(self, trial: Trial) -> None:
+        if not trial.cost_usd:
+            self._unpaid[trial.identity] = trial.number
+        self._tries[trial.identity] += 1
+        tries = self._tries[trial.identity]
+        if tries > MOST_TRIES:
+            self.failures[trial.identity] += 1
+        else:
+            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if trial.follows is Next.LATER else 0.0
+            self.retries[trial.identity] = trial, trial.ended_at + pause_s
+
+    def _learn_of_quotas(self, ended: Iterable[Trial]) -> None:
+        self._most, self.asked_again_at, self.refused = math.inf, 0.0, 0
+        for trial in ended:
+            if (beside := trial.refused_beside) is not None:
+                self._most = beside
+                self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
+                self.refused += not beside
+            elif trial.cost_usd:  # its job was created
+                self.refused = 0
+
+    def lets_run(self, running: int, now: float) -> bool:
+        """Whether SageMaker may let a job run beside so many others, as far as its refusals tell."""
+        return running < self._most or now >= self.asked_again_at
+
+    @property
+    def counted(self) -> int:
+        """Number of ended trials that count towards the study's n_trials."""
+        return sum(trial.counts for trial in self.trials.values())
+
+    @cached_property
+    def front(self) -> list[Trial]:
+        """The measured front of the trials, the cheapest first."""
+        return trials_on_front(self.trials.values(), self._file.objectives, self._file.constraints)
+
+    def next_retry(self, now: float) -> Trial | None:
+        """A trial whose job is due to be tried again at this time of the launcher's clock, or None."""
+        return next((trial for trial, not_before in self.retries.values() if not_before <= now), None)
+
+    def is_closed(self, spec: JobSpec) -> bool:
+        """Whether the job need not or must not run any more: its outcome is known, it is impossible, or it failed."""
+        identity = spec.spec_hash()
+        is_known = identity in self.settled or identity in self.failures or identity in self.impossible
+        return is_known or self.cannot_fit(spec)
+
+    def cannot_fit(self, spec: JobSpec) -> bool:
+        """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
+        return self._memory.has_full and self._memory.why_full(Footprint.of(spec, spec.plan())) is not None

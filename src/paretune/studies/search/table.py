@@ -1,0 +1,467 @@
+"""The trials of a study, all of them in Optuna's storage, through Optuna's public interface.
+
+Parameters, values and states are Optuna's. What else a trial has is in its user attributes: `kind` (search, probe or
+repeat), `seed`, `repeats`, `job` (its parameters), `worst_usd` when it is reserved, `mlflow_run_id`, and once its job
+has ended `booked_usd`, `reason`, `metrics`, `end`, and the attributes that `SplitSampler` reads. `state` is written
+last each time, so what was written before belongs together: Running from the reservation on, then how the job has
+ended. `optuna-dashboard` on the same storage shows all of it.
+
+A trial that somebody else has added, or told while its job ran, is read as that. Optuna lets nobody change a trial that
+was told: what is booked later stands in the study's attributes, as `booked N` and `kept N`.
+"""
+
+import json
+import logging
+import math
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from paretune.core.errors import BadInput, LostContact, first_line
+from paretune.ledger.lock import StudyLock, unusable
+from paretune.pricing.budget import Balance
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value
+from paretune.storage.database import with_driver
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import violations
+from paretune.studies.definition.space import Choices, Range, is_whole
+from paretune.studies.results.trials import FOREIGN, Next, Trial, TrialStatus
+from paretune.studies.sampler import rows
+from paretune.studies.sampler.candidates import own_space
+
+STATE, RUN_ID, NOT_RUN = "state", "mlflow_run_id", "NotRun"
+"""User attributes `state` and `mlflow_run_id`; the state of a trial whose job was never begun."""
+_IMPOSSIBLE, _DESCRIBED, _MARK = "impossible_job", "described", "mark"
+_IN_END = ("kept_usd", "billed_s", "ended_at", "refused_beside")
+_ENDS = {TrialState.COMPLETE: TrialStatus.COMPLETED, TrialState.PRUNED: TrialStatus.STOPPED}
+_MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
+_MOST_DIFFERENCES, _LONGEST_VALUE = 8, 200  # of a description; characters
+
+Point = Mapping[str, Value]
+Accepts = Callable[[Point], bool]
+
+
+class StudyTable:
+    """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
+
+    Args:
+        file: the study.
+        storage: address of its storage.
+        lock: that of the study, which is looked at before anything is written.
+        origin: of its jobs, measured or simulated.
+
+    Raises:
+        BadInput: the storage does not answer, or holds a study of this name with other objectives.
+    """
+
+    def __init__(self, file: StudyFile, storage: str, lock: StudyLock | None = None, origin: str = "measured") -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        self._file, self._lock, self._origin = file, lock or StudyLock(), origin
+        self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
+        self._own = own_space(file.job.given(), self.distributions) if file.takes_split else {}
+        self._where = file.shown_storage or "the study's file"
+        self._ids: dict[int, int] = {}
+        self._read: dict[int, Trial] = {}  # trials that were told, which nobody changes
+        self._found: list[FrozenTrial] | None = None  # what was read since something was written
+        try:
+            self._storage = _storage(storage)
+            self.study = _opened(file, self._storage)
+            self._study_id = self._storage.get_study_id_from_name(file.name)
+            count = len(self._all())
+        except Exception as error:  # SQLAlchemy's and each driver's own
+            raise unusable(storage, error) from None
+        # With the same seed, a driver that starts again would suggest the same points as the one before it.
+        self._chosen = _Chosen(_sampler(file, (file.seed + 7919 * count) % 2**32))
+        self.study.sampler = self._chosen
+        if [direction.name.lower() for direction in self.study.directions] != list(file.objectives.values()):
+            raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Translate the errors of Optuna when its storage goes away into LostContact: the same command continues."""
+        try:
+            yield
+        except (StorageInternalError, SQLAlchemyError) as error:
+            text = f"it does not answer ({first_line(error)}): the same command continues the study"
+            raise LostContact(f"storage {self._where}: {text}") from error
+
+    def close(self) -> None:
+        """Close the connections to the storage; the next call opens new ones."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    def open(self, run_id: str, described: str) -> str:
+        """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet.
+
+        `described` holds job, search and objectives as JSON.
+
+        Raises:
+            BadInput: the study was begun with another description.
+        """
+        found = self.study.user_attrs
+        if _DESCRIBED not in found:
+            found = {_MARK: uuid.uuid4().hex, RUN_ID: run_id, _DESCRIBED: described}
+            for name, text in found.items():
+                self.study.set_user_attr(name, text)
+        if found[_DESCRIBED] != described:
+            text = f"study {self._file.name} was begun with another search space, job or objectives: give it another "
+            text += f"name (name=...), or the same file ({_difference(found[_DESCRIBED], described)})"
+            raise BadInput([text])
+        return str(found[RUN_ID])
+
+    @property
+    def mark(self) -> str:
+        """A random tag of this study, which no other one has, even of the same name in another storage."""
+        return str(self.study.user_attrs.get(_MARK, ""))
+
+    def name_study_run(self, run_id: str) -> None:
+        """Record the study's MLflow run."""
+        self.study.set_user_attr(RUN_ID, run_id)
+
+    def ask(self, accepts: Accepts, otherwise: Point) -> tuple[int, Point]:
+        """Number and point of the next trial: the sampler's first one that `accepts` is true of, or `otherwise`."""
+        return self._asked(
+            lambda draw: next(
+                (point for point in (draw(self.distributions) for _ in range(_MOST_DRAWS)) if accepts(point)), otherwise
+            )
+        )
+
+    def ask_for(self, point: Point, changes: Mapping[str, Any]) -> int:
+        """The number of a trial at this point, whatever the sampler thinks; `changes` are those of its job."""
+        return self._asked(lambda _: {**point, **{n: changes.get(n, each.low) for n, each in self._own.items()}})[0]
+
+    def ask_waiting(self) -> tuple[int, Point] | None:
+        """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
+        if not any(trial.state is TrialState.WAITING for trial in self._all()):
+            return None
+        own = {name: each.low for name, each in self._own.items()}
+        return self._asked(lambda draw: {**draw(self.distributions), **own})
+
+    def _asked(self, choose: "_Choose") -> tuple[int, Point]:
+        self.look_again()
+        self._lock.check()
+        self._chosen.choose, self._chosen.space = choose, {**self.distributions, **self._own}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial = self.study.ask(self._chosen.space)
+        return trial.number, {name: trial.params[name] for name in self._file.search}
+
+    def reserve(self, trial: Trial) -> None:
+        """Record the job of a trial with its worst case: from now on it is begun, and found after a kill."""
+        kind = "repeat" if trial.repeats is not None else "probe" if trial.is_probe else "search"
+        values = {"kind": kind, "seed": trial.seed, "repeats": trial.repeats, "job": dict(trial.given)}
+        values |= {"changes": dict(trial.changes), "worst_usd": trial.worst_usd}
+        self._write(trial.number, {**values, STATE: TrialStatus.RUNNING.value})
+
+    def name_run(self, number: int, run_id: str) -> None:
+        """Record the MLflow run of a trial."""
+        self._write(number, {RUN_ID: run_id})
+
+    def book(self, trial: Trial) -> None:
+        """Record how the job of a trial has ended and what it cost, in place of its reservation."""
+        end = {"follows": trial.follows.value, **{name: getattr(trial, name) for name in _IN_END}}
+        values: dict[str, Any] = {"metrics": dict(trial.measured), "booked_usd": trial.cost_usd, "reason": trial.reason}
+        values |= {"verdicts": list(trial.verdicts), "end": end, **_shown(trial), STATE: trial.status.value}
+        try:
+            self._write(trial.number, values)
+        except UpdateFinishedTrialError:  # somebody has told it
+            self.study.set_user_attr(f"booked {trial.number}", values)
+
+    def book_kept(self, number: int, usd: float) -> None:
+        """Record the cost of the warm pool kept after a trial's job, in place of its reservation."""
+        self._lock.check()
+        self.study.set_user_attr(f"kept {number}", usd)
+
+    def tell(self, trial: Trial, number: int | None = None) -> None:
+        """Tell Optuna how a trial has ended; `number` is that of another trial with the same job, by default its own.
+
+        A probe is pruned: it has no objectives.
+        """
+        if number is not None:
+            self._write(number, {**_shown(trial), STATE: NOT_RUN})
+        number = trial.number if number is None else number
+        if trial.is_probe and trial.status is TrialStatus.COMPLETED:
+            self._tell_state(number, TrialState.PRUNED)
+        elif set(self._file.objectives) <= set(trial.values):
+            self._tell(number, trial.values)
+        else:
+            self._tell_state(number, TrialState.FAIL)
+
+    def drop(self, number: int, impossible: str = "") -> None:
+        """Tell Optuna that no job of a trial is begun; `impossible` is the hash of a job that could not be."""
+        with suppress(UpdateFinishedTrialError):
+            self._write(number, {_IMPOSSIBLE: impossible or None, STATE: NOT_RUN})
+        self._tell_state(number, TrialState.FAIL)
+
+    def abandoned(self) -> list[int]:
+        """Numbers of the trials that were asked for and have no job yet."""
+        asked = [trial for trial in self._all() if trial.state is TrialState.RUNNING]
+        return [trial.number for trial in asked if STATE not in trial.user_attrs]
+
+    def impossible(self) -> set[str]:
+        """Hashes of the jobs that could not be."""
+        return {trial.user_attrs.get(_IMPOSSIBLE, "") for trial in self._all()} - {""}
+
+    def trials(self) -> tuple[list[Trial], list[Trial]]:
+        """The trials whose jobs have not ended, by number, and those that have ended, in the order of booking."""
+        later = self.study.user_attrs
+        found = sorted(
+            self._all(),
+            key=lambda each: (each.datetime_complete is None, each.datetime_complete or each.number, each.number),
+        )
+        running, ended, spent_usd = [], [], 0.0
+        for frozen in found:
+            trial = self._read.get(frozen.number) or self._trial(frozen, later.get(f"booked {frozen.number}", {}))
+            if trial is None:
+                continue
+            if trial.status is TrialStatus.RUNNING:
+                running.append(trial)
+                continue
+            if (kept_usd := later.get(f"kept {trial.number}")) is not None and trial.kept_usd:
+                trial = replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=0.0)
+            spent_usd += trial.cost_usd or 0.0
+            trial = trial if trial.spent_usd == spent_usd else replace(trial, spent_usd=spent_usd)
+            if frozen.state.is_finished():
+                self._read[trial.number] = trial
+            ended.append(trial)
+        return sorted(running, key=lambda trial: trial.number), ended
+
+    def look_again(self) -> None:
+        """Read the storage anew when it is asked next: somebody else may have written to it."""
+        self._found = None
+
+    def _all(self) -> list[FrozenTrial]:
+        if self._found is None:
+            self._found = self.study.get_trials(deepcopy=False)
+        return self._found
+
+    def told(self) -> set[int]:
+        """Numbers of the trials that Optuna knows the end of."""
+        return {trial.number for trial in self._all() if trial.state.is_finished()}
+
+    def balance(self) -> Balance:
+        """Dollars of the study that are spent and reserved."""
+        running, ended = self.trials()
+        reserved = [trial.worst_usd or 0.0 for trial in running] + [trial.kept_usd or 0.0 for trial in ended]
+        return Balance(spent_usd=sum(trial.cost_usd or 0.0 for trial in ended), committed_usd=sum(reserved))
+
+    def _trial(self, frozen: FrozenTrial, later: Mapping[str, Any]) -> Trial | None:
+        """A trial as it stands; None if no job of it was begun, or that is not known yet."""
+        told = {**frozen.user_attrs, **later}
+        point = {name: frozen.params[name] for name in self._file.search if name in frozen.params}
+        if told.get(STATE) == NOT_RUN or (STATE not in told and not frozen.state.is_finished()):
+            return None
+        if STATE not in told:
+            return self._of_somebody(frozen, point)
+        measured, end = told.get("metrics", {}), dict(told.get("end", {}))
+        parameters = {name: text for name, text in JobSpec.read(told["job"]).as_text().items() if text}
+        status = TrialStatus(told[STATE])
+        values = {} if parameters.get("probe_steps") else self.values(measured)
+        if later and frozen.state is TrialState.COMPLETE:  # somebody told its values
+            status, values = TrialStatus.COMPLETED, self._told_values(frozen)
+        return Trial(
+            number=frozen.number,
+            run_id=told.get(RUN_ID, ""),
+            point=point,
+            parameters=parameters,
+            given=told["job"],
+            status=status,
+            values=values,
+            cost_usd=told.get("booked_usd"),
+            origin=self._origin,
+            seed=told["seed"],
+            repeats=told.get("repeats"),
+            reason=told.get("reason", ""),
+            baseline_f1=measured.get(metrics.BASELINE_TFIDF),
+            baseline=measured.get(metrics.BASELINE_MAJORITY) if metrics.F1 in self._file.objectives else None,
+            verdicts=tuple(told.get("verdicts", ())),
+            changes=told.get("changes", {}),
+            measured=measured if status is TrialStatus.COMPLETED else {},
+            worst_usd=told.get("worst_usd"),
+            follows=Next(end.pop("follows", Next.NOTHING)),
+            **end,
+        )
+
+    def _of_somebody(self, frozen: FrozenTrial, point: Point) -> Trial:
+        given: dict[str, str] = {}
+        with suppress(BadInput):
+            given = self._file.spec_at(point).changed()
+        status = _ENDS.get(frozen.state, TrialStatus.FAILED)
+        return Trial(
+            number=frozen.number,
+            run_id="",
+            point=point,
+            parameters={n: text for n, text in JobSpec.read(given).as_text().items() if text} if given else FOREIGN,
+            given=given,
+            status=status,
+            values=self._told_values(frozen),
+            origin=self._origin,
+            reason="" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage",
+            measured=self._told_values(frozen),
+        )
+
+    def _told_values(self, frozen: FrozenTrial) -> dict[str, float]:
+        return self.values(dict(zip(self._file.objectives, frozen.values or (), strict=False)))
+
+    def values(self, measured: Mapping[str, float]) -> dict[str, float]:
+        """The study's objectives and constraints among a job's metrics."""
+        names = dict.fromkeys([*self._file.objectives, *self._file.constraints])
+        return {name: measured[name] for name in names if name in measured and math.isfinite(measured[name])}
+
+    def _write(self, number: int, attributes: Mapping[str, Any]) -> None:
+        self.look_again()
+        self._lock.check()
+        for name, value in attributes.items():
+            if value is not None and value not in ({}, [], ""):
+                self._storage.set_trial_user_attr(self._id_of(number), name, value)
+
+    def _tell(self, number: int, values: Mapping[str, float]) -> None:
+        self.look_again()
+        with warnings.catch_warnings(), suppress(UpdateFinishedTrialError):
+            warnings.simplefilter("ignore")
+            if self._file.constraints:
+                trial = optuna.Trial(self.study, self._id_of(number))
+                for name, amount in violations(values, self._file.constraints).items():
+                    trial.set_constraint(name, amount)
+            self.study.tell(number, [values[name] for name in self._file.objectives], skip_if_finished=True)
+
+    def _tell_state(self, number: int, state: TrialState) -> None:
+        self.look_again()
+        with suppress(UpdateFinishedTrialError):  # told before a driver died
+            self.study.tell(number, state=state, skip_if_finished=True)
+
+    def _id_of(self, number: int) -> int:
+        if number not in self._ids:
+            self._ids[number] = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        return self._ids[number]
+
+
+_Choose = Callable[[Callable[[Mapping[str, BaseDistribution]], dict[str, Any]]], Mapping[str, Any]]
+
+
+class _Chosen(BaseSampler):
+    """Gives each trial the point that `choose` makes of the points that a sampler draws."""
+
+    def __init__(self, sampler: BaseSampler) -> None:
+        self._sampler = sampler
+        self.space: dict[str, BaseDistribution] = {}
+        self.choose: _Choose
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self.space
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        def draw(space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+            relative = self._sampler.infer_relative_search_space(study, trial)
+            drawn = self._sampler.sample_relative(study, trial, relative)
+            rest = {name: distribution for name, distribution in space.items() if name not in drawn}
+            alone = self._sampler.sample_independent
+            return {**drawn, **{name: alone(study, trial, name, each) for name, each in rest.items()}}
+
+        return dict(self.choose(draw))
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._sampler.before_trial(study, trial)
+
+    def after_trial(self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Any) -> None:
+        self._sampler.after_trial(study, trial, state, values)
+
+
+def _shown(trial: Trial) -> dict[str, Any]:
+    """User attributes of a job that has ended, as `SplitSampler` reads them."""
+    if trial.status is not TrialStatus.COMPLETED:
+        failed = rows.CUT_OFF if trial.is_cut_off else rows.FAILED
+        kinds = {TrialStatus.OUT_OF_MEMORY: rows.OUT_OF_MEMORY}
+        outcome = rows.AGAIN if trial.is_retryable else kinds.get(trial.status, failed)
+        return {rows.OUTCOME: outcome, rows.SECONDS: trial.billed_s or 0.0}
+    measured, spec = trial.measured, trial.spec
+    shown: dict[str, float | None] = {rows.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
+    speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
+    if speed and training_s is not None and not spec.runs_own_training:
+        shown[rows.STEP_S] = spec.plan().global_batch_size / speed
+        shown[rows.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
+        if spec.probe_steps is None and spec.max_train_samples is None:
+            shown[rows.ROWS] = speed * training_s / spec.num_train_epochs
+    if metrics.F1 in measured:
+        shown[rows.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
+    return {name: value for name, value in shown.items() if value is not None and math.isfinite(value)}
+
+
+def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:
+    """The values of a searched parameter, as Optuna describes them."""
+    if isinstance(entry, Choices):
+        return CategoricalDistribution(list(entry.values))
+    if is_whole(name, entry):
+        return IntDistribution(int(entry.low), int(entry.high), log=entry.log)
+    return FloatDistribution(entry.low, entry.high, log=entry.log)
+
+
+def _storage(address: str) -> RDBStorage:
+    options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
+    with suppress(Exception):  # the driver of another study may be making the tables at this moment
+        return RDBStorage(with_driver(address), engine_kwargs=options)
+    return RDBStorage(with_driver(address), engine_kwargs=options)
+
+
+def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study = optuna.create_study(
+            study_name=file.name,
+            storage=storage,
+            directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
+            load_if_exists=True,
+        )
+        if len(study.directions) == len(file.objectives) and not study.metric_names:
+            study.set_metric_names(list(file.objectives))  # as the dashboard shows them
+        return study
+
+
+def _sampler(file: StudyFile, seed: int) -> BaseSampler:
+    if file.sampler == "gp":
+        return GPSampler(seed=seed)
+    if file.sampler == "nsga2":
+        return NSGAIISampler(seed=seed)
+    if file.sampler == "tpe" or not (file.takes_split or file.tries_all or file.sampler == "random"):
+        return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
+    return RandomSampler(seed=seed)  # every point is asked for one by one
+
+
+def _difference(before: str, now: str) -> str:
+    earlier, later = _flattened(before), _flattened(now)
+    names = sorted(name for name in {*earlier, *later} if earlier.get(name) != later.get(name))
+    texts = [
+        f"{name}: {earlier.get(name, 'none')} then, {later.get(name, 'none')} now" for name in names[:_MOST_DIFFERENCES]
+    ]
+    return "; ".join(texts) + (f"; and {len(names) - len(texts)} more" if len(names) > len(texts) else "")
+
+
+def _flattened(described: str) -> dict[str, str]:
+    """Section and name, such as `job model`, to the value as a text of at most `_LONGEST_VALUE` characters."""
+    sections = {section: json.loads(text) for section, text in json.loads(described).items()}
+    texts = {f"{section} {name}": json.dumps(value) for section, it in sections.items() for name, value in it.items()}
+    return {
+        name: text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..." for name, text in texts.items()
+    }

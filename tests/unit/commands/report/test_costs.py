@@ -1,0 +1,212 @@
+"""What recorded runs cost on other terms and in all, and how well they were estimated, by sums worked out by hand."""
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
+from paretune.commands.report.costs import ALL, NONE, costs_report, keys_of, new_cost, totals
+from paretune.commands.report.document import Report
+from paretune.pricing.prices import Price, PriceList
+from paretune.tracking import RecordedJob, RecordedRun
+from tests.recorded_jobs import on_p3, recorded
+
+TODAY = date(2026, 11, 20)
+NOVEMBER, DECEMBER = 1_762_700_000.0, 1_765_000_000.0  # 2025-11-09 and 2025-12-06
+LISTED = (("us-east-1", 1.0, "2025-01-01"), ("us-east-1", 1.5, "2026-10-01"), ("eu-west-1", 2.0, "2026-10-01"))
+PRICES = PriceList(
+    listed=(
+        *(
+            Price(usd_per_hour=usd, region=region, as_of=as_of, source="test", instance_type="ml.g5.xlarge")
+            for region, usd, as_of in LISTED
+        ),
+        Price(
+            usd_per_hour=40.0, region="eu-west-1", as_of="2026-10-01", source="test", instance_type="ml.p4d.24xlarge"
+        ),
+    )
+)
+
+
+def run(number: int = 1, **others: Any) -> RecordedJob:
+    """Two instances for half an hour at 1 USD an hour each: 1 USD."""
+    params = {"instance_type": "ml.g5.xlarge", "instance_count": "2"}
+    metrics = {"f1": 0.9, "billable_seconds": 1800.0, "cost_usd": 1.0}
+    tags = {"origin": "measured", "price_usd_per_hour": "1", "price_region": "us-east-1", "state": "Completed"}
+    for name, value in others.items():
+        is_param = name in {*params, "spot", "dataset", "dataset_config_name"}
+        (params if is_param else metrics if isinstance(value, float) else tags)[name] = value
+        if value is None:
+            metrics.pop(name, None)
+            tags.pop(name, None)
+    named = {f"paretune.{name}": text for name, text in tags.items()}
+    return RecordedJob(RecordedRun(f"{number:032x}", params, named, metrics))
+
+
+def report(jobs: list[RecordedJob], **terms: Any) -> Report:
+    return costs_report(ReportRequest(**terms), jobs, PRICES, {}, TODAY)
+
+
+@pytest.mark.parametrize(
+    ("changed", "terms", "usd"),
+    [
+        ({}, {"region": "eu-west-1"}, 2.0),  # 1800 s x 2 instances x 2 USD / 3600
+        ({}, {"region": "us-east-1"}, 1.5),
+        ({}, {"region": "us-east-1", "price_date": "2026-09-30"}, 1.0),
+        ({}, {"price_date": "2026-10-01"}, 1.5),  # in the region it ran in
+        ({}, {"spot_share": 0.3}, 0.3),  # at the price it had
+        ({}, {"region": "eu-west-1", "spot_share": 0.3}, 0.6),
+        ({"used_instance_type": "ml.p4d.24xlarge"}, {"region": "eu-west-1"}, 40.0),  # the type it fell back to
+        ({"price_region": None, "region": "eu-west-1"}, {"price_date": "2026-11-20"}, 2.0),
+        ({"instance_type": "local"}, {"region": "eu-west-1"}, 1.0),  # a notional price is kept
+        # a spot run is taken at its seconds before the discount: 3600 s x 0.5 x 2 x 1 USD / 3600
+        ({"spot": "true", "training_seconds": "3600", "job_name": "x-1"}, {"spot_share": 0.5}, 1.0),
+        ({"spot": "true", "training_seconds": "3600", "job_name": "x-1"}, {"region": "eu-west-1"}, 2.0),
+    ],
+)
+def test_a_run_is_priced_again_by_its_seconds_and_instances(
+    changed: dict[str, Any], terms: dict[str, Any], usd: float
+) -> None:
+    assert new_cost(run(**changed), PRICES, ReportRequest(**terms)).usd == pytest.approx(usd)
+
+
+@pytest.mark.parametrize(
+    ("changed", "terms", "remark"),
+    [
+        ({"billable_seconds": None}, {"region": "eu-west-1"}, "no billable seconds are recorded: it cannot"),
+        ({"price_region": None}, {"price_date": "2026-11-20"}, "no region is recorded: set region"),
+        ({"price_usd_per_hour": None}, {"spot_share": 0.5}, "no price is recorded: set region"),
+        ({}, {"region": "ap-east-1"}, "price unknown in ap-east-1"),
+        ({"spot": "true"}, {"spot_share": 0.5}, "a spot run whose training seconds are not recorded"),
+        ({"spot": "true", "training_seconds": "9", "job_name": "x-2"}, {"spot_share": 0.5}, "a spot run whose"),
+        ({}, {"rate": "effective"}, "no complete bill of it was read"),
+    ],
+)
+def test_what_cannot_be_priced_has_no_cost_and_a_reason(
+    changed: dict[str, Any], terms: dict[str, Any], remark: str
+) -> None:
+    cost = new_cost(run(**changed), PRICES, ReportRequest(**terms))
+
+    assert cost.usd is None
+    assert cost.remark.startswith(remark)
+
+
+def test_a_price_cut_changes_who_is_on_the_front() -> None:
+    fast = run(1, instance_type="ml.p4d.24xlarge", f1=0.92, billable_seconds=900.0, cost_usd=5.0, instance_count="1")
+    runs = [fast, run(2, f1=0.91, billable_seconds=3600.0, cost_usd=6.0), run(3, f1=0.8, cost_usd=7.0)]
+    rows = report([*runs, run(4, cost_usd=None)], region="eu-west-1").rows
+
+    assert [row["on_front"] for row in rows] == [True, False, False, None]
+    # 900 s x 40 = 10 USD; 3600 s x 2 x 2 = 4 USD; 1800 s x 2 x 2 = 2 USD, but F1 0.8 < 0.9; 2 USD
+    assert [row["on_new_front"] for row in rows] == [True, True, False, True]
+    assert [row["difference_usd"] for row in rows] == [5.0, -2.0, -5.0, None]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"origin": "simulated"}, {"dataset": "other"}, {"instance_type": "local"}, {"dataset_config_name": "sst2"}],
+)
+def test_runs_of_another_origin_data_set_or_kind_of_dollars_are_on_a_front_of_their_own(other: dict[str, str]) -> None:
+    worse = {"f1": 0.5, "cost_usd": 9.0}
+
+    assert [row["on_front"] for row in report([run(1), run(2, **worse, **other)]).rows] == [True, True]
+    assert [row["on_front"] for row in report([run(1), run(2, **worse)]).rows] == [True, False]
+
+
+def test_remarks_on_prices_are_said_once() -> None:
+    runs = [run(1), run(2), run(3, instance_type="local", cost_usd=0.1)]
+    unknown = report(runs, region="ap-east-1").sections[0].sentences
+    dated = report(runs, region="us-east-1", price_date="2024-01-01").sections[0].sentences
+
+    assert "1 run: local, its notional price is kept" in unknown
+    assert sum("price of ml.g5.xlarge in ap-east-1 is not known" in text for text in unknown) == 1
+    assert "price of ml.g5.xlarge in us-east-1 on 2024-01-01 or before is not known, so cost is absent" in dated
+
+
+def total(jobs: list[RecordedJob], by: str, key: str, origin: str = "measured") -> dict[str, Any]:
+    rows = totals(jobs, {"abc": "scaling"})
+    (row,) = (row for row in rows if (row["by"], row["key"], row["origin"]) == (by, key, origin))
+    return row
+
+
+def test_no_sum_mixes_origins_or_notional_dollars() -> None:
+    jobs = [
+        *on_p3(1, [1000, 2000], started=NOVEMBER, tags={"mlflow.parentRunId": "abc"}),
+        *on_p3(2, [1800], f1=0.95, started=DECEMBER, tags={"team": "search", "user": "ann"}),
+        *on_p3(1, [9000], started=DECEMBER, tags={"origin": "simulated"}),
+        recorded(started=DECEMBER, metrics={"cost_usd": 0.25}),
+    ]
+    study, month, whole = total(jobs, "study", "scaling"), total(jobs, "month", "2025-12"), total(jobs, ALL, ALL)
+
+    assert (study["jobs"], study["cost_usd"], study["best_f1"], study["first"]) == (2, 3.0, 0.9, "2025-11-09")
+    assert study["instance_hours"] == pytest.approx((1000 + 2000) / 3600)
+    assert (month["cost_usd"], month["instance_hours"], month["best_f1"]) == (3.6, 1.0, 0.95)
+    assert total(jobs, "month", "2025-12", "simulated")["cost_usd"] == 9.0
+    assert total(jobs, "instance_type", "local", "measured, notional dollars")["cost_usd"] == 0.25
+    assert (total(jobs, "team", "search")["jobs"], total(jobs, "team", NONE)["jobs"]) == (1, 2)
+    assert (whole["jobs"], whole["cost_usd"], whole["first"], whole["last"]) == (3, 6.6, "2025-11-09", "2025-12-06")
+    for by in TOTAL_KEYS:
+        assert sum(row["jobs"] for row in totals(jobs, {}) if row["by"] == by) == 5
+    assert "every origin has sums of its own" in report(jobs).sections[1].sentences[0]
+
+
+def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() -> None:
+    jobs = [
+        *on_p3(1, [1000], metrics={"billed_usd": 1.25}),
+        *on_p3(1, [3000], f1=0.99, tags={"state": "Failed"}),
+        recorded(instance_type="ml.p3.2xlarge"),
+    ]
+    whole = total(jobs, ALL, ALL)
+    table = report(jobs).sections[1].tables[0][1]
+
+    assert (whole["cost_usd"], whole["billed_usd"], whole["failed_usd"]) == (4.0, 1.25, 3.0)
+    assert (whole["without_cost"], whole["billed"], whole["best_f1"]) == (1, 1, 0.9)
+    assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost", "runs billed"} <= set(table.headers)
+
+
+def test_a_job_counts_for_each_of_its_tags_and_its_team_is_one_of_them() -> None:
+    (job,) = on_p3(
+        1, [1000], tags={"study": "mine", "mlflow.parentRunId": "abc", "origin": "published", "row_key": "a"}
+    )
+    job.run.params["tags"] = '{"team": "search", "owner": "ann"}'  # type: ignore[index]
+
+    assert keys_of(job, "tag", {}) == ["owner=ann", "team=search"]
+    assert keys_of(job, "team", {}) == ["search"]
+    assert keys_of(job, "study", {"abc": "another"}) == ["mine"]
+    assert keys_of(job, "month", {}) == [NONE]  # an imported run has none
+
+
+def test_estimates_stand_beside_what_completed_jobs_measured() -> None:
+    bounds = {"estimated_seconds_low": 1600.0, "estimated_seconds_high": 1790.0}
+    jobs = [
+        run(1, estimated_seconds=1620.0, **bounds),
+        run(2, estimated_seconds=1980.0),
+        run(3, estimated_seconds=9.0, state="Failed"),
+        run(4, estimated_seconds=900.0, origin="simulated", estimated_cost_usd=2.0),
+    ]
+    made = report(jobs)
+    cells = [[cell.text for cell in row] for row in made.sections[2].tables[1][1].cells]
+
+    assert [row["estimated_seconds_error"] for row in made.rows] == pytest.approx([-0.1, 0.1, None, -0.5])
+    assert cells == [
+        ["measured", "billable seconds", "2", "10.0%", "0%"],
+        ["simulated", "billable seconds", "1", "50.0%", ""],
+        ["simulated", "cost, USD", "1", "100.0%", ""],
+    ]
+
+
+def test_the_chart_has_every_run_with_dollars_and_f1_and_the_front_of_each_kind() -> None:
+    jobs = [
+        *(job for seconds, f1 in ((1000, 0.8), (4000, 0.7), (16_000, 0.0)) for job in on_p3(1, [seconds], f1=f1)),
+        *on_p3(1, [500], f1=0.6, tags={"origin": "simulated"}),
+    ]
+    (chart,) = report(jobs).sections[0].charts
+    assert chart is not None
+    traces = {trace.name: trace for trace in chart.figure.data}
+
+    assert traces["ml.p3.2xlarge, measured"].y == (0.8, 0.7, 0.0)
+    assert traces["ml.p3.2xlarge, simulated"].y == (0.6,)
+    front = next(trace for name, trace in traces.items() if name.startswith("front of measured"))
+    assert (front.x, front.y) == ((1.0,), (0.8,))
+    assert chart.title == "Dollars against F1 (measured and simulated)"
+    assert report([run(cost_usd=None)]).sections[0].charts == [None]

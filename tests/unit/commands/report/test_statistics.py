@@ -1,0 +1,174 @@
+"""Least squares, tests and intervals against sums worked out by hand and against scipy."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from paretune.commands.report.jobs import frame_of
+from paretune.commands.report.statistics import BOTH, Line, difference, line, ratio, tukey
+from paretune.specification import metrics
+from paretune.tracking import RecordedJob
+from tests.recorded_jobs import on_p3
+
+COUNTS = [1, 1, 2, 2, 4, 4]
+
+
+def f1_at(values: list[float], counts: list[int] = COUNTS) -> list[RecordedJob]:
+    return [job for count, value in zip(counts, values, strict=True) for job in on_p3(count, [100 / count], f1=value)]
+
+
+def fitted(jobs: list[RecordedJob], quantity: str = metrics.F1, *, power_law: bool = False) -> Line:
+    result = line(frame_of(jobs), quantity, power_law=power_law)
+    assert result is not None
+    return result
+
+
+def test_a_line_is_that_of_scipy_also_with_an_f1_of_exactly_0() -> None:
+    values = [0.91, 0.912, 0.905, 0.903, 0.89, 0.0]
+    fit = fitted(f1_at(values))
+    expected = stats.linregress(np.log2(COUNTS), values)
+
+    assert fit.fit.params["devices"] == pytest.approx(expected.slope)
+    assert fit.fit.pvalues["devices"] == pytest.approx(expected.pvalue)
+    assert fit.formula == "f1 ~ log2(devices)"
+    assert fit.predict({"devices": [2.0]})[0] == pytest.approx(expected.intercept + expected.slope)
+
+
+def test_lack_of_fit_is_tested_against_the_scatter_of_repeats() -> None:
+    values = [0.90, 0.902, 0.95, 0.952, 0.90, 0.902]
+    fit = fitted(f1_at(values))
+    assert fit.lack_of_fit is not None
+    # Means 0.901, 0.951, 0.901; pure error 3 x 2 x 0.001^2 with 3 degrees; the line of means misses the rest.
+    logarithms = np.log2(COUNTS)
+    expected = stats.linregress(logarithms, values)
+    missed = sum((np.array(values) - expected.intercept - expected.slope * logarithms) ** 2)
+    pure = 6e-6
+
+    assert fit.lack_of_fit.f == pytest.approx((missed - pure) / 1 / (pure / 3))
+    assert (fit.lack_of_fit.missed, fit.lack_of_fit.repeated) == (1, 3)
+    assert fit.verdict == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("values", "counts", "verdict"),
+    [
+        ([0.91, 0.90, 0.893, 0.897, 0.874, 0.886], COUNTS, "fits"),
+        ([0.90, 0.902, 0.9035, 0.9055, 0.90, 0.902], COUNTS, "is in doubt"),
+        ([0.9, 0.91, 0.88], [1, 2, 4], "cannot be tested with so few repeats"),
+    ],
+)
+def test_a_line_fits_if_it_misses_no_more_than_repeats_scatter(
+    values: list[float], counts: list[int], verdict: str
+) -> None:
+    assert fitted(f1_at(values, counts)).verdict == verdict
+
+
+def by_size(f1_of: Callable[[int, int], float]) -> list[RecordedJob]:
+    """Two runs that scatter by 0.002 on each of 1, 4 and 16 devices with each of three data sizes."""
+    return [
+        job
+        for count, size in itertools.product((1, 4, 16), (1000, 4000, 32_000))
+        for noise in (-0.001, 0.001)
+        for job in on_p3(count, [100.0], f1=f1_of(count, size) + noise, max_train_samples=size)
+    ]
+
+
+def test_the_effect_of_devices_may_depend_on_the_data_size() -> None:
+    rows = [(math.log2(count), math.log2(size)) for count, size in itertools.product((1, 4, 16), (1000, 4000, 32_000))]
+    devices, sizes = np.mean(rows, axis=0)
+    jobs = by_size(lambda count, size: 0.9 + 0.01 * math.log2(count) * (math.log2(size) - 16) / 8)
+    fit = fitted(jobs)
+
+    assert fit.formula == "f1 ~ log2(devices) * log2(data_size)"
+    assert fit.centre == {"devices": pytest.approx(2**devices), "data size": pytest.approx(2**sizes)}
+    assert fit.fit.params[BOTH] == pytest.approx(0.01 / 8)
+    assert fit.fit.params["devices"] == pytest.approx(0.01 * (sizes - 16) / 8)  # at the middle of the data sizes
+    assert fit.fit.params["data size"] == pytest.approx(0.01 * devices / 8)
+    expected = 0.9 + 0.04 * (math.log2(1000) - 16) / 8
+    assert fit.predict({"devices": [16.0], "data size": [1000.0]})[0] == pytest.approx(expected)
+    assert fit.lack_of_fit is not None
+    assert (fit.lack_of_fit.missed, fit.lack_of_fit.repeated, fit.verdict) == (9 - 4, 9, "fits")
+    assert fitted([jobs[0], jobs[5], jobs[6], jobs[17]]).formula == "f1 ~ log2(devices) + log2(data_size)"
+
+
+def test_a_power_law_of_seconds_gives_its_exponent() -> None:
+    jobs = [job for count in (1, 2, 4, 8) for job in on_p3(count, [1000 / count**0.8, 1010 / count**0.8])]
+
+    exponent = fitted(jobs, metrics.BILLABLE_SECONDS, power_law=True).fit.params["devices"]
+    assert exponent == pytest.approx(-0.8, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        f1_at([0.9, 0.8], [1, 2]),  # as many runs as coefficients
+        f1_at([0.9, 0.8, 0.7], [1, 1, 1]),  # nothing varies
+        f1_at([0.9, 0.9, 0.9], [1, 2, 4]),  # exactly on the line
+    ],
+)
+def test_where_there_is_nothing_to_fit_there_is_no_line(jobs: list[RecordedJob]) -> None:
+    assert line(frame_of(jobs), metrics.F1) is None
+
+
+def test_unequal_scatter_and_runs_that_decide_a_line_alone_are_found() -> None:
+    random = np.random.default_rng(1)
+    counts = [1] * 12 + [8] * 12
+    values = [0.9 + random.normal() * (0.0001 if count == 1 else 0.01) for count in counts]
+    breusch_pagan = fitted(f1_at(values, counts)).breusch_pagan
+
+    assert breusch_pagan is not None
+    assert breusch_pagan < 0.05
+    assert min(fitted(f1_at([0.9, 0.901, 0.902, 0.7], [1, 1, 2, 8])).influential.values()) > 1
+
+
+def test_tukey_is_that_of_scipy() -> None:
+    groups = {1: [100.0, 104, 102], 2: [60.0, 63], 4: [58.0, 61, 60]}
+    runs = frame_of([job for count, seconds in groups.items() for job in on_p3(count, seconds)], "devices")
+    result = tukey(runs.assign(level=runs.devices), metrics.BILLABLE_SECONDS)
+    expected = stats.tukey_hsd(*groups.values())
+
+    assert result[frozenset("12")] == pytest.approx(expected.pvalue[0, 1], abs=1e-4)
+    assert result[frozenset("24")] == pytest.approx(expected.pvalue[1, 2], abs=1e-4)
+    assert result[frozenset("24")] > 0.05 > result[frozenset("14")]
+    single = frame_of([*on_p3(1, [100]), *on_p3(2, [60])])
+    assert tukey(single.assign(level=single.devices), metrics.BILLABLE_SECONDS) == {}
+
+
+def series(blocks: dict[float, list[float]]) -> pd.Series:
+    return pd.Series(
+        [value for values in blocks.values() for value in values],
+        [size for size, values in blocks.items() for _ in values],
+    )
+
+
+def test_intervals_are_welch_s_also_of_a_ratio_by_its_logarithms() -> None:
+    first, base = [80.0, 84.0, 81.0], [100.0, 104.0]
+    result, apart = ratio(series({1: first}), series({1: base})), difference(series({1: first}), series({1: base}))
+    logarithms = stats.ttest_ind(np.log(first), np.log(base), equal_var=False).confidence_interval(0.95)
+    plain = stats.ttest_ind(first, base, equal_var=False).confidence_interval(0.95)
+
+    assert result == pytest.approx((np.mean(first) / 102, math.exp(logarithms.low), math.exp(logarithms.high)))
+    assert apart == pytest.approx((np.mean(first) - 102, plain.low, plain.high))
+    assert difference(series({1: [80.0]}), series({1: base}))[1:] == (None, None)
+
+
+def test_runs_are_compared_within_their_data_size_by_least_squares() -> None:
+    import statsmodels.api as sm
+
+    first, base = [0.9012, 0.9410, 0.9511], [0.9006, 0.9406, 0.9506]
+    blocks = [
+        series(dict(zip((1e5, 6e5, 1e6), ([value] for value in values), strict=True))) for values in (first, base)
+    ]
+    paired = stats.ttest_rel(first, base).confidence_interval(0.95)
+    assert difference(*blocks) == pytest.approx((0.0005, paired.low, paired.high))
+
+    values, others = {1.0: [3.0, 3.2, 2.9], 2.0: [5.1]}, {1.0: [2.0, 2.3], 2.0: [4.0, 4.4], 3.0: [9.0]}
+    rows = [(1.0, size == 2.0, item) for size, block in values.items() for item in block]
+    rows += [(0.0, size == 2.0, item) for size, block in others.items() if size in values for item in block]
+    fit = sm.OLS([item for *_, item in rows], [[level, 1.0, float(second)] for level, second, _ in rows]).fit()
+    assert difference(series(values), series(others)) == pytest.approx((fit.params[0], *fit.conf_int(0.05)[0]))

@@ -1,0 +1,237 @@
+"""Levels of a setting against each other, in means, sentences and ratios worked out by hand."""
+
+import re
+from typing import Any
+
+import pytest
+
+from paretune.commands.report.comparison import comparison_section, losses_of
+from paretune.commands.report.document import Section
+from paretune.commands.report.jobs import ESTIMATES, estimated_jobs, frame_of
+from paretune.commands.report.levels import levels_of, rows_of
+from paretune.commands.report.scaling import scaling_section
+from paretune.core.errors import BadInput
+from paretune.core.result import csv_text
+from paretune.tracking import RecordedJob, RecordedRun
+from tests.recorded_jobs import on_p3, recorded
+
+TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": True}
+
+
+def sections_of(jobs: list[RecordedJob], factor: str = "shape") -> list[tuple[Section, list[dict[str, Any]]]]:
+    groups, _ = levels_of(frame_of(jobs, factor), factor, "scaling")
+    return [(section, rows_of([frame])) for section, frame in map(scaling_section, groups)]
+
+
+def cells(section: Section) -> dict[str, list[str]]:
+    ((_, table),) = section.tables
+    return {name: [row[number].text for row in table.cells] for number, name in enumerate(table.headers)}
+
+
+def said(jobs: list[RecordedJob]) -> str:
+    ((section, _),) = sections_of(jobs)
+    return "\n".join(section.sentences)
+
+
+def test_means_deviations_and_steps_are_those_worked_out_by_hand() -> None:
+    ((section, (row, other)),) = sections_of([*on_p3(4, [3000, 3600]), *on_p3(1, [10_000, 10_400, 10_800])])
+
+    assert cells(section) == {
+        "shape": ["1 x ml.p3.2xlarge", "4 x ml.p3.2xlarge"],
+        "devices": ["1", "4"],
+        "n": ["3", "2"],
+        "time": ["2 h 53 m ± 6 m 40 s", "55 m ± 7 m 4 s"],  # 10,400 ± 400 and 3,300 ± 424.26 s
+        "cost (USD)": ["10.40 ± 0.40", "13.20 ± 1.70"],
+        "F1": ["0.9000 ± 0.0000", "0.9000 ± 0.0000"],
+        "time saved, one step up": ["", "1 h 58 m"],  # 7,100 s
+        "cost, one step up (USD)": ["", "+ 2.80"],
+        "speed-up": ["1.00", "3.15"],  # 10,400 / 3,300
+        "efficiency": ["100%", "79%"],  # 3.1515 / 4
+    }
+    assert row["billable_seconds_deviation"] == pytest.approx(400)
+    assert other["dearer_usd"] == pytest.approx(2.8)
+    assert section.sentences[0] == (
+        "From 1 x ml.p3.2xlarge to 4 x ml.p3.2xlarge: saves 1 h 58 m (68%), costs + 2.80 USD, "
+        "speed-up 3.15 over 1 x ml.p3.2xlarge, efficiency 79%."
+    )
+    assert "1 x ml.p3.2xlarge and 4 x ml.p3.2xlarge, by Tukey's test: time differs by more than noise (p" in said(
+        [*on_p3(4, [3000, 3600]), *on_p3(1, [10_000, 10_400, 10_800])]
+    )
+    assert [chart and chart.title for chart in section.charts] == [
+        *("Time over devices (measured)", "F1 over devices (measured)"),
+        *("Dollars and time (measured)", "Dollars and F1 (measured)"),
+    ]
+
+
+def test_origins_data_sets_models_and_notional_dollars_stand_apart() -> None:
+    apart: list[dict[str, Any]] = [{}, {"tags": {"origin": "published"}}, {"dataset": "other.csv"}, {"model": "other"}]
+    jobs = [job for also in apart for count in (1, 2) for job in on_p3(count, [100.0 / count], **also)]
+    jobs += [recorded(instance_count=count, metrics={"billable_seconds": 9.0}) for count in (1, 2)]
+
+    assert [section.heading for section, _ in sections_of(jobs)] == [
+        "Measured: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes, by shape",
+        "Measured: bundled:all-MiniLM-L6-v2 on other.csv, by shape",
+        "Measured: other on bundled:rotten_tomatoes, by shape",
+        "Measured, notional dollars: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes, by shape",
+        "Published: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes, by shape",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "mark"),
+    [
+        ({"per_device_train_batch_size": 8}, "per-device batch differs: 8, 16"),
+        ({"precision": "fp16"}, "precision differs: auto, fp16"),
+        ({"tags": {"used_versions": "torch 2.0"}}, "versions differs: torch 2.0, torch 2.13"),
+        ({"tags": {"used_versions": "torch 2.13", "used_precision": "fp16"}}, "precision differs: auto, fp16"),
+        (
+            {"tags": {"used_per_device_train_batch_size": "8", "used_gradient_accumulation_steps": "2"}},
+            "per-device batch differs: 8, 16",  # the batch that ran after a lack of memory
+        ),
+    ],
+)
+def test_a_shape_whose_runs_differ_in_what_seconds_depend_on_is_marked(changes: dict[str, Any], mark: str) -> None:
+    same: dict[str, Any] = {"tags": {"used_versions": "torch 2.13"}}
+    ((section, _),) = sections_of(
+        [*on_p3(1, [100], **same), *on_p3(1, [90], **(same | changes)), *on_p3(2, [60], **same)]
+    )
+
+    assert cells(section)["remark"] == [mark, ""]
+    assert section.sentences[0] == f"1 x ml.p3.2xlarge: the runs are no repeats of each other: {mark}."
+
+
+def test_only_runs_of_equal_work_are_one_line() -> None:
+    work = [(count, epochs) for epochs in (4, 1) for count in (1, 2)]
+    jobs = [
+        job
+        for count, epochs in work
+        for job in on_p3(count, [100 * epochs / count], max_train_samples=1000, num_train_epochs=epochs)
+    ]
+    jobs += on_p3(4, [2.0], max_train_samples=100, num_train_epochs=1)
+    groups, (left_out,) = levels_of(frame_of(jobs), "shape", "scaling")
+
+    assert [group.title.rpartition(", ")[2] for group in groups] == ["1,000 rows x epochs", "4,000 rows x epochs"]
+    assert "100 rows x epochs: 1 run, all with shape 4 x ml.p3.2xlarge" in left_out
+
+
+@pytest.mark.parametrize("factor", ["shape", "learning_rate", "devices"])
+def test_one_level_is_refused_with_what_is_there(factor: str) -> None:
+    with pytest.raises(BadInput, match=f"at least two values of {factor}, got measured: .* 2 runs, all with {factor}"):
+        levels_of(frame_of(on_p3(1, [100, 110]), factor), factor, "scaling")
+    with pytest.raises(BadInput, match="no completed run matches"):
+        levels_of(frame_of([*on_p3(1, [1], tags={"state": "Failed"})], factor), factor, "scaling")
+
+
+def test_another_factor_compares_within_a_shape() -> None:
+    jobs = [job for count in (1, 2) for rate in (1e-5, 1e-4) for job in on_p3(count, [100], learning_rate=rate)]
+    (first, _), (second, _) = sections_of([*jobs, *on_p3(1, [10], probe_steps=40)], "learning_rate")
+
+    assert [section.heading.split(", ")[1] for section in (first, second)] == ["1 x ml.p3.2xlarge", "2 x ml.p3.2xlarge"]
+    assert cells(first)["learning_rate"] == ["1e-05", "0.0001"]
+
+
+def test_what_cannot_be_told_is_said() -> None:
+    few = said([*on_p3(1, [100], f1=0.9), *on_p3(2, [60], f1=0.91), *on_p3(4, [40], f1=0.89)])
+    assert "by Tukey's test: too few repeats to tell time, cost, F1 apart." in few
+    assert "F1: too few repeats to tell whether a straight line fits (no setting ran twice)" in few
+    assert "time cannot be told apart from noise (p 0." in said([*on_p3(1, [100, 140, 120]), *on_p3(2, [110, 90, 135])])
+    other = said([*on_p3(1, [100, 101]), *on_p3(2, [60, 61], strategy="fsdp", learning_rate_scaling="none")])
+    assert "Shape is not all that differs between the rows: so does strategy (ddp, fsdp)" in other
+    rules = [
+        job for count in (1, 2) for rule in ("none", "sqrt") for job in on_p3(count, [9], learning_rate_scaling=rule)
+    ]
+    assert "F1 is of runs that differ in scaling of the learning rate: a filter" in said(rules)
+    assert "Scaled against fixed learning rate (measured)" in [
+        chart.title for section, _ in sections_of(rules) for chart in section.charts if chart
+    ]
+
+
+def test_data_sizes_and_devices_may_act_together_on_f1() -> None:
+    jobs = [
+        job
+        for count in (1, 4, 16)
+        for size, loss in ((1000, 0.01), (4000, 0.002), (16_000, 0.001))
+        for noise in (-0.001, 0.001)
+        for job in on_p3(
+            *(count, [100 / count], 0.9 + noise - loss * count / 4),
+            max_train_samples=size,
+            num_train_epochs=16_000 / size,
+        )
+    ]
+    text = said(jobs)
+
+    assert "per doubling of devices at 4,000 rows, by " in text
+    assert "per doubling of data size at 4.0 devices and the effect of devices by " in text
+    assert re.search(r"A straight line does not hold for F1 \(f1 ~ .* \* .*; lack of fit .* F\(5, 9\) .*, p", text)
+    assert "where data sizes that differ within them count as noise)" in text
+
+
+def test_estimates_stand_apart_once_each_and_nothing_is_tested_on_them() -> None:
+    new, old = (RecordedRun(letter * 32, {"learning_rate": "3e-05"}, {}) for letter in "ab")
+    rows = [
+        {
+            "instance_type": "ml.p3.2xlarge",
+            "instance_count": count,
+            "seconds": seconds / count,
+            "cost_usd": 2.0,
+            "memory_gib_per_device": 3.5,
+            "global_batch_size": 32,
+            "fits": fits,
+            "project": project,
+        }
+        for seconds in (600.0, 900.0)
+        for count, fits, project in ((1, "yes", ""), (2, "yes", ""), (4, "no", ""), (8, "yes", "ridge"))
+    ]
+    tables = {new.run_id: csv_text(list(rows[0]), rows[:4]), old.run_id: csv_text(list(rows[0]), rows[4:])}
+    jobs = estimated_jobs([new, old], tables.get)
+    (section, (row, _)), _ = sections_of(
+        [*(job for count in (1, 2) for job in on_p3(count, [700 / count, 720 / count])), *jobs]
+    )
+
+    assert [job.bill.billable_seconds for job in jobs] == [600, 300]
+    assert (jobs[0].param("learning_rate"), jobs[0].f1, row["origin"]) == ("3e-05", None, "estimated")
+    assert section.sentences[0].startswith(f"None of these has run: they are rows of {ESTIMATES}")
+    assert section.sentences[1].startswith("From 1 x ml.p3.2xlarge to 2 x ml.p3.2xlarge: saves 5 m (50%)")
+    assert len(section.sentences) == 2
+
+
+def compared(jobs: list[RecordedJob], by: str = TORCH_COMPILE) -> tuple[Section, list[dict[str, Any]]]:
+    groups, _ = levels_of(frame_of(jobs, by), by, "compare")
+    section, frame = comparison_section(groups[0], lambda run_id, name: [(1, 0.0, 0.5), (2, 1.0, 0.4)])
+    return section, rows_of([frame])
+
+
+def test_the_default_is_what_the_others_are_compared_with() -> None:
+    section, rows = compared([*on_p3(1, [80, 84], training_arguments=COMPILED), *on_p3(1, [100, 104])])
+    table = cells(section)
+
+    assert table[TORCH_COMPILE] == ["not set", "true"]
+    assert table["billed time / first"][0] == ""
+    assert table["billed time / first"][1].startswith("0.804 (")  # 82 / 102
+    assert rows[1]["billable_seconds_ratio"] == pytest.approx(82 / 102)
+    assert "Training loss over dollars (measured)" in [chart.title for chart in section.charts if chart]
+
+
+def test_f1_is_compared_by_its_difference_and_what_else_differs_is_said() -> None:
+    jobs = [
+        *(job for f1 in (0.830, 0.836, 0.834) for job in on_p3(1, [80], f1=f1, fine_tuning="lora")),
+        *(job for f1 in (0.844, 0.842) for job in on_p3(1, [100], f1=f1, seed=7, precision="fp16")),
+    ]
+    section, rows = compared(jobs, "fine_tuning")
+    text = "\n".join(section.sentences)
+
+    assert rows[1]["f1_difference"] == pytest.approx(-0.0096667, abs=1e-6)
+    assert re.search(r"lora against full: F1 -0.0097 \(95% interval .*\), differs from 0 by more than noise.", text)
+    assert "lora against full: billed time x 0.800; too few repeats to tell it from 1." in text
+    assert "so does precision (auto, fp16)" in text
+
+
+def test_dollars_of_a_curve_are_those_of_the_time_or_follow_its_steps() -> None:
+    measured, simulated = (
+        next(frame_of(on_p3(1, [1000], started=5000.0, tags={"origin": origin})).itertuples())
+        for origin in ("measured", "simulated")
+    )
+    curve = [(10, 5100.0, 0.9), (20, 5500.0, 0.5), (30, 7000.0, 0.4)]
+
+    assert losses_of(measured, curve).usd.tolist() == pytest.approx([0.1, 0.5, 1.0])  # never above cost
+    assert losses_of(simulated, curve).usd.tolist() == pytest.approx([1 / 3, 2 / 3, 1.0])

@@ -1,0 +1,182 @@
+"""What a job gives: as text, as a frame, as JSON, in a notebook, and as the note of its run."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from paretune.jobs.outcome import JobOutcome
+from paretune.launchers.base import JobState
+from paretune.pricing.prices import ML_M5_LARGE, Price
+from paretune.specification.job import JobSpec
+
+MEASURED = {
+    "f1": 0.87654,
+    "baseline_f1_tfidf": 0.7412,
+    "baseline_f1_majority": 0.3333,
+    "test_f1": 0.8512,
+    "throughput_samples_per_second": 1234.56,
+    "train_seconds": 98.76,
+    "job_seconds": 3600.0,
+    "cost_usd": 0.115,
+    "truncated_share": 0.125,
+}
+
+
+def outcome(**changes: Any) -> JobOutcome:
+    values: dict[str, Any] = {
+        "run_id": "abc",
+        "job_name": "paretune-abc-1",
+        "state": JobState.COMPLETED,
+        "metrics": MEASURED,
+        "price": ML_M5_LARGE,
+        "open_command": "mlflow ui",
+        "model": "jobs/paretune-abc-1/model",
+    }
+    return JobOutcome(**(values | changes))
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """Name to value of the table's lines, which are parted by two spaces or more."""
+    parts = [line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip()]
+    return {name: value.strip() for name, value in parts}
+
+
+def test_the_summary_has_every_number_with_its_unit() -> None:
+    text = str(outcome())
+
+    assert text.splitlines()[1] == "job paretune-abc-1"
+    assert rows_of(text) == {
+        "F1 (macro, validation)": "0.8765",
+        "TF-IDF + logistic regression": "0.7412",
+        "most frequent class": "0.3333",
+        "F1 (macro, test)": "0.8512",
+        "throughput": "1,234.6 samples/s",
+        "training": "98.8 s",
+        "whole job": "3,600.0 s",
+        "cost": "0.11500 USD (notional: AWS price list, SageMaker Training, ml.m5.large, 0.115 USD per hour)",
+        "truncated texts": "12.5%",
+        "model": "jobs/paretune-abc-1/model",
+    }
+    assert "mlflow ui" in text
+
+
+@pytest.mark.parametrize("absent", sorted(set(MEASURED) - {"cost_usd"}))
+def test_a_metric_that_is_absent_is_an_absent_line(absent: str) -> None:
+    whole = rows_of(str(outcome()))
+    fewer = rows_of(str(outcome(metrics={name: value for name, value in MEASURED.items() if name != absent})))
+
+    assert len(fewer) == len(whole) - 1
+    assert fewer.items() <= whole.items()
+
+
+def test_a_measured_zero_is_shown() -> None:
+    rows = rows_of(str(outcome(metrics=MEASURED | {"f1": 0.0, "truncated_share": 0.0})))
+
+    assert rows["F1 (macro, validation)"] == "0.0000"
+    assert rows["truncated texts"] == "0.0%"
+
+
+def test_a_language_model_shows_perplexity_and_no_f1() -> None:
+    rows = rows_of(str(outcome(metrics={"perplexity": 23.456})))
+
+    assert rows["perplexity"] == "23.46"
+    assert not any("F1" in name for name in rows)
+
+
+def test_an_unknown_price_is_said_and_never_zero_dollars() -> None:
+    reference = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
+
+    assert rows_of(str(outcome(metrics=reference, price=None)))["cost"] == "unknown: no price"
+
+
+def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
+    assert "gaps" in str(outcome(has_gap=True))
+    assert "gaps" not in str(outcome())
+
+
+def test_a_frame_has_a_row_with_parameters_and_metrics() -> None:
+    spec = JobSpec(global_batch_size=32, seed=7)
+    frame = outcome(spec=spec).to_frame()
+
+    (row,) = frame.to_dict("records")
+    assert (row["run_id"], row["global_batch_size"], row["gradient_accumulation_steps"], row["seed"]) == (
+        "abc",
+        32,
+        2,
+        7,
+    )
+    assert (row["f1"], row["cost_usd"], row["learning_rate"]) == (0.87654, 0.115, 5e-5)
+
+
+def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:
+    document = outcome(metrics={"f1": 0.5, "eval_loss": float("nan")}).to_dict()
+
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["metrics"] == {"f1": 0.5, "eval_loss": None}
+    price = document["price"]
+    assert isinstance(price, dict)
+    assert price["usd_per_hour"] == 0.115
+    assert outcome(price=None).to_dict()["price"] is None
+
+
+def test_a_notebook_shows_the_numbers_of_the_summary() -> None:
+    output = outcome(model="<model>")._repr_html_()
+
+    assert "<td>0.8765</td>" in output
+    assert "&lt;model&gt;" in output
+    assert "mlflow ui" in output
+
+
+PRICE = Price(usd_per_hour=7.2, region="us-east-1", as_of="", source="a list; of July", confidence="notional")
+FOUND = {
+    "train_rows": 800.0,
+    "validation_rows": 100.0,
+    "f1": 0.8,
+    "baseline_f1_tfidf": 0.74,
+    "baseline_f1_majority": 0.33,
+    "cost_usd": 0.5,
+    "job_seconds": 250.0,
+    "throughput_samples_per_second": 52.25,
+}
+
+
+def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat_it() -> None:
+    spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, learning_rate=1e-4)
+
+    note = outcome(spec=spec, metrics=FOUND, price=PRICE, model="s3://bucket/model.tar.gz", verdicts=["Poor."]).note()
+
+    answer, job = note.splitlines()[:3:2]
+    assert job.startswith("**all-MiniLM-L6-v2** on **rotten_tomatoes (800 rows)**: full fine-tuning, global batch size")
+    assert "learning rate 0.0001, on 2 × ml.g5.xlarge." in note
+    assert answer.startswith(
+        "F1 **0.800** on 100 validation rows (so few rows alone leave ± 0.040; other seeds add to it)"
+    )
+    assert "against TF-IDF + logistic regression 0.740 and most frequent class 0.330" in answer
+    assert answer.endswith("; **0.5 USD** (7.2 USD per hour, notional), 250 s")
+    assert "- 52.2 training samples per second" in note
+    assert "- model: `s3://bucket/model.tar.gz`" in note
+    assert "> **Poor.**" in note
+    assert spec.command() in note
+
+
+def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing_was_trained() -> None:
+    failed = outcome(metrics={}, state=JobState.FAILED, reason="the disk is full").note()
+    simulated = outcome(metrics={}, origin="simulated").note()
+
+    assert failed.startswith("**Failed**: the disk is full\n")
+    assert simulated.startswith("**Simulated**, nothing was trained: ")
+    assert "F1" not in failed + simulated.partition("Again:")[0]
+
+
+def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
+    evil = "<img src=x>![a](http://host/pixel.png)`<b>`"
+    spec = JobSpec(model=f"org/{evil}", dataset=evil)
+
+    note = outcome(spec=spec, state=JobState.FAILED, reason=evil, model=evil, verdicts=[evil]).note()
+    outside_code = re.sub(r"(`{2,}).*?\1", "", note)
+
+    assert "``" in note
+    assert "<" not in outside_code
+    assert "](" not in outside_code

@@ -1,0 +1,208 @@
+"""What is asked of an account before the first cent."""
+
+import json
+
+import pytest
+
+from paretune.core.checks import Finding, Verdict
+from paretune.core.errors import LaunchRefused
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.checks import account_faults, quota_findings, role_findings
+from paretune.specification.job import JobSpec
+from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
+
+CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
+USAGE = "ml.g5.xlarge for training job usage"
+
+
+def faults(cluster: JobSpec = CLUSTER) -> list[str]:
+    return account_faults(cluster, Account(cluster, {}))
+
+
+def test_nothing_stands_against_a_job_that_is_allowed_everything(aws: Aws) -> None:
+    aws.quotas.values = {USAGE: 4, "something else": 0}
+
+    assert faults() == []
+    assert aws.count("PutObject", "CreateBucket", "CreateTrainingJob") == 0
+
+
+def test_all_faults_come_at_once(aws: Aws) -> None:
+    aws.iam.trust = {"Statement": []}
+    aws.s3.buckets.clear()
+    aws.quotas.values = {USAGE: 1, "x": 0}
+
+    messages = faults()
+
+    assert len(messages) == 3
+    assert f"role {ROLE} must trust sagemaker.amazonaws.com" in messages[0]
+    assert f"bucket {BUCKET} does not exist: create it in us-east-1, or leave sagemaker.s3_bucket out" in messages[1]
+    assert f"quota '{USAGE}' in us-east-1 is 1 and the job needs 4" in messages[2]
+    code = f"L-{len(USAGE):04d}"
+    assert (
+        "`aws service-quotas request-service-quota-increase --service-code sagemaker "
+        f"--quota-code {code} --desired-value 4 --region us-east-1`"
+    ) in messages[2]
+
+
+@pytest.mark.parametrize("operation", ["GetRole", "ListServiceQuotas"])
+@pytest.mark.parametrize("code", ["AccessDenied", "Throttling"])
+def test_not_being_allowed_to_ask_is_no_fault(aws: Aws, operation: str, code: str) -> None:
+    aws.refuse(operation, code, times=9)
+
+    assert faults() == []
+
+
+@pytest.mark.parametrize("code", ["InvalidClientTokenId", "ExpiredToken"])
+def test_without_an_identity_nothing_else_is_asked(aws: Aws, code: str) -> None:
+    aws.refuse("GetCallerIdentity", code, times=9)
+
+    with pytest.raises(LaunchRefused):
+        faults()
+
+    assert aws.count() == 1
+
+
+def test_a_bucket_of_another_region_is_a_fault_however_s3_tells_it(aws: Aws) -> None:
+    expected = f"bucket {BUCKET} is in eu-west-1, the job would run in us-east-1: use a bucket of the same region"
+    aws.s3.buckets[BUCKET] = "eu-west-1"
+    assert faults() == [expected]
+
+    elsewhere = {"BucketRegion": "eu-west-1", "ResponseMetadata": {"HTTPHeaders": {}}}
+    aws.s3.head_bucket = lambda **_: elsewhere  # type: ignore[method-assign]
+    assert faults() == [expected]
+
+
+def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
+    aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+    assert faults() == []  # the prefix of our own may be listed
+
+    aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+    aws.refuse("ListObjectsV2", error("AccessDenied", "Forbidden", 403))
+    use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
+    custom = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
+    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {custom}"]
+
+
+def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
+    assert faults(JobSpec(role=ROLE, instance_type="ml.g5.xlarge")) == []
+
+
+def test_a_missing_role_is_a_fault_beside_the_others(aws: Aws) -> None:
+    aws.s3.buckets.clear()
+
+    messages = faults(JobSpec(sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge"))
+
+    assert len(messages) == 2
+    assert messages[0].startswith("role must be set")
+
+
+def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
+    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole", times=9)
+
+    (messages,) = faults(JobSpec(sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge"))
+
+    assert "read the execution role of this notebook; set role" in messages
+
+
+@pytest.mark.parametrize(
+    ("changes", "quota"),
+    [
+        ({}, "ml.g5.xlarge for training job usage"),
+        ({"spot": True}, "ml.g5.xlarge for spot training job usage"),
+        ({"keep_alive_minutes": 5.0}, "ml.g5.xlarge for training warm pool usage"),
+        ({"fallback_instance_types": "ml.g6.xlarge"}, "ml.g6.xlarge for training job usage"),
+    ],
+)
+def test_each_quota_that_the_job_uses_is_compared(aws: Aws, changes: dict[str, object], quota: str) -> None:
+    everything = [
+        f"{name} for {use}"
+        for name in ("ml.g5.xlarge", "ml.g6.xlarge")
+        for use in ("training job usage", "spot training job usage", "training warm pool usage")
+    ]
+    aws.quotas.values = {name: 3 if name == quota else 20 for name in everything}
+    cluster = JobSpec(
+        role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4, **changes
+    )  # type: ignore[arg-type]
+
+    (messages,) = faults(cluster)
+
+    assert f"quota '{quota}'" in messages
+
+
+def test_an_unknown_quota_is_no_fault(aws: Aws) -> None:
+    aws.quotas.values = {"ml.m5.large for training job usage": 0, "x": 0}
+
+    assert faults() == []
+
+
+@pytest.mark.parametrize(("spot", "kind"), [(False, "training"), (True, "spot training")])
+def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: bool, kind: str) -> None:
+    name = f"Number of instances across all {kind} jobs"
+    aws.quotas.values = {USAGE: 9, "ml.g5.xlarge for spot training job usage": 9, name: 3}
+
+    (messages,) = faults(CLUSTER.replace(spot=spot))
+
+    assert f"quota '{name}' in us-east-1 is 3 and the job needs 4" in messages
+
+
+def test_quotas_that_the_job_does_not_use_are_shown_and_no_fault(aws: Aws) -> None:
+    aws.quotas.values = {USAGE: 4, "ml.m5.large for training job usage": 0, "x": 0}
+
+    custom, others = quota_findings(CLUSTER, Account(CLUSTER, {}), ["ml.m5.large", "ml.p4d.24xlarge"])
+
+    assert (custom.verdict, custom.text) == (Verdict.PASSED, f"{USAGE} in us-east-1: 4, and the job needs 4")
+    assert (others.verdict, others.text) == (Verdict.PASSED, "of others for training job usage: ml.m5.large 0")
+
+
+def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
+    """The finding about a role with these statements in its trust policy."""
+    aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}
+    (finding,) = role_findings(Account(CLUSTER, {}))
+    return finding
+
+
+def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
+    actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    glue = actual | {"Principal": {"Service": "glue.amazonaws.com"}}
+
+    only_here = {"Condition": {"StringEquals": {"aws:SourceAccount": ACCOUNT}}}  # what cannot be decided is no fault
+    for statements in ([actual], [glue, actual | {"Principal": {"Service": ["x", "sagemaker.amazonaws.com"]}}]):
+        assert trusted(aws, *statements).verdict is Verdict.PASSED
+    for statement in ({"Principal": "*"}, {"Action": "sts:Assume*"}, only_here):
+        assert trusted(aws, actual | statement).verdict is Verdict.PASSED
+    for statements in ([], [glue], [actual | {"Effect": "Deny"}], [actual | {"Action": "sts:TagSession"}]):
+        assert trusted(aws, *statements).verdict is Verdict.FAILED
+    assert trusted(aws, {"Effect": "Allow", "NotPrincipal": {}, "Action": "*"}).verdict is Verdict.NOT_CHECKED
+
+    (command,) = trusted(aws, glue).commands
+    assert command.startswith("aws iam update-assume-role-policy --role-name Trainer --policy-document ")
+    policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
+    assert policy["Statement"] == [glue, actual]  # what trusted it before still does
+
+
+def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
+    aws.refuse("GetRole", "NoSuchEntity")
+
+    (result,) = role_findings(Account(CLUSTER, {}))
+
+    assert result.verdict is Verdict.FAILED
+    assert f"role {ROLE} does not exist" in result.text
+    assert result.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")
+
+
+def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
+    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
+    elsewhere = JobSpec(role=ROLE.replace(ACCOUNT, "999999999999"), sagemaker={"s3_bucket": BUCKET})
+
+    for cluster in (CLUSTER, elsewhere):
+        (result,) = role_findings(Account(cluster, {}))
+        assert result.verdict is Verdict.NOT_CHECKED
+
+
+def test_nobody_is_refused_by_a_simulation_of_policies(aws: Aws) -> None:
+    faults(CLUSTER.replace(sagemaker={"subnets": "subnet-1", "security_group_ids": "sg-1", "kms_key_id": "alias/mine"}))
+
+    assert {call.operation for call in aws.calls} == {
+        *("GetCallerIdentity", "GetRole", "HeadBucket", "ListServiceQuotas"),
+    }

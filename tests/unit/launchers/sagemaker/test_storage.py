@@ -1,0 +1,160 @@
+"""Uploads: by content, once, complete, encrypted; and names that only one job can hold."""
+
+from pathlib import Path
+
+import pytest
+from boto3.exceptions import S3UploadFailedError
+
+from paretune.core.errors import LaunchRefused
+from paretune.launchers.sagemaker.storage import Storage
+from tests.unit.launchers.sagemaker.aws import BUCKET, Aws
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of three files."""
+    made = tmp_path / "data"
+    (made / "deep").mkdir(parents=True)
+    (made / "rows.arrow").write_bytes(b"x" * 1000)
+    (made / "deep" / "more.arrow").write_bytes(b"y" * 100)
+    (made / "dataset.json").write_text("{}")
+    return made
+
+
+def keys(aws: Aws) -> list[str]:
+    return [call.parameters["Key"] for call in aws.of("PutObject")]
+
+
+def test_a_folder_lies_under_its_content_with_a_slash_at_the_end(aws: Aws, storage: Storage, folder: Path) -> None:
+    uri = storage.upload("datasets", folder)
+
+    prefix = uri.removeprefix(f"s3://{BUCKET}/")
+    assert prefix.startswith("paretune/datasets/")
+    assert prefix.endswith("/")
+    assert set(aws.s3.objects) == {prefix + name for name in ("rows.arrow", "deep/more.arrow", "dataset.json")}
+
+
+def test_what_is_there_is_not_sent_again_by_nobody(aws: Aws, storage: Storage, folder: Path, tmp_path: Path) -> None:
+    first = storage.upload("datasets", folder)
+    sent = len(keys(aws))
+    copy = tmp_path / "elsewhere"
+    folder.rename(copy)
+
+    again = Storage(aws.client("s3"), BUCKET).upload("datasets", copy)
+
+    assert again == first
+    assert len(keys(aws)) == sent == 3
+
+
+@pytest.mark.parametrize("change", ["content", "name", "moved"])
+def test_another_content_or_name_is_another_place(storage: Storage, folder: Path, change: str) -> None:
+    before = storage.upload("files", folder)
+    if change == "content":
+        (folder / "rows.arrow").write_bytes(b"z" * 1000)
+    elif change == "name":
+        (folder / "rows.arrow").rename(folder / "lines.arrow")
+    else:
+        (folder / "rows.arrow").rename(folder / "deep" / "rows.arrow")
+
+    assert storage.upload("files", folder) != before
+
+
+def test_content_cannot_be_shifted_from_a_file_into_the_next(storage: Storage, tmp_path: Path) -> None:
+    first, two = tmp_path / "one", tmp_path / "two"
+    for workspace, texts in ((first, ("ab", "c")), (two, ("a", "bc"))):
+        workspace.mkdir()
+        for name, text in zip(("1", "2"), texts, strict=True):
+            (workspace / name).write_text(text)
+
+    assert storage.upload("files", first) != storage.upload("files", two)
+
+
+def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
+    aws: Aws, storage: Storage, folder: Path
+) -> None:
+    prefix = storage.upload("datasets", folder, "key").removeprefix(f"s3://{BUCKET}/")
+    del aws.s3.objects[f"{prefix}dataset.json"]
+    aws.s3.objects[f"{prefix}rows.arrow"] = b"x" * 10
+    before = len(keys(aws))
+
+    storage.upload("datasets", folder, "key")
+
+    assert set(keys(aws)[before:]) == {f"{prefix}dataset.json", f"{prefix}rows.arrow"}
+    assert aws.s3.objects[f"{prefix}rows.arrow"] == b"x" * 1000
+
+
+def test_the_description_comes_last_so_that_half_an_upload_does_not_look_whole(
+    aws: Aws, storage: Storage, folder: Path
+) -> None:
+    storage.upload("datasets", folder)
+
+    assert keys(aws)[-1].endswith("/dataset.json")
+
+
+def test_a_folder_of_many_files_is_looked_at_page_by_page(aws: Aws, storage: Storage, tmp_path: Path) -> None:
+    for number in range(1100):
+        (tmp_path / f"{number}.txt").write_text(str(number))
+    storage.upload("files", tmp_path, "many")
+    before = len(keys(aws))
+
+    storage.upload("files", tmp_path, "many")
+
+    assert before == 1100
+    assert len(keys(aws)) == before
+    assert aws.count("ListObjectsV2") == 1 + 2
+
+
+def test_a_file_lies_alone_under_its_prefix_with_its_name(aws: Aws, storage: Storage, folder: Path) -> None:
+    uri = storage.upload("files", folder / "rows.arrow")
+    storage.upload("files", folder / "rows.arrow")
+
+    assert uri.endswith("/rows.arrow")
+    assert [f"s3://{BUCKET}/{key}" for key in aws.s3.objects] == [uri]
+    assert len(keys(aws)) == 1
+
+
+def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
+    aws: Aws, storage: Storage, folder: Path
+) -> None:
+    dry = Storage(aws.client("s3"), BUCKET, dry=True)
+
+    report = [dry.upload("a", folder), dry.upload("b", folder / "rows.arrow"), dry.text("c/d.json", "{}")]
+
+    assert aws.calls == []
+    assert report == [
+        storage.upload("a", folder),
+        storage.upload("b", folder / "rows.arrow"),
+        storage.text("c/d.json", "{}"),
+    ]
+    assert sum(dry.uploaded.values()) == 1000 + 100 + 2 + 1000 + 2
+
+
+def test_a_key_encrypts_all_that_is_sent(aws: Aws, folder: Path) -> None:
+    storage = Storage(aws.client("s3"), BUCKET, kms_key="alias/mine")
+    storage.upload("a", folder)
+    storage.upload("b", folder / "rows.arrow")
+    storage.text("c", "text")
+
+    sent = {(call.parameters["ServerSideEncryption"], call.parameters["SSEKMSKeyId"]) for call in aws.of("PutObject")}
+    assert sent == {("aws:kms", "alias/mine")}
+
+
+@pytest.mark.parametrize("operation", ["ListObjectsV2", "PutObject"])
+def test_a_bucket_that_refuses_is_a_refused_launch_with_its_name(
+    aws: Aws, storage: Storage, folder: Path, operation: str
+) -> None:
+    aws.refuse(operation, "AccessDenied", "Access Denied", times=9)
+
+    with pytest.raises(LaunchRefused, match=f"use the bucket {BUCKET}"):
+        storage.upload("a", folder)
+
+
+def test_an_upload_that_fails_midway_is_a_refused_launch(aws: Aws, storage: Storage, folder: Path) -> None:
+    aws.refuse("PutObject", S3UploadFailedError("Failed to upload rows.arrow"))
+
+    with pytest.raises(LaunchRefused, match="Failed to upload"):
+        storage.upload("a", folder)
+
+
+def test_an_object_that_is_not_there_is_none(storage: Storage) -> None:
+    assert storage.open("nothing") is None

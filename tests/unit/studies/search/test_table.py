@@ -1,0 +1,279 @@
+"""The trials of a study in Optuna's storage: asked for, reserved, booked, told and found again."""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from paretune.core.errors import BadInput, LostContact
+from paretune.pricing.budget import Balance
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.search.table import StudyTable
+
+STEPS = "gradient_accumulation_steps"
+OPENED: list[StudyTable] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+def study(storage: str, **terms: Any) -> StudyTable:
+    standard: dict[str, Any] = {
+        "name": "one",
+        "search": {
+            "instance_count": Choices(values=(1, 2)),
+            "learning_rate": Range(low=1e-5, high=1e-3, log=True),
+        },
+        "job": {"instance_type": "ml.g5.xlarge"},
+        "budget_usd": 10.0,
+        "sampler": "tpe",
+        "objectives": {"cost_usd": "minimize", "f1": "maximize"},
+    }
+    OPENED.append(StudyTable(StudyFile(**{**standard, **terms}), storage))
+    return OPENED[-1]
+
+
+def trial(made: StudyTable, number: int) -> optuna.trial.FrozenTrial:
+    return made.study.get_trials()[number]
+
+
+def ask(made: StudyTable) -> tuple[int, Mapping[str, Any]]:
+    """Number and point of the next trial."""
+    return made.ask(lambda point: True, {})
+
+
+def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None, **more: Any) -> Trial:
+    """A trial that is reserved, with its run."""
+    point = point or {"instance_count": 1, "learning_rate": 1e-4}
+    given = {"instance_type": "ml.g5.xlarge", **{name: str(value) for name, value in point.items()}}
+    first = Trial(number=number, run_id="", point=point, parameters={}, given=given, status=TrialStatus.RUNNING)
+    made.reserve(replace(first, **{"worst_usd": 3.0, **more}))
+    made.name_run(number, f"run{number}")
+    return next(trial for trial in made.trials()[0] if trial.number == number)
+
+
+def ended(made: StudyTable, running: Trial, status: TrialStatus = TrialStatus.COMPLETED, **more: Any) -> None:
+    """Book a trial, and tell it."""
+    measured = {"cost_usd": 1.0, "f1": 0.9, "billable_seconds": 60.0} if status is TrialStatus.COMPLETED else {}
+    made.book(replace(running, **{"status": status, "measured": measured, "cost_usd": 1.0, **more}))
+    made.tell(next(each for each in made.trials()[1] if each.number == running.number))
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random", "grid"])
+def test_every_sampler_suggests_a_point_of_the_search(storage: str, sampler: str) -> None:
+    search = {"instance_count": Choices(values=(1, 2)), "learning_rate": Choices(values=(1e-5, 1e-4))}
+    number, point = ask(study(storage, sampler=sampler, search=search))
+    assert number == 0
+    assert point["instance_count"] in (1, 2)
+    assert point["learning_rate"] in (1e-5, 1e-4)
+
+
+def test_a_point_that_is_not_accepted_is_replaced_by_another_one(storage: str) -> None:
+    made = study(storage)
+    tried: list[Any] = []
+    _, point = made.ask(lambda point: bool(tried.append(point)) or len(tried) == 3, {})
+    assert point == tried[-1]
+    least = {"instance_count": 1, "learning_rate": 1e-5}
+    assert made.ask(lambda point: False, least) == (1, least)
+
+
+def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(storage: str) -> None:
+    item, other = study(storage), study(storage)
+    first, second = {"instance_count": 1, "learning_rate": 1e-4}, {"instance_count": 2, "learning_rate": 5e-4}
+    assert item.ask_for(first, {}) == 0
+    assert ask(other)[1] != first
+    assert other.ask_for(second, {}) == 2
+    assert [trial(item, number).params for number in (0, 2)] == [first, second]
+
+
+def test_a_split_search_says_in_optuna_what_is_a_probe_and_what_accumulates(storage: str) -> None:
+    made = study(storage, sampler="split")
+    point = {"instance_count": 1, "learning_rate": 1e-4}
+    made.ask_for(point, {})
+    made.ask_for(point, {"probe_steps": 40, "gradient_accumulation_steps": 4})
+    own = [(trial(made, number).params["probe_steps"], trial(made, number).params[STEPS]) for number in (0, 1)]
+    assert own == [(0, 1), (40, 4)]
+
+
+def test_values_are_told_in_the_order_of_the_objectives_and_constraints_beside_them(storage: str) -> None:
+    made = study(storage, constraints={"f1": {"min": 0.8}})
+    ended(made, begun(made, ask(made)[0]))
+    assert trial(made, 0).values == [1.0, 0.9]
+    assert made.study.metric_names == ["cost_usd", "f1"]
+    assert all(amount <= 0 for amount in trial(made, 0).constraints.values())
+
+
+def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: str) -> None:
+    made = study(storage)
+    running = begun(made, ask(made)[0])
+    made.study.tell(0, state=optuna.trial.TrialState.FAIL)  # in the dashboard, while its job runs
+    made.look_again()
+    assert [each.number for each in study(storage).trials()[0]] == [0]
+    assert made.told() == {0}
+    ended(made, running, TrialStatus.STOPPED, reason="told", cost_usd=2.0)
+    (read,) = study(storage).trials()[1]
+    assert (read.status, read.cost_usd, read.reason, trial(made, 0).state.name) == (
+        TrialStatus.STOPPED,
+        2.0,
+        "told",
+        "FAIL",
+    )
+    assert made.balance() == Balance(spent_usd=2.0, committed_usd=0.0)
+
+
+def test_trials_that_were_asked_for_and_have_no_job_are_abandoned(storage: str) -> None:
+    made = study(storage)
+    for _ in range(3):
+        ask(made)
+    made.drop(0)
+    begun(made, 1)
+    assert study(storage).abandoned() == [2]
+    assert [each.number for each in study(storage).trials()[0]] == [1]
+
+
+def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None:
+    assert ask(study(storage, sampler="random"))[1] != ask(study(storage, sampler="random"))[1]
+
+
+def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str) -> None:
+    made = study(storage)
+    changes = {"probe_steps": 40}
+    running = begun(made, made.ask_for({"instance_count": 1, "learning_rate": 1e-4}, changes), changes=changes, seed=7)
+    assert (running.run_id, running.worst_usd, running.is_probe, running.seed) == ("run0", 3.0, True, 7)
+    assert made.balance() == Balance(spent_usd=0.0, committed_usd=3.0)
+    end: dict[str, Any] = {"reason": "no capacity", "follows": Next.LATER, "ended_at": 5.0, "refused_beside": 1}
+    end |= {"cost_usd": 0.5, "kept_usd": 2.0, "billed_s": 9.0, "verdicts": ("its loss did not fall",)}
+    ended(made, running, TrialStatus.FAILED, **end)
+    (read,) = study(storage).trials()[1]
+    assert read == replace(running, status=TrialStatus.FAILED, spent_usd=0.5, **end)
+
+
+def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked_once(storage: str) -> None:
+    made = study(storage)
+    ended(made, begun(made, ask(made)[0]), cost_usd=0.5, kept_usd=2.0)
+    assert made.balance() == Balance(spent_usd=0.5, committed_usd=2.0)
+    for _ in range(2):
+        made.book_kept(0, 0.25)
+        assert made.balance() == Balance(spent_usd=0.75, committed_usd=0.0)
+    assert study(storage).trials()[1][0].cost_usd == 0.75
+
+
+def test_trials_that_somebody_has_added_are_read_as_such_and_queued_ones_are_asked_for(storage: str) -> None:
+    made = study(storage)
+    point = {"instance_count": 1, "learning_rate": 1e-4}
+    added = {"params": point, "distributions": made.distributions}
+    made.study.add_trial(optuna.trial.create_trial(values=[2.0, 0.8], **added))
+    made.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, **added))
+    made.study.enqueue_trial(point | {"instance_count": 2})
+    made.look_again()
+    first, second = made.trials()[1]
+    assert (first.status, first.values, first.cost_usd) == (TrialStatus.COMPLETED, {"cost_usd": 2.0, "f1": 0.8}, None)
+    assert first.parameters["learning_rate"] == "0.0001"
+    assert second.status is TrialStatus.FAILED
+    assert made.ask_waiting() == (2, point | {"instance_count": 2})
+    assert made.ask_waiting() is None
+
+
+def test_the_dashboard_shows_values_by_name_the_run_and_a_probe_that_is_no_failure(storage: str) -> None:
+    made = study(storage)
+    ended(made, begun(made, ask(made)[0]))
+    ended(made, begun(made, ask(made)[0], changes={"probe_steps": 40}))
+    ended(made, begun(made, ask(made)[0]), TrialStatus.FAILED, follows=Next.AGAIN)
+
+    trials = made.study.get_trials()
+    assert [each.state.name for each in trials] == ["COMPLETE", "PRUNED", "FAIL"]
+    assert [each.user_attrs["state"] for each in trials] == ["Completed", "Completed", "Failed"]
+    assert [each.user_attrs["kind"] for each in trials] == ["search", "probe", "search"]
+    assert [each.user_attrs["mlflow_run_id"] for each in trials] == ["run0", "run1", "run2"]
+    assert [each.user_attrs["booked_usd"] for each in trials] == [1.0] * 3
+    assert [best_trial.number for best_trial in made.study.best_trials] == [0]
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "outcome"),
+    [
+        (TrialStatus.OUT_OF_MEMORY, {}, "out_of_memory"),
+        (TrialStatus.STOPPED, {"reason": "MaxRuntimeExceeded: longer than 5 minutes"}, "cut_off"),
+        (TrialStatus.FAILED, {"reason": "it broke"}, "failed"),
+        (TrialStatus.FAILED, {"follows": Next.AGAIN}, "again"),
+    ],
+)
+def test_a_job_that_failed_says_why_and_what_was_billed(
+    storage: str, status: TrialStatus, more: dict[str, Any], outcome: str
+) -> None:
+    made = study(storage)
+    ended(made, begun(made, ask(made)[0]), status, billed_s=90.0, **more)
+    attributes = trial(made, 0).user_attrs
+    assert (trial(made, 0).state.name, attributes["outcome"], attributes["seconds"]) == ("FAIL", outcome, 90.0)
+
+
+def described(**parts: dict[str, object]) -> str:
+    return json.dumps({part: json.dumps(entries) for part, entries in parts.items()})
+
+
+def test_another_search_under_the_same_name_is_refused_with_the_difference(storage: str) -> None:
+    made = study(storage)
+    job = {f"parameter_{number:02d}": "x" * 600 for number in range(12)}
+    assert made.open("run", described(job={**job, "seed": 1}, search={"learning_rate": {"low": 1, "high": 2}})) == "run"
+    with pytest.raises(BadInput, match="study one was begun with another search space") as caught:
+        made.open(
+            "", described(job={**job, "tags": {"team": "search"}}, search={"learning_rate": {"low": 1, "high": 3}})
+        )
+    expected = 'job seed: 1 then, none now; job tags: none then, {"team": "search"} now; search learning_rate: '
+    assert str(caught.value).endswith(f'({expected}{{"low": 1, "high": 2}} then, {{"low": 1, "high": 3}} now)')
+
+    with pytest.raises(BadInput) as caught:
+        made.open("", described(job=dict.fromkeys(job, "y")))
+    assert len(str(caught.value)) < 4000
+    assert str(caught.value).endswith("; and 6 more)")
+
+
+def test_a_study_with_other_objectives_is_refused(storage: str) -> None:
+    study(storage)
+    with pytest.raises(BadInput, match="study one was begun with other objectives: give it another name"):
+        study(storage, objectives={"f1": "maximize"})
+
+
+def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> None:
+    with pytest.raises(BadInput, match="cannot be used") as caught:
+        study("postgresql://me:secret@127.0.0.1:1/none")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_storage_of_a_newer_optuna_is_refused_in_one_sentence(storage: str) -> None:
+    study(storage).close()
+    with closing(sqlite3.connect(storage.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v9.9.0.a'")
+    with pytest.raises(BadInput, match=r"study.db cannot be used \(.*optuna.*\): check address") as caught:
+        study(storage)
+    assert len(caught.value.faults) == 1
+
+
+def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = study(storage)
+
+    def crash(*_: object) -> None:
+        raise optuna.exceptions.StorageInternalError("server closed the connection")
+
+    monkeypatch.setattr(made.study, "ask", crash)
+    with pytest.raises(LostContact, match="the same command continues the study"), made.reachable():
+        ask(made)
