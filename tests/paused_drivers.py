@@ -91,7 +91,7 @@ def at_step(step: int) -> tuple[str, list[str]]:
 
 def drive(step: int, telling: int) -> int:
     """The command, which stops for ever at a step, before or after one of its writes."""
-    from paretune.jobs.ending import _Ending
+    from paretune.jobs import ending
     from paretune.jobs.record import JobRecord
     from paretune.launchers.simulated.launcher import SimulatedLauncher
     from paretune.studies.search.table import StudyTable
@@ -105,7 +105,7 @@ def drive(step: int, telling: int) -> int:
             os.write(telling, name.encode())
             signal.pause()
 
-    def stepwise(owner: type, method: str) -> None:
+    def stepwise(owner: Any, method: str) -> None:
         original = getattr(owner, method)
 
         def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -122,7 +122,7 @@ def drive(step: int, telling: int) -> int:
     stepwise(StudyTable, "name_run")
     stepwise(JobRecord, "name_attempt")
     stepwise(SimulatedLauncher, "submit")
-    stepwise(_Ending, "write")
+    stepwise(ending, "record_end")
     stepwise(StudyTable, "book")
     stepwise(StudyTable, "tell")
     return command_line(WORDS)

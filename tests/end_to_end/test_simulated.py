@@ -16,8 +16,8 @@ from mlflow.entities import Run
 from paretune.cli import main
 from paretune.core.interruption import Interruption
 from paretune.estimating.phases import usual
+from paretune.jobs.attempts import Attempts
 from paretune.jobs.record import JobRecord
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -234,7 +234,7 @@ def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRecor
     workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
     record = JobRecord(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
     record.describe(JobInputs()) if run_id is None else record.adopt()
-    attempts = RetryingJob(record, first_document(record), lambda events: None, JobInputs)
+    attempts = Attempts(record, first_document(record), lambda events: None, JobInputs)
     attempts.begin()
     for _ in range(looks):
         if attempts.poll():

@@ -60,7 +60,7 @@ def test_the_names_for_type_checkers_are_those_that_are_offered(tmp_path: Path) 
     )
 
     assert done.returncode == 0, done.stdout
-    assert 'Revealed type is "paretune.jobs.result.JobResult"' in done.stdout
+    assert 'Revealed type is "paretune.jobs.outcome.JobOutcome"' in done.stdout
     assert 'Revealed type is "float"' in done.stdout.replace("builtins.float", "float")
 
 

@@ -28,7 +28,8 @@ _TERMINAL_CONTROLS = re.compile(
 """Control characters except line feed and tab, characters that reorder or hide text (UAX 9), and lone surrogates."""
 
 _SECRET_NAME = re.compile("secret|pass?w|pwd|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
-_PASSWORD = re.compile(r"//[^/@\s'\"]*:[^\s'\"]*@")  # a password may contain any other character
+_PASSWORD = re.compile(r"(//|(?<=\w:)/)[^/@\s'\"]*:[^\s'\"]*@")
+"""A password may contain any other character. An address that was taken for a path has one slash left."""
 _KEY = re.compile(
     r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bsk-[\w-]{20,}|-----BEGIN.*?(-----END[^-]*-----|\Z)",
     re.DOTALL,
@@ -52,7 +53,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'
     """
-    return _KEY.sub("...", _PASSWORD.sub("//", text))
+    return _KEY.sub("...", _PASSWORD.sub(r"\1", text))
 
 
 def is_secret_name(name: str) -> bool:

@@ -1,6 +1,6 @@
 """One job, from its specification to its recorded run, and adopted again.
 
-A billed second is followed through retrying_job (an attempt ended), bill (seconds become dollars) and ending (dollars
+A billed second is followed through attempts (an attempt ended), bill (seconds become dollars) and ending (dollars
 become `cost_usd` in MLflow).
 
 launch         prepares, launches, watches and records one job
@@ -8,12 +8,13 @@ workplace      launcher, store, clock, home folder and budgets that the jobs of 
 preparation    the prepared rows and the model that a job reads
 advice         warnings about a job before it is paid for
 watch          who watches a job, known across machines by a lease in the tags of its run
-retrying_job   follows a job over all its attempts: begin, poll, stop, abandon; the search for capacity
+attempts       follows a job over all its attempts: begin, poll, stop, abandon; what follows a failure
 record         the run of a job from its first tag until the job ends
 bill           seconds and dollars of a job, and of instances kept after it
-ending         the end of a job in MLflow, and how it ended
+outcome        how a job ended: everything that is recorded and shown of it
+ending         gathers, books and writes the outcome
+model          the model of a finished job: card, record in MLflow, registered version
 verdicts       sentences about the model of a finished job
-result         the result of a launch, and the description of its run in MLflow's UI
 progress       progress of jobs on standard error
 adoption       jobs of earlier commands: identical ones, and those in other accounts and regions
 warm_pools     instances kept after recorded jobs, until their cost is booked

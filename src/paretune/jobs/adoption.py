@@ -4,7 +4,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,12 @@ def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
 @contextmanager
 def launching_alone() -> Iterator[None]:
     """No other process of this user on this machine looks for an identical job or opens its run meanwhile."""
-    with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    path = Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}.lock"
+    with ExitStack() as held:
+        with suppress(OSError):  # somebody else's file, or a folder that cannot be written: nothing is locked
+            file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+            held.callback(os.close, file)
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

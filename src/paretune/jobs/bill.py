@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
-from paretune.launchers.base import Job, Launcher, WarmPoolStatus
+from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
@@ -16,48 +16,42 @@ from paretune.tracking import RecordedJob, schema
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
 
 
-class JobBill:
+class Bill:
     """Seconds and dollars of the attempts of a job that have ended, and of the instances kept after them.
 
     cost_usd = sum over attempts of billable seconds per instance x instances x price per hour / 3600, each attempt at
     the price of the instance type it ran on, plus the same for instances kept in a warm pool once they are given back.
     """
 
-    def __init__(self, spec: JobSpec, launcher: Launcher) -> None:
-        self.ran = spec
-        """The job on the instances of its last attempt."""
-        self.price = launcher.price(spec)
-        """Hourly price of one of these instances; None if it is unknown."""
+    def __init__(self, spec: JobSpec, price: Price | None) -> None:
+        self.ran, self.price = spec, price
+        """The job on the instances of its last attempt, and the hourly price of one of them; None if unknown."""
         self.seconds = 0.0
         """Wall time of the attempts that have ended."""
         self.billable_seconds = 0.0
         """Billed seconds per instance of the attempts that have ended."""
+        self.phases: dict[str, float] = {}
+        """Seconds of each phase of these attempts, as `JobPhases` names them."""
         self.pool: WarmPoolStatus | None = None
         """Instances kept after these attempts when last asked; None if none were kept."""
-        self.phases: dict[str, float] = {}
-        """Seconds of each phase of the attempts that have ended, as `JobPhases` names them."""
         self.recorded_usd: float | None = None
         """Dollars that an earlier process has recorded for the job; booking never lowers them."""
-        self._launcher = launcher
         self._attempts: list[Job] = []
         self._attempts_usd: float | None = 0.0
 
-    def change_instances(self, spec: JobSpec) -> None:
-        """Price the job as `spec` from now on: it runs on other instances than before."""
-        self.ran, self.price = spec, self._launcher.price(spec)
-
-    def add(self, job: Job, spec: JobSpec) -> None:
-        """Add an attempt that has ended, once; `spec` has the instances it ran on."""
+    def add(self, job: Job) -> None:
+        """Add an attempt that has ended, once, at the price of the instances in `ran`."""
         if self._attempts and self._attempts[-1].name == job.name:
             return
         self._attempts.append(job)
-        self._look_at_pool()
-        self.seconds += job.seconds()
+        self.look_at_pool()
         billable = job.billable_seconds()
+        self.seconds += job.seconds()
         self.billable_seconds += billable
         for phase, phase_seconds in job.phase_seconds().items():
             self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
-        self._attempts_usd = _sum(self._attempts_usd, cost_usd(self._launcher.price(spec), spec, billable))
+        usd = cost_usd(self.price, self.ran, billable)
+        self._attempts_usd = None if usd is None or self._attempts_usd is None else self._attempts_usd + usd
 
     def forget_cost(self) -> None:
         """Leave the cost absent: the job has run, but nobody can tell any more for how long."""
@@ -69,8 +63,7 @@ class JobBill:
         if self._attempts_usd is None:
             return None
         pool_s = 0.0 if self.pool is None or self.pool.is_kept else self.pool.seconds
-        pool_usd = cost_usd(self.price, self.ran, pool_s) or 0.0
-        return max(self._attempts_usd + pool_usd, self.recorded_usd or 0.0)
+        return max(self._attempts_usd + (cost_usd(self.price, self.ran, pool_s) or 0.0), self.recorded_usd or 0.0)
 
     @property
     def kept_usd(self) -> float | None:
@@ -110,18 +103,18 @@ class JobBill:
                     job.warm_pool.release()
             except LostContact as error:
                 errors.append(str(error))
-        self._look_at_pool()
+        self.look_at_pool()
         return errors
 
-    def _look_at_pool(self) -> None:
+    def look_at_pool(self) -> None:
+        """Ask for the kept instances; if AWS does not answer, they count as kept as long as was asked for."""
         try:
             self.pool = pool_after(self._attempts)
-        except LostContact:  # AWS does not answer: the instances count as kept as long as was asked for
-            most_seconds = 60 * self.ran.keep_alive_minutes
-            if self.pool is None and most_seconds:
-                self.pool = WarmPoolStatus(
-                    status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0, most_seconds=most_seconds
-                )
+        except LostContact:
+            most_s = 60 * self.ran.keep_alive_minutes
+            if self.pool is None and most_s:
+                kept = schema.WARM_POOL_KEPT
+                self.pool = WarmPoolStatus(status=kept, is_kept=True, seconds=0.0, most_seconds=most_s)
 
 
 def pool_after(attempts: Sequence[Job]) -> WarmPoolStatus | None:
@@ -143,10 +136,6 @@ def pool_after(attempts: Sequence[Job]) -> WarmPoolStatus | None:
         seconds=sum(pool.seconds for pool in pools),
         most_seconds=sum(pool.most_seconds if pool.is_kept else pool.seconds for pool in pools),
     )
-
-
-def _sum(total_usd: float | None, usd: float | None) -> float | None:
-    return None if total_usd is None or usd is None else total_usd + usd
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:

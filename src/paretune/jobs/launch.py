@@ -16,18 +16,18 @@ from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, launching_alone, own_job_tags, running_job
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
+from paretune.jobs.attempts import Attempts
 from paretune.jobs.ending import RUN_STATUS
+from paretune.jobs.model import register
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, opening_tags
-from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces, without_empty_home
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
-from paretune.models.register import register
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -36,10 +36,10 @@ from paretune.tracking import Run, is_absent_file, require_answer, schema, track
 
 
 @overload
-def launch(spec: JobSpec, *, dry_run: Literal[False] = False, quiet: bool = False) -> JobResult: ...
+def launch(spec: JobSpec, *, dry_run: Literal[False] = False, quiet: bool = False) -> JobOutcome: ...
 @overload
 def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> JobPreview: ...
-def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobResult | JobPreview:
+def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobOutcome | JobPreview:
     """A finished job: trained, measured, priced and recorded in MLflow. Blocks until it has ended.
 
     Parameters that have their default are taken from `paretune.toml`, as on the command line.
@@ -69,7 +69,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
 
 
 @without_empty_home()
-def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
+def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPreview:
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
     with watched(workplaces.interruption, quiet=quiet) as on_events:
@@ -78,7 +78,7 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview
 
 def run_job(
     spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None], *, study: str = ""
-) -> JobResult:
+) -> JobOutcome:
     """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
     A job that runs is followed if it belongs to this run, or if it is identical; `force` starts another beside the
@@ -91,7 +91,7 @@ def run_job(
     record, inputs, messages = _claim(spec, workplace, study)
     _announce(messages, workplace, on_events)
     document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.first_plan, record.attribution)
-    job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
+    job = Attempts(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
     try:
         job.begin()
         result = job.wait(workplace.interruption).result()
@@ -190,7 +190,7 @@ def _announce(messages: Sequence[str], workplace: Workplace, on_events: Callable
     on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
 
 
-def _leave_or_abandon(job: RetryingJob, error: BaseException) -> None:
+def _leave_or_abandon(job: Attempts, error: BaseException) -> None:
     """Let the job go on if another process watches it, too, or if it is to be detached; else stop and close it."""
     spec = job.record.spec
     detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
@@ -202,7 +202,7 @@ def _leave_or_abandon(job: RetryingJob, error: BaseException) -> None:
     job.abandon(error)
 
 
-def _conclude(result: JobResult, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobResult:
+def _conclude(result: JobOutcome, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobOutcome:
     """Settle the warm pool that the job has reused, and register its model if that was asked for."""
     if result.spec.on_sagemaker:
         _announce(settle_reused(workplace, result.job_name), workplace, on_events)

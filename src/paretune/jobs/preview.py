@@ -1,7 +1,7 @@
 """A dry run: everything is checked as for a launch, nothing is launched, and the job is shown with its worst case."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ class JobPreview(Result):
     """
 
     spec: JobSpec
-    document: Mapping[str, object]
+    document: Mapping[str, Any]
     summary: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,19 +56,17 @@ class JobPreview(Result):
     @property
     def worst_case_usd(self) -> float | None:
         """The most that the job can cost, USD; None if the price is unknown."""
-        worst = self.document.get("worst_case_usd")
-        return worst if isinstance(worst, float) else None
+        worst: float | None = self.document.get("worst_case_usd")
+        return worst
 
     def to_dict(self) -> dict[str, object]:
         """The document, and the line that launches the job as `command`."""
-        document = {str(name): json.loads(json.dumps(value, default=str)) for name, value in self.document.items()}
-        return document | {"command": self.spec.command()}
+        return {**json.loads(json.dumps(dict(self.document), default=str)), "command": self.spec.command()}
 
     def notes(self) -> list[str]:
         """Warnings, where the whole request is, and the line that launches the job."""
-        warnings = self.document.get("warnings", ())
         return [
-            *(f"warning: {text}" for text in (warnings if isinstance(warnings, Sequence) else ())),
+            *(f"warning: {text}" for text in self.document.get("warnings", ())),
             f"every parameter and the whole request as JSON: the same command with {options(json='true')}",
             f"nothing was launched; to launch it: {self.spec.command()}",
         ]
@@ -102,16 +100,14 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         estimate = workplace.forecast.time_of(spec, document.plan, inputs, job.price)
     phases = {} if job.estimate is None else job.estimate.phases
     batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
+    rounded = {name: {key: round(value, 1) for key, value in asdict(part).items()} for name, part in phases.items()}
     parts = {
         "specification": spec.as_text(),
         "batch": batch if spec.project is None else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
-        "phases": {
-            name: {key: round(value, 1) for key, value in asdict(seconds).items()} for name, seconds in phases.items()
-        }
-        or None,
+        "phases": rounded or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
         "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
@@ -129,19 +125,19 @@ def _summary(
     price: Price | None,
     estimate: TimeEstimate | None,
 ) -> dict[str, str]:
-    request = parts.get("request", {})
-    worst = parts.get("worst_case_usd")
+    request, worst = parts.get("request", {}), parts.get("worst_case_usd")
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
-    limits = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
+    epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
+    ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
     lines = {
         "would run": training_in_words(spec),
-        "settings": "" if spec.project is not None else f"{_settings(spec)}, {batch_in_words(plan)}",
+        "settings": "" if spec.project else f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}",
         "where": _where(spec, request),
         "role": request.get("RoleArn", ""),
         "image": request.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
         "data": _data(spec, inputs),
         "expected": "" if estimate is None else _expected(estimate),
-        "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {limits}",
+        "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
         "budgets": "; ".join(parts.get("budgets", ())),
         "leaves this machine": _uploads(inputs, request),
@@ -154,8 +150,7 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
     """The model and its data with their rows, the script, or the project with its parameters."""
     if spec.project is not None:
         parameters = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
-        with_parameters = f" with {parameters}" if parameters else ""
-        return f"entry point {spec.entry_point} of {spec.project}{with_parameters}"
+        return f"entry point {spec.entry_point} of {spec.project}{f' with {parameters}' if parameters else ''}"
     if spec.entry_script:
         return f"your script {spec.entry_script}"
     rows = ""
@@ -168,10 +163,6 @@ def batch_in_words(plan: BatchPlan) -> str:
     """The global batch size with its factors, and the learning rate."""
     factors = f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}"
     return f"global batch size {plan.global_batch_size} = {factors}, learning rate {plan.learning_rate:g}"
-
-
-def _settings(spec: JobSpec) -> str:
-    return f"{spec.fine_tuning} fine-tuning, {spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
 
 
 def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Progress of running jobs on standard error: a bar in a terminal, one changing line in a notebook, lines in a log."""
+"""Progress of running jobs on standard error: a bar in a terminal, lines in a notebook or a log."""
 
 import itertools
 import shutil
@@ -27,34 +27,12 @@ def is_notebook() -> bool:
     return hasattr(None if ipython is None else ipython.get_ipython(), "kernel")
 
 
-class CellLine:
-    """A line in the running cell of a notebook; each text replaces the one before. On standard error by default."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
-        self._width = 0
-
-    def refresh(self, text: str) -> None:
-        """Show this text in place of the one before."""
-        text = printable(text)
-        print(f"\r{text:<{self._width}}", end="", file=self._stream, flush=True)
-        self._width = len(text)
-
-    def close(self) -> None:
-        """End the line, so that other text can follow."""
-        if self._width:
-            print(file=self._stream, flush=True)
-        self._width = 0
-
-
 class ProgressPrinter:
-    """A bar in a terminal, one changing line in a notebook, and lines for evaluations and messages in a log file."""
+    """A bar in a terminal; lines for evaluations and messages everywhere."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._bar: Progress | None = None
-        self._cell = CellLine(self._stream) if is_notebook() else None
-        self._evaluation = ""
 
     def __call__(self, events: list[Event]) -> None:
         """Show these events."""
@@ -65,16 +43,12 @@ class ProgressPrinter:
             if evaluation:
                 evaluation.pop("eval/epoch", None)
                 values = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
-                self._evaluation = f"step {event.step}: {', '.join(values)}"
-            if event.message or (evaluation and self._cell is None):
-                self._line(event.message or self._evaluation)
-            if self._cell is not None and event.total_steps is not None:
-                self._cell.refresh(f"step {event.step} of {event.total_steps}; {self._evaluation}".removesuffix("; "))
+                self._line(event.message or f"step {event.step}: {', '.join(values)}")
+            elif event.message:
+                self._line(event.message)
 
     def close(self) -> None:
-        """Remove the bar, or end the line in a notebook."""
-        if self._cell is not None:
-            self._cell.close()
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -93,8 +67,6 @@ class ProgressPrinter:
         self._bar.refresh()
 
     def _line(self, text: str) -> None:
-        if self._cell is not None:
-            self._cell.close()
         if self._bar is not None:
             self._bar.console.print(fitted(text, self._stream), markup=False, highlight=False, soft_wrap=True)
         else:
@@ -152,20 +124,6 @@ def _bar(stream: TextIO, *columns: Any) -> Progress:
 def say_on_stderr(text: str) -> None:
     """Print a text on standard error, at once."""
     print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
-
-
-def say_in_cell() -> Callable[[str], None]:
-    """Like `say_on_stderr` for the cell of a notebook: a line about a trial replaces the line about the one before."""
-    line = CellLine()
-
-    def say(text: str) -> None:
-        if text.startswith("trial "):
-            line.refresh(text)
-        else:
-            line.close()
-            say_on_stderr(text)
-
-    return say
 
 
 def fitted(text: str, stream: TextIO) -> str:

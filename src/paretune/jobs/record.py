@@ -30,22 +30,26 @@ from paretune.specification.parameters import spell
 from paretune.tracking import Run, schema
 from paretune.tracking.recorded_job import first_plan
 
+_OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
+
 
 class JobRecord:
-    """The MLflow run of one job, over all its attempts."""
+    """The MLflow run of one job, over all its attempts.
+
+    `run` is by default the one that `mlflow run` has opened for this command, or a new one; `collector` copies what
+    the job has recorded itself when it has ended, by default for a project's job only; `study` is the name of the study
+    that the job is part of. `retries_smaller` says whether the job is tried again with a smaller batch if it runs out
+    of memory; it is recorded, and what is recorded counts for an adopted job. A project's job never is.
+    """
 
     def __init__(
         self,
         spec: JobSpec,
         workplace: Workplace,
         *,
-        # the job's run; by default the one that `mlflow run` has opened for this command, or a new one
         run: Run | None = None,
-        # copies what the job has recorded itself when it has ended; by default for a project's job only
         collector: Collector | None = None,
-        study: str = "",  # name of the study or design that the job is part of
-        # whether the job is tried again with a smaller batch if it runs out of memory. It is recorded, and what is
-        # recorded counts for an adopted job. Never for a project.
+        study: str = "",
         retries_smaller: bool = True,
     ) -> None:
         self.spec = spec
@@ -94,7 +98,7 @@ class JobRecord:
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None:
                 self.first_plan = plan
-                self._tag_plan(plan, ("first", "used"))
+                self._tag_plan(plan, "first", "used")
             if estimate is not None:
                 self.known_before = estimate.as_metrics()
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
@@ -115,7 +119,7 @@ class JobRecord:
     def describe_project(self, tags: Mapping[str, str]) -> None:
         """Record cluster, price and `tags` of a project's job, whose parameters are the project's own."""
         with self.run.later():
-            self._describe_project()
+            self._describe_request("")
             self.run.set_tags(tags)
         self.former_metrics = self.run.metrics()
 
@@ -126,44 +130,36 @@ class JobRecord:
         self.is_beside = bool(watcher(tags, time.time()))
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
-            names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
-            self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in names.items()})
+            self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, "true") == "true"
         with self.run.later():
-            if self.spec.entry_script == PROJECT:
-                self._describe_project()
-            else:
-                self._describe_request(tags.get(schema.COMMAND, ""))
+            self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
         self.known_before = _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
 
-    def _describe_request(self, command: str = "") -> None:
+    def _describe_request(self, command: str) -> None:
         """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
-        self._tag_location()
-        self.run.set_tags({schema.SPEC_HASH: self.spec.spec_hash(), schema.COMMAND: command or self.spec.command()})
-        self.run.log_params(params_of(self.spec))
-
-    def _describe_project(self) -> None:
-        self._tag_location()
-        count = str(self.spec.instance_count)
-        self.run.set_tags({schema.INSTANCE_TYPE: self.spec.instance_type, schema.INSTANCE_COUNT: count})
-
-    def _tag_location(self) -> None:
-        launcher = self.workplace.launcher
+        launcher, spec = self.workplace.launcher, self.spec
+        ours = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
                 schema.ORIGIN: launcher.origin,
                 schema.LAUNCHER: launcher.name,
                 **({} if self.is_beside else self.workplace.watches.hold(self.run)),
                 schema.RETRIES_SMALLER: spell(self.retries_smaller),
-                **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
-                **price_tags(launcher.price(self.spec)),
-                **{f"{schema.PREFIX}{name}": text for name, text in self.attribution.named().items()},
-                schema.BUDGET: absolute(self.spec.budget) if self.spec.budget and launcher.is_billed else None,
+                **{f"{schema.PREFIX}{name}": text for name, text in ours.items()},
+                **price_tags(launcher.price(spec)),
+                schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
             }
         )
+        if spec.entry_script == PROJECT:  # the parameters of its run are the project's own
+            count = str(spec.instance_count)
+            self.run.set_tags({schema.INSTANCE_TYPE: spec.instance_type, schema.INSTANCE_COUNT: count})
+            return
+        self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: command or spec.command()})
+        self.run.log_params(params_of(spec))
 
-    def _tag_plan(self, plan: BatchPlan, prefixes: tuple[str, ...]) -> None:
+    def _tag_plan(self, plan: BatchPlan, *prefixes: str) -> None:
         names = ("per_device_train_batch_size", "gradient_accumulation_steps")
         tags = {f"{schema.PREFIX}{prefix}_{name}": str(getattr(plan, name)) for prefix in prefixes for name in names}
         self.run.set_tags(tags)
@@ -217,16 +213,14 @@ class JobRecord:
     def log_memory_retry(self, retry: int, plan: BatchPlan) -> None:
         """Record that the job runs again with a smaller per-device batch, for the `retry`-th time."""
         self.run.set_tags({schema.OUT_OF_MEMORY_RETRIES: str(retry)})
-        self._tag_plan(plan, ("used",))
+        self._tag_plan(plan, "used")
 
     def log_instances(self, document: JobDocument, price: Price | None) -> None:
         """Record the instances that the job runs on, where other ones were asked for."""
-        used = {
-            schema.USED_INSTANCE_TYPE: document.spec.instance_type,
-            schema.USED_INSTANCE_COUNT: str(document.spec.instance_count),
-        }
-        self.run.set_tags(price_tags(price) | used)
-        self._tag_plan(document.plan, ("used",))
+        used, count = document.spec.instance_type, str(document.spec.instance_count)
+        tags = {schema.USED_INSTANCE_TYPE: used, schema.USED_INSTANCE_COUNT: count}
+        self.run.set_tags(price_tags(price) | tags)
+        self._tag_plan(document.plan, "used")
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:

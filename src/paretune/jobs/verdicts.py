@@ -1,7 +1,7 @@
 """Sentences about the model of a finished job: what was observed, what it means, what mends it.
 
-The sentences are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A
-study prints those of the jobs that it recommends.
+They are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A study
+prints those of the jobs that it recommends.
 """
 
 import math
@@ -15,7 +15,7 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobReport
 from paretune.specification.job import ADAPTERS, JobSpec, default_learning_rate
 
-_WORD_MODELS = {metrics.WORDS: "the most frequent label of each word"}
+_COUNTING_MODEL = {metrics.WORDS: "the most frequent label of each word"}
 """Task to its baseline, where that is not TF-IDF with logistic regression."""
 _TRIVIAL_ANSWERS = {
     metrics.CLASSIFICATION: "always answering the most frequent class",
@@ -41,14 +41,9 @@ def verdicts(
     """
     if spec.runs_own_training:
         return []
-    return [
-        *below_baseline(spec, values, error_of_rows(values)),
-        *_too_easy(spec, values),
-        *_one_class_only(report),
-        *_far_too_high_rate(spec),
-        *_truncated_texts(spec, values),
-        *_unmoved_loss(spec, values, loss),
-    ]
+    own = [_too_easy(spec, values), _one_class_only(report), _far_too_high_rate(spec), _truncated_texts(spec, values)]
+    own.append(_unmoved_loss(spec, values, loss))
+    return [*below_baseline(spec, values, error_of_rows(values)), *filter(None, own)]
 
 
 def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.0) -> list[str]:
@@ -57,19 +52,20 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.
     `error` is the standard error of its first measure; a smaller difference to TF-IDF shows nothing.
     """
     task = metrics.TASKS[spec.task]
-    measured, tfidf = values.get(task.quality), values.get(task.baseline or "")
-    trivial = values.get(task.trivial or "")
+    measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))
     if measured is None:
         return []
     if trivial is not None and measured <= trivial:
         comparison = f"no better than {trivial:.4f}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
         meaning = "the model has learnt nothing"
-    elif tfidf is not None and measured < tfidf:
-        model = _WORD_MODELS.get(spec.task, "TF-IDF with logistic regression")
-        comparison = f"below {tfidf:.4f}, which {model} reaches on the same rows"
+    elif counted is not None and measured < counted:
+        is_shown = abs(measured - counted) >= error
+        model = _counting_model(spec)
+        comparison = (
+            f"{'below' if is_shown else 'no better than'} {counted:.4f}, which {model} reaches on the same rows"
+        )
         meaning = "the model has not learnt what single words tell"
-        if abs(measured - tfidf) < error:
-            comparison = f"no better than {tfidf:.4f}, which {model} reaches on the same rows"
+        if not is_shown:
             meaning = "whether the model has learnt more than single words tell is not shown"
     else:
         return []
@@ -90,65 +86,68 @@ def error_of_rows(values: Mapping[str, float]) -> float:
     return binomial_error(values[metrics.F1], rows) if rows > 0 and metrics.F1 in values else 0.0
 
 
-def _too_easy(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
+def _counting_model(spec: JobSpec) -> str:
+    return _COUNTING_MODEL.get(spec.task, "TF-IDF with logistic regression")
+
+
+def _too_easy(spec: JobSpec, values: Mapping[str, float]) -> str:
     task = metrics.TASKS[spec.task]
     measured, baseline = values.get(metrics.F1, 0.0), values.get(task.baseline or "", 0.0)
     if task.quality != metrics.F1 or min(measured, baseline) < _TRIVIAL_F1:
-        return []
-    model = _WORD_MODELS.get(spec.task, "TF-IDF with logistic regression")
-    return [
-        f"F1 {measured:.4f} and that of {model}, {baseline:.4f}, are both {_TRIVIAL_F1:g} or more: these rows are too "
-        "easy to tell settings apart; choose by dollars, or look whether the text contains the label"
-    ]
+        return ""
+    return (
+        f"F1 {measured:.4f} and that of {_counting_model(spec)}, {baseline:.4f}, are both {_TRIVIAL_F1:g} or more: "
+        "these rows are too easy to tell settings apart; choose by dollars, or look whether the text contains the label"
+    )
 
 
-def _one_class_only(report: JobReport | None) -> list[str]:
+def _one_class_only(report: JobReport | None) -> str:
     if report is None or len(report.labels) < 2 or not any(map(any, report.confusion_matrix)):
-        return []
+        return ""
     predicted = [
         name for column, name in enumerate(report.labels) if any(row[column] for row in report.confusion_matrix)
     ]
     if len(predicted) > 1:
-        return []
+        return ""
     rows = sum(map(sum, report.confusion_matrix))
-    return [f"all {rows:,} validation rows are answered {predicted[0]!r}: the model tells no classes apart"]
+    return f"all {rows:,} validation rows are answered {predicted[0]!r}: the model tells no classes apart"
 
 
-def _far_too_high_rate(spec: JobSpec) -> list[str]:
+def _far_too_high_rate(spec: JobSpec) -> str:
     if not _is_far_too_high(spec):
-        return []
+        return ""
     rate, usual = spec.plan().learning_rate, default_learning_rate(spec.fine_tuning)
-    return [
+    return (
         f"learning rate {rate:g} is {rate / usual:,.0f} times the usual {usual:g} of fine_tuning={spec.fine_tuning}: "
         f"such a rate destroys what the model knew; try {options(learning_rate=f'{usual:g}')}"
-    ]
+    )
 
 
-def _truncated_texts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
-    share = values.get(metrics.TRUNCATED_SHARE)
-    if share is None or share < _MOST_TRUNCATED:
-        return []
-    part = "all" if share == 1 else f"{share:.0%} of the"
-    return [
-        f"{part} training texts are longer than max_seq_length={spec.max_seq_length} tokens and were cut there; "
+def _truncated_texts(spec: JobSpec, values: Mapping[str, float]) -> str:
+    share = values.get(metrics.TRUNCATED_SHARE, 0.0)
+    if share < _MOST_TRUNCATED:
+        return ""
+    return (
+        f"{'all' if share == 1 else f'{share:.0%} of the'} training texts are longer than "
+        f"max_seq_length={spec.max_seq_length} tokens and were cut there; "
         f"try {options(max_seq_length=2 * spec.max_seq_length)}, if the model takes as many"
-    ]
+    )
 
 
-def _unmoved_loss(spec: JobSpec, values: Mapping[str, float], loss: Sequence[float]) -> list[str]:
+def _unmoved_loss(spec: JobSpec, values: Mapping[str, float], loss: Sequence[float]) -> str:
     task = metrics.TASKS[spec.task]
     is_compared = task.quality in values and (task.baseline or "") in values
     if len(loss) < _FEWEST_POINTS or (is_compared and not below_baseline(spec, values)):
-        return []
+        return ""
     count = max(2, len(loss) // 4)
     parts = loss[:count], loss[-count:]
     first, last = map(fmean, parts)
     # A pretrained language model improves by less than the least fall: its loss must fall by more than it scatters.
     scatter = TELLING_ERRORS * math.sqrt(sum(variance(part) for part in parts) / count)
     if last <= (first - scatter if spec.task == metrics.CAUSAL_LM else (1 - _LEAST_FALL) * first):
-        return []
+        return ""
     verb = "did not fall" if last >= first else f"fell by {1 - last / first:.1%} only"
-    return [f"the training loss {verb}: {first:.4f} at the beginning, {last:.4f} at the end"]
+    return f"the training loss {verb}: {first:.4f} at the beginning, {last:.4f} at the end"
 
 
 def _is_far_too_high(spec: JobSpec) -> bool:

@@ -22,59 +22,38 @@ ABANDONED_S = 300.0  # real seconds without a sign of life after which a process
 HEARTBEAT_S = 30.0  # real seconds between two signs of life
 
 
-class Heartbeat:
-    """Calls `beat` every HEARTBEAT_S seconds in a thread of its own, whatever the main thread is busy with."""
-
-    def __init__(self, beat: Callable[[], None]) -> None:
-        self._beat = beat
-        self._has_ended = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin, unless it has begun; the first call of `beat` comes after HEARTBEAT_S."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._repeat, name="heartbeat", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """End, and wait for a record that is being written."""
-        self._has_ended.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _repeat(self) -> None:
-        while not self._has_ended.wait(HEARTBEAT_S):
-            with suppress(LostContact):  # the main thread reports it at its next call; the storage may answer by then
-                self._beat()
-
-
 class Watches:
-    """The runs whose jobs this process watches; renews their leases by `now`, the machine's time."""
+    """The runs whose jobs this process watches; a thread renews their leases by `now`, the machine's time."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._runs: dict[str, Run] = {}
-        self._heartbeat: Heartbeat | None = None
+        self._has_ended = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def hold(self, run: "Run") -> dict[str, str]:
         """Renew the lease on the run's job from now on; returns the tags of the lease, to be recorded now."""
         self._runs[run.run_id] = run
-        if self._heartbeat is None:
-            self._heartbeat = Heartbeat(self._renew)
-            self._heartbeat.start()
+        if self._thread is None:
+            self._has_ended = threading.Event()
+            self._thread = threading.Thread(target=self._renew, name="heartbeat", daemon=True)
+            self._thread.start()
         return {schema.WATCHED_BY: this_process(), schema.WATCHED_AT: f"{self._now():.0f}"}
 
     def release(self, run_id: str) -> dict[str, str]:
         """Renew the lease no longer; returns the tags of a job that nobody watches."""
         self._runs.pop(run_id, None)
-        if not self._runs and self._heartbeat is not None:
-            self._heartbeat.stop()
-            self._heartbeat = None
+        if not self._runs and self._thread is not None:
+            self._has_ended.set()
+            self._thread.join()  # until a tag that is being written is there
+            self._thread = None
         return {schema.WATCHED_BY: "", schema.WATCHED_AT: ""}
 
     def _renew(self) -> None:
-        for run in list(self._runs.values()):
-            run.renew({schema.WATCHED_AT: f"{self._now():.0f}"})
+        while not self._has_ended.wait(HEARTBEAT_S):
+            for run in list(self._runs.values()):
+                with suppress(LostContact):  # the main thread reports it at its next call; it may answer by then
+                    run.renew({schema.WATCHED_AT: f"{self._now():.0f}"})
 
 
 def watcher(tags: Mapping[str, str], now: float) -> str:

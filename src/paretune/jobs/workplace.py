@@ -240,10 +240,6 @@ class Workplaces:
         environment = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
         return replace(self, environment=environment, _workplaces={})
 
-    def with_environment(self, changes: Mapping[str, str]) -> "Workplaces":
-        """The same with changed environment variables."""
-        return replace(self, environment={**self.environment, **changes}, _workplaces={})
-
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
         location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.sagemaker.s3_bucket)

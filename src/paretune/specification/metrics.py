@@ -90,6 +90,33 @@ TASKS: Mapping[str, Task] = {
     WORDS: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
 }
 """Value of the parameter `task` to its metrics."""
+SHOWN: Mapping[str, tuple[str, str, str]] = {
+    F1: ("F1 (macro, validation)", ".4f", ""),
+    BASELINE_TFIDF: ("TF-IDF + logistic regression", ".4f", ""),
+    BASELINE_MAJORITY: ("most frequent class", ".4f", ""),
+    BASELINE_WORDS: ("most frequent label of each word", ".4f", ""),
+    "test_f1": ("F1 (macro, test)", ".4f", ""),
+    F1_MICRO: ("F1 (micro, validation)", ".4f", ""),
+    SUBSET_ACCURACY: ("rows with all labels right", ".1%", ""),
+    PERPLEXITY: ("perplexity", ".2f", ""),
+    THROUGHPUT_SAMPLES: ("throughput", ",.1f", " samples/s"),
+    TRAIN_SECONDS: ("training", ",.1f", " s"),
+    JOB_SECONDS: ("whole job", ",.1f", " s"),
+    COST_USD: ("cost", ".5f", " USD"),
+    TRUNCATED_SHARE: ("truncated texts", ".1%", ""),
+}
+"""Words, format and unit of each metric in the tables of a finished job, in their order."""
+
+
+def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
+    """The metrics that are known, as words to text: the F1 of token classification is over entities."""
+    if task == WORDS and F1 in values:
+        rest = in_words({name: value for name, value in values.items() if name != F1})
+        return {"F1 (entities, validation)": f"{values[F1]:.4f}"} | rest
+    rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]
+    return dict(rows)
+
+
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
 """Metrics that depend on the cluster of a job and not on what its model learnt."""

@@ -17,7 +17,7 @@ from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
 from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
+from paretune.jobs.progress import is_notebook, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import this_process
@@ -121,7 +121,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
     if quiet:
         return run_study_file(file, say=lambda _: None)
     if is_notebook():
-        return run_study_file(file, say=say_in_cell(), on_answer=notebook_front())
+        return run_study_file(file, say=say_on_stderr, on_answer=notebook_front())
     return run_study_file(file)
 
 
@@ -181,6 +181,7 @@ def run_study_file(
         with (
             locked(storage, file.name, this_process()) as lock,
             closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
+            table.reachable(),
         ):
             is_new = not any(table.trials())
             if is_new or not file.once:  # else an earlier command has printed them
@@ -222,8 +223,7 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         driver.stop(error)
         record.interrupted(error)
         raise
-    with driver.table.reachable():
-        return record.finish(reason, verification.repeats, verification.reasons)
+    return record.finish(reason, verification.repeats, verification.reasons)
 
 
 def _refuse_dear_rows(driver: Driver) -> None:

@@ -206,12 +206,24 @@ class Run:
             params = list(itertools.islice(self._params, _PARAMS))
             tags = list(itertools.islice(self._tags, _TAGS))
             metrics = self._waiting[:_METRICS]
-            if not self._send(params, tags, metrics):
-                if self._is_refused:  # one bad value must not hold up all others: each kind on its own
-                    self._send(params, [], [])
-                    self._send([], tags, [])
-                    self._send([], [], metrics)
+            if not self._send(params, tags, metrics) and not self._send_each(params, tags, len(metrics)):
                 return
+
+    def _send_each(self, params: Sequence[str], tags: Sequence[str], metrics: int) -> bool:
+        """Write values one by one, but for those that MLflow will never take; returns whether MLflow answers."""
+        if not self._is_refused:
+            return False
+        values: list[tuple[list[str], list[str], int]] = [([name], [], 0) for name in params]
+        values += [*(([], [name], 0) for name in tags), *[([], [], 1)] * metrics]
+        for param, tag, points in values:
+            if self._send(param, tag, self._waiting[:points]):
+                continue
+            if not self._is_refused:
+                return False
+            self._params = {name: text for name, text in self._params.items() if name not in param}
+            self._tags = {name: text for name, text in self._tags.items() if name not in tag}
+            del self._waiting[:points]
+        return True
 
     def _send(self, params: Sequence[str], tags: Sequence[str], metrics: Sequence[Metric]) -> bool:
         """Write the params and tags of these names, and metrics, at once; what has been written no longer waits."""

@@ -125,6 +125,7 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
     [
         ("storage postgresql://ann:hunter2@db/s is wrong", "storage postgresql://db/s is wrong"),
         ("http://ann:hunter2/with@signs@host:5000/x", "http://host:5000/x"),
+        ("s3:/ann:hunter2@host/x.csv does not exist", "s3:/host/x.csv does not exist"),  # an address as a path
         ("got 'hf_abcdefghijklmnopqrst'", "got '...'"),
         ("AKIA0123456789ABCDEF", "..."),
         ("-----BEGIN KEY-----\nhunter2\n-----END KEY----- after", "... after"),

@@ -14,10 +14,10 @@ from paretune.core.commands import Spelling, spelled
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere
+from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.launchers.base import job_name
 from paretune.launchers.processes import process_text
@@ -43,7 +43,7 @@ class User:
         """The job that is typed."""
         return JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
 
-    def type(self, opened: str = "", **changes: Any) -> JobResult:
+    def type(self, opened: str = "", **changes: Any) -> JobOutcome:
         """The command, to its end; `opened` is the run that `mlflow run` has opened for it."""
         environment = {"MLFLOW_RUN_ID": opened} if opened else {}
         tracking = Tracking(environment, SystemClock())
@@ -57,7 +57,7 @@ class User:
         spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
         record = JobRecord(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
         record.describe(JobInputs())
-        job = RetryingJob(record, first_document(record), lambda _: None, JobInputs)
+        job = Attempts(record, first_document(record), lambda _: None, JobInputs)
         if before_creation:
             record.name_attempt(job.document.job_name)
         else:
@@ -200,13 +200,13 @@ def interrupt(_: Interruption) -> None:
 
 
 def test_the_same_command_typed_at_the_same_moment_starts_one_job(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    both, begin = Barrier(2), RetryingJob.begin
+    both, begin = Barrier(2), Attempts.begin
 
     def wait_for_the_other(*_: object) -> None:
         both.wait(timeout=60)
 
     monkeypatch.setattr(user.launcher, "check_inputs", wait_for_the_other)
-    monkeypatch.setattr(RetryingJob, "begin", lambda job: wait_for_the_other(begin(job)))  # its job does not end before
+    monkeypatch.setattr(Attempts, "begin", lambda job: wait_for_the_other(begin(job)))  # its job does not end before
 
     with ThreadPoolExecutor() as commands:
         results = [command.result() for command in [commands.submit(user.type) for _ in range(2)]]

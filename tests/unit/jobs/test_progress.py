@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from paretune.jobs import progress as progress_module
-from paretune.jobs.progress import CellLine, ProgressPrinter, Work, fitted, say_in_cell
+from paretune.jobs.progress import ProgressPrinter, Work, fitted
 from paretune.specification.container import Event
 
 EVENTS = [
@@ -31,35 +30,6 @@ def test_a_log_file_gets_evaluations_and_messages_and_no_bar() -> None:
     progress.close()
 
     assert stream.getvalue() == "step 2: f1 0.8124, loss 0.4000\ncontinuing from checkpoint-2\n"
-
-
-def test_a_notebook_gets_one_line_that_changes_and_messages_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "is_notebook", lambda: True)
-    stream = io.StringIO()
-    progress = ProgressPrinter(stream)
-    progress(EVENTS)
-    progress.close()
-
-    above, line = stream.getvalue().removesuffix("\n").split("\ncontinuing from checkpoint-2\n")
-    assert above.split("\r")[1:] == ["step 1 of 4", "step 2 of 4", "step 2 of 4; step 2: f1 0.8124, loss 0.4000"]
-    assert line == "\rstep 4 of 4; step 2: f1 0.8124, loss 0.4000"
-
-
-def test_a_shorter_line_hides_all_of_the_longer_one_before() -> None:
-    stream = io.StringIO()
-    line = CellLine(stream)
-    line.refresh("trial 10")
-    line.refresh("end")
-
-    assert stream.getvalue() == "\rtrial 10\rend     "
-
-
-def test_trials_share_a_line_of_a_notebook_and_warnings_keep_theirs(capsys: pytest.CaptureFixture[str]) -> None:
-    say = say_in_cell()
-    for text in ("trial 0", "trial 1", "warning: old prices", "trial 2"):
-        say(text)
-
-    assert capsys.readouterr().err == "\rtrial 0\rtrial 1\nwarning: old prices\n\rtrial 2"
 
 
 def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:

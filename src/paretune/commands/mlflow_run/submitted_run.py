@@ -11,9 +11,10 @@ from paretune.core.commands import command_line
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import printable
-from paretune.jobs.ending import RUN_STATUS, JobEnd
+from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
+from paretune.jobs.ending import RUN_STATUS
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.launchers.base import JobState, job_name
 from paretune.specification.container import Event, JobDocument, JobInputs
 
@@ -28,7 +29,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         super().__init__()
         self._record = record
         document = JobDocument.first(job_name(record.run.run_id, 1), record.spec, attribution=record.attribution)
-        self._job = RetryingJob(record, document, self._show, inputs)
+        self._job = Attempts(record, document, self._show, inputs)
         self._lock = threading.RLock()  # MLflow's runs may be waited for in threads of their own
 
     @property
@@ -71,6 +72,9 @@ class SageMakerSubmittedRun(SubmittedRun):
                 self._record.workplace.clock.sleep(WATCH_INTERVAL_S)
             return end.state is JobState.COMPLETED
         except Interrupted as error:
+            if self._record.is_beside:
+                self._record.leave()
+                raise Interrupted(f"{error}; {self.job_name} goes on: another process watches it, too") from error
             tell(f"{error}: stopping {self.job_name}")
             self._abandon(error)
             raise
@@ -84,7 +88,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         end = self._poll()
         return "RUNNING" if end is None else RUN_STATUS[end.state].value
 
-    def _poll(self) -> JobEnd | None:
+    def _poll(self) -> JobOutcome | None:
         """The end of the job; None while it runs."""
         with self._lock:
             was_open = self._job.end is None
@@ -107,7 +111,7 @@ class SageMakerSubmittedRun(SubmittedRun):
             if self._job.end is not None:
                 self._report(self._job.end)
 
-    def _report(self, end: JobEnd) -> None:
+    def _report(self, end: JobOutcome) -> None:
         """Print why the job failed, if it did, and the remarks on its record."""
         if end.failure is not None:
             tell(str(end.error()))

@@ -14,17 +14,17 @@ from functools import partial
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere
+from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
+from paretune.jobs.model import overdue, register
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import SHOWN_WITHIN_S, WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
 from paretune.launchers.processes import is_alive
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.models.register import overdue, register
 from paretune.projects.collection import Collector
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
@@ -42,7 +42,7 @@ class Collected:
     """The result of an update of one run: the finished job, and a sentence on what is missing or why there is none."""
 
     run_id: str
-    result: JobResult | None = None
+    result: JobOutcome | None = None
     remark: str = ""
 
 
@@ -57,7 +57,7 @@ class Sync:
     on_events: Callable[[list[Event]], None]
     now: Callable[[], float] = time.time
     """The machine's time, in seconds since the epoch, by which leases of other machines end."""
-    _under_way: dict[str, RetryingJob] = field(default_factory=dict)
+    _under_way: dict[str, Attempts] = field(default_factory=dict)
     _pools: dict[str, KeptPool] = field(default_factory=dict)
 
     def run(self) -> list[Collected]:
@@ -112,7 +112,7 @@ class Sync:
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collector=collector)
         record.adopt()
         document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)
-        job = RetryingJob(record, document, self.on_events, partial(inputs_of, spec, workplace))
+        job = Attempts(record, document, self.on_events, partial(inputs_of, spec, workplace))
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:
@@ -247,7 +247,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     document = JobDocument.first(job_name(run.run_id, 1), spec, attribution=record.attribution)
-    job = RetryingJob(record, document, lambda _: None, partial(inputs_of, spec, workplace))
+    job = Attempts(record, document, lambda _: None, partial(inputs_of, spec, workplace))
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
         job.bill.forget_cost()
@@ -273,7 +273,7 @@ def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | N
     return booked
 
 
-def _poll(job: RetryingJob) -> Collected | None:
+def _poll(job: Attempts) -> Collected | None:
     run_id, spec = job.record.run.run_id, job.record.spec
     try:
         end = job.poll()
@@ -283,9 +283,9 @@ def _poll(job: RetryingJob) -> Collected | None:
         return Collected(run_id=run_id, remark=str(error))
     if end is None:
         return None
-    if end.completed is None:
+    if not end.has_completed:
         return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
     remarks = [*end.remarks]
     if spec.register is not None:
         remarks.append(register(spec.register, run_id, job.record.workplace.tracking))
-    return Collected(run_id=run_id, result=end.completed, remark="; ".join(remarks))
+    return Collected(run_id=run_id, result=end, remark="; ".join(remarks))

@@ -27,8 +27,8 @@ from paretune.core.errors import (
     LostContact,
     ParetuneError,
 )
+from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
-from paretune.jobs.retrying_job import WATCH_INTERVAL_S
 from paretune.jobs.workplace import Workplace
 from paretune.pricing.budget import Balance
 from paretune.specification.job import JobSpec

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError, TrackingUnavailable
 from paretune.estimating.noise import Scatter
+from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
-from paretune.models.register import register
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
@@ -66,8 +66,6 @@ class StudyRunWriter:
             r = correlations(labels(file.design))
             self._run.log_text(r.to_csv(), "correlation.csv")
             self._run.log_figure(correlation_picture(r), "correlation.png")
-        self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
-        self._knows_front = False  # whether the front in the store was read, which another process may have written
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
@@ -220,24 +218,22 @@ class StudyRunWriter:
         self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
         self._write_ranks(current.ranks(), is_last=is_last)
 
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        """Run of a trial to its rank, as MLflow has it; nobody else writes them meanwhile."""
+        ranked = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` LIKE '_%'"
+        with suppress(TrackingUnavailable):  # without them all ranks are written
+            return {run.run_id: int(run.tags[schema.PARETO_RANK]) for run in self._tracking.runs(ranked)}
+        return {}
+
     def _write_ranks(self, ranks: Mapping[str, int], *, is_last: bool) -> None:
         """Write the ranks that differ from the store: MLflow writes a run's tag in 10 ms, and reads it in 1 ms."""
-        if is_last or not self._knows_front:
-            self._read_ranks(is_last=is_last)
         for run_id in {*ranks, *self._ranks}:
             before, now = self._ranks.get(run_id), ranks.get(run_id)
             if before != now and (is_last or 0 in (before, now)):
                 self._tracking.run(run_id).set_tags({schema.PARETO_RANK: "" if now is None else str(now)})
-                self._ranks[run_id] = now
-
-    def _read_ranks(self, *, is_last: bool) -> None:
-        """Read the store's ranks, which another process may have written; before the last time the front only."""
-        condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` "
-        with suppress(TrackingUnavailable):  # without them all ranks are written
-            runs = self._tracking.runs(condition + ("LIKE '_%'" if is_last else "= '0'"))
-            ranks = {run.run_id: run.tags.get(schema.PARETO_RANK, "") for run in runs}
-            self._ranks |= {run_id: int(text) for run_id, text in ranks.items() if text}  # empty: no longer ranked
-            self._knows_front = True
+                self._ranks.pop(run_id, None)
+                self._ranks |= {} if now is None else {run_id: now}
 
 
 def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str) -> dict[str, Scatter]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.adoption import elsewhere
-from paretune.jobs.ending import JobEnd
+from paretune.jobs.attempts import Attempts
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.verdicts import below_baseline, error_of_rows
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
@@ -71,7 +71,7 @@ class TrialJob:
             return self._refused(error)
         if end is None:
             return None
-        return self._failed(end) if end.completed is None else self._completed(end)
+        return self._completed(end) if end.has_completed else self._failed(end)
 
     def ask_to_stop(self) -> None:
         """Begin to stop its job, without waiting for it."""
@@ -82,13 +82,13 @@ class TrialJob:
         """Stop the job now, wait until it has stopped, close its run; raises LostContact if it may still run."""
         self._job.stop()
         end = self._job.close(error, self._job.current)
-        if end.completed is not None:  # it was faster
+        if end.has_completed:  # it was faster
             return self._completed(end)
         return self._end(TrialStatus.STOPPED, str(error), Next.AGAIN)
 
-    def _retrying_job(self, name: str) -> RetryingJob:
+    def _retrying_job(self, name: str) -> Attempts:
         document = JobDocument.first(name, self.spec, attribution=self.record.attribution)
-        return RetryingJob(self.record, document, self._follow, partial(inputs_of, self.spec, self._workplace))
+        return Attempts(self.record, document, self._follow, partial(inputs_of, self.spec, self._workplace))
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
@@ -110,7 +110,7 @@ class TrialJob:
         beside = 0 if isinstance(error, LaunchRefused) else None
         return self._end(TrialStatus.FAILED, str(error), follows, refused_beside=beside)
 
-    def _failed(self, end: JobEnd) -> Trial:
+    def _failed(self, end: JobOutcome) -> Trial:
         kind = None if end.failure is None else end.failure[0]
         if kind is FailureKind.OUT_OF_MEMORY:
             return self._end(TrialStatus.OUT_OF_MEMORY, end.reason, Next.NOTHING)
@@ -124,7 +124,7 @@ class TrialJob:
             follows = Next.AGAIN
         return self._end(TrialStatus.FAILED, end.reason, follows)
 
-    def _completed(self, end: JobEnd) -> Trial:
+    def _completed(self, end: JobOutcome) -> Trial:
         measured = self._with_best(end.metrics)
         # A study says this itself, for the mean over seeds.
         compared = below_baseline(self.spec, measured, error_of_rows(measured))

@@ -17,10 +17,10 @@ from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.ending import record_end
+from paretune.jobs.attempts import Attempts
+from paretune.jobs.ending import conclude
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.watch import ABANDONED_S
 from paretune.launchers.base import (
     CREATED_WITHIN_S,
@@ -292,7 +292,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     with monkeypatch.context() as away:
         away.setattr("paretune.tracking.run.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
-        away.setattr(record_end, "__kwdefaults__", {"patience_s": 0.0})
+        away.setattr(conclude, "__kwdefaults__", {**(conclude.__kwdefaults__ or {}), "patience_s": 0.0})
         for _ in range(2):
             outcome = desk.sync()[run_id].result
             assert outcome is not None
@@ -430,7 +430,7 @@ def test_sync_that_ends_does_not_take_the_lease_from_the_process_that_has_taken_
     run_id = desk.leave(EndingJob("", looks=10**9))
     desk.interruption.reason = "interrupted by SIGINT"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RetryingJob, "poll", lambda _: desk.client.set_tag(run_id, "paretune.watched_by", "host-b 1 1"))
+        patch.setattr(Attempts, "poll", lambda _: desk.client.set_tag(run_id, "paretune.watched_by", "host-b 1 1"))
         with pytest.raises(Interrupted):
             desk.sync()
 

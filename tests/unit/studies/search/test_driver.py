@@ -13,8 +13,8 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.jobs.attempts import Attempts
 from paretune.jobs.record import JobRecord
-from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
 from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
@@ -115,7 +115,7 @@ def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Pa
         "objectives: {cost_usd: minimize, f1: maximize}\n"
         "sampler: grid\nn_parallel: 2\n"
     )
-    kinds = (TrialJob, RetryingJob, SimulatedJob, JobRecord, Run, JobDocument)
+    kinds = (TrialJob, Attempts, SimulatedJob, JobRecord, Run, JobDocument)
     before = {id(thing) for thing in gc.get_objects() if type(thing) in kinds}
     driver = driver_of(tmp_path, str(tmp_path / "study.yaml"), {})
     assert searched(driver) == "every point was tried"
@@ -501,15 +501,15 @@ def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
 ) -> None:
     driver = desk.driver()
     driver.begin({"learning_rate": RATES[0]})
-    poll = RetryingJob.poll
+    poll = Attempts.poll
     refusals = [QUOTA]
 
-    def refused(attempts: RetryingJob) -> bool:
+    def refused(attempts: Attempts) -> bool:
         if refusals:
             raise refusals.pop()
         return poll(attempts)
 
-    monkeypatch.setattr(RetryingJob, "poll", refused)
+    monkeypatch.setattr(Attempts, "poll", refused)
     searched(driver)
     assert rates(driver) == list(RATES)
 

@@ -1,13 +1,14 @@
-"""What a job gives: as text, as a frame, as JSON, in a notebook."""
+"""What a job gives: as text, as a frame, as JSON, in a notebook, and as the note of its run."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from paretune.jobs.record import params_of
-from paretune.jobs.result import JobResult
-from paretune.pricing.prices import ML_M5_LARGE
+from paretune.jobs.outcome import JobOutcome
+from paretune.launchers.base import JobState
+from paretune.pricing.prices import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
 
 MEASURED = {
@@ -23,17 +24,17 @@ MEASURED = {
 }
 
 
-def outcome(**changes: Any) -> JobResult:
+def outcome(**changes: Any) -> JobOutcome:
     values: dict[str, Any] = {
         "run_id": "abc",
         "job_name": "paretune-abc-1",
+        "state": JobState.COMPLETED,
         "metrics": MEASURED,
         "price": ML_M5_LARGE,
         "open_command": "mlflow ui",
         "model": "jobs/paretune-abc-1/model",
-        "has_gap": False,
     }
-    return JobResult(**(values | changes))
+    return JobOutcome(**(values | changes))
 
 
 def rows_of(text: str) -> dict[str, str]:
@@ -97,7 +98,7 @@ def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
 
 def test_a_frame_has_a_row_with_parameters_and_metrics() -> None:
     spec = JobSpec(global_batch_size=32, seed=7)
-    frame = outcome(spec=spec, params=params_of(spec)).to_frame()
+    frame = outcome(spec=spec).to_frame()
 
     (row,) = frame.to_dict("records")
     assert (row["run_id"], row["global_batch_size"], row["gradient_accumulation_steps"], row["seed"]) == (
@@ -126,3 +127,56 @@ def test_a_notebook_shows_the_numbers_of_the_summary() -> None:
     assert "<td>0.8765</td>" in output
     assert "&lt;model&gt;" in output
     assert "mlflow ui" in output
+
+
+PRICE = Price(usd_per_hour=7.2, region="us-east-1", as_of="", source="a list; of July", confidence="notional")
+FOUND = {
+    "train_rows": 800.0,
+    "validation_rows": 100.0,
+    "f1": 0.8,
+    "baseline_f1_tfidf": 0.74,
+    "baseline_f1_majority": 0.33,
+    "cost_usd": 0.5,
+    "job_seconds": 250.0,
+    "throughput_samples_per_second": 52.25,
+}
+
+
+def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat_it() -> None:
+    spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, learning_rate=1e-4)
+
+    note = outcome(spec=spec, metrics=FOUND, price=PRICE, model="s3://bucket/model.tar.gz", verdicts=["Poor."]).note()
+
+    answer, job = note.splitlines()[:3:2]
+    assert job.startswith("**all-MiniLM-L6-v2** on **rotten_tomatoes (800 rows)**: full fine-tuning, global batch size")
+    assert "learning rate 0.0001, on 2 × ml.g5.xlarge." in note
+    assert answer.startswith(
+        "F1 **0.800** on 100 validation rows (so few rows alone leave ± 0.040; other seeds add to it)"
+    )
+    assert "against TF-IDF + logistic regression 0.740 and most frequent class 0.330" in answer
+    assert answer.endswith("; **0.5 USD** (7.2 USD per hour, notional), 250 s")
+    assert "- 52.2 training samples per second" in note
+    assert "- model: `s3://bucket/model.tar.gz`" in note
+    assert "> **Poor.**" in note
+    assert spec.command() in note
+
+
+def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing_was_trained() -> None:
+    failed = outcome(metrics={}, state=JobState.FAILED, reason="the disk is full").note()
+    simulated = outcome(metrics={}, origin="simulated").note()
+
+    assert failed.startswith("**Failed**: the disk is full\n")
+    assert simulated.startswith("**Simulated**, nothing was trained: ")
+    assert "F1" not in failed + simulated.partition("Again:")[0]
+
+
+def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
+    evil = "<img src=x>![a](http://host/pixel.png)`<b>`"
+    spec = JobSpec(model=f"org/{evil}", dataset=evil)
+
+    note = outcome(spec=spec, state=JobState.FAILED, reason=evil, model=evil, verdicts=[evil]).note()
+    outside_code = re.sub(r"(`{2,}).*?\1", "", note)
+
+    assert "``" in note
+    assert "<" not in outside_code
+    assert "](" not in outside_code

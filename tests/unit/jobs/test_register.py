@@ -9,8 +9,8 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
+from paretune.jobs.model import overdue, register
 from paretune.jobs.record import params_of
-from paretune.models.register import overdue, register
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 

@@ -1,111 +1,97 @@
 """One job over all its attempts: started or adopted, polled, tried again where that helps, billed and recorded.
 
-Jobs of `launch`, of studies, of `sync` and of projects are all followed by this class.
+Jobs of `launch`, of studies, of `sync` and of projects are all followed by `Attempts`.
 
-An attempt that ran out of memory is followed by one with a smaller per-device batch, unless the run says that the job
-is not tried again; one that found no capacity, by one on the next instance type. A spot job that waited too long has
-found none either: its seconds are billed, and the next type continues from its checkpoints. What follows depends only
-on the run and on how the attempts before it ended, so a launcher that died and is started again goes through the same
-attempts, adopts what is there, and starts nothing twice.
+What follows an attempt depends only on the run and on how the attempts before it ended (`next_attempt`), so a launcher
+that died and is started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
-from paretune.jobs.bill import JobBill
-from paretune.jobs.ending import JobEnd, record_abandoned, record_end
+from paretune.jobs.bill import Bill
+from paretune.jobs.ending import conclude
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
 
 STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
-
 WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
-
 SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
 
-class CapacitySearch:
-    """One job's search for capacity, over all its attempts: each of its instance types is tried once."""
+def next_attempt(
+    ran: JobDocument,
+    kind: FailureKind | None,
+    *,
+    job: JobSpec,
+    name: str,
+    spent_s: float,
+    billed_s: float,
+    retries_smaller: bool,
+) -> tuple[JobDocument | None, str]:
+    """The attempt called `name` that follows `ran`, and a message about it; None, and why no smaller batch is tried.
 
-    def __init__(self, record: JobRecord) -> None:
-        self._record = record
-        self._refusals = 0
+    After a lack of memory the per-device batch is halved, unless the run says that the job is not tried again; after a
+    lack of capacity the next instance type is tried. A spot job that waited too long has found no capacity either: its
+    seconds are billed, and the next type continues from its checkpoints.
 
-    def next_attempt(self, refused: Job, make: Callable[..., JobDocument]) -> tuple[JobDocument, str] | None:
-        """The attempt after `refused` and a message about it; None if no type or no time is left.
+    `kind` is how `ran` failed, None for a job that was stopped as asked; `job` is the job as it was asked for;
+    `spent_s` and `billed_s` are the billed seconds of all attempts and of `ran`.
+    """
 
-        `make` makes the document of the next attempt from that of `refused`, with changed attributes.
-        """
-        types = self._record.spec.instance_types()
-        self._refusals += 1
-        if self._refusals >= len(types):
-            return None
-        tried, following = types[self._refusals - 1], types[self._refusals]
-        spec = self._record.spec.on_instance_type(following)
-        attempt = make(spec=spec, plan=spec.plan())
-        if attempt.max_seconds <= 0:
-            return None
-        billed_s = refused.billable_seconds()  # more than 0 on spot: it trained until its instances were taken
-        message = f"no capacity for {tried}: trying {following}"
-        return attempt, message + (f"; {billed_s:.0f} s are billed until then" if billed_s else "")
+    def attempt(**changes: Any) -> JobDocument | None:
+        again = replace(ran, job_name=name, attempt=ran.attempt + 1, spent_seconds=spent_s, **changes)
+        return again if again.max_seconds > 0 else None
 
-
-class SmallerBatches:
-    """One job's attempts with smaller per-device batches, after it ran out of memory."""
-
-    def __init__(self, record: JobRecord) -> None:
-        self.retries = 0  # number of attempts so far with a smaller batch than the one before
-        self.why_not = ""  # the reason why the job is not tried again with a smaller batch; empty if it is
-        self._record = record
-
-    def next_attempt(self, ran: JobDocument, make: Callable[..., JobDocument]) -> tuple[JobDocument, str] | None:
-        """The attempt after `ran`, which ran out of memory, and a message about it; None if there is none."""
-        batch = f"with per-device batch {ran.plan.per_device_train_batch_size}"
-        smaller = ran.plan.with_less_memory()
-        if smaller is None:
-            self.why_not = "with the smallest per-device batch that could be tried"
-            return None
-        if not self._record.retries_smaller:
-            self.why_not = f"{batch}; a trial of a study is not tried again with a smaller one"
-            return None
-        again = make(plan=smaller)
-        if again.max_seconds <= 0:
-            self.why_not = f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
-            return None
-        self.retries += 1
-        plan = again.plan
-        self._record.log_memory_retry(self.retries, plan)
-        return again, (
-            f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
-            f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
-        )
+    if kind is FailureKind.CAPACITY:
+        following = dict(pairwise(job.instance_types())).get(ran.spec.instance_type)
+        if following is None:
+            return None, ""
+        spec = job.on_instance_type(following)
+        billed = f"; {billed_s:.0f} s are billed until then" if billed_s else ""
+        return attempt(
+            spec=spec, plan=spec.plan()
+        ), f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
+    if kind is not FailureKind.OUT_OF_MEMORY or job.runs_project:
+        return None, ""
+    batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
+    if plan is None:
+        return None, "with the smallest per-device batch that could be tried"
+    if not retries_smaller:
+        return None, f"{batch}; a trial of a study is not tried again with a smaller one"
+    if (smaller := attempt(plan=plan)) is None:
+        return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
+    return smaller, (
+        f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
+        f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
+    )
 
 
 @dataclass(eq=False)
-class RetryingJob:
+class Attempts:
     """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended."""
 
     record: JobRecord
     document: JobDocument  # the job of this attempt; at first that of the first attempt
     on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
     inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
-    bill: JobBill = field(init=False)
+    bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
-    end: JobEnd | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
-    batches: SmallerBatches = field(init=False)  # what follows when it runs out of memory
-    capacity: CapacitySearch = field(init=False)
+    end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
+    _memory_retries: int = field(default=0, init=False)
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
-        self.bill = JobBill(self.record.spec, self._launcher)
-        self.batches = SmallerBatches(self.record)
-        self.capacity = CapacitySearch(self.record)
+        self.bill = Bill(self.record.spec, self._launcher.price(self.record.spec))
 
     @property
     def _launcher(self) -> Launcher:
@@ -127,16 +113,10 @@ class RetryingJob:
             BadInput, LaunchRefused, BudgetRefused: it was not created.
             LostContact: it may have been created; its run stays open.
         """
-        with self._claimed():
-            self.current = _find(self.document.job_name, self._launcher) or self._create()
-
-    @contextmanager
-    def _claimed(self) -> Iterator[None]:
-        """Record the name of this attempt's job before it is created, so that any later process can find the job."""
-        self.record.name_attempt(self.document.job_name)
+        self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         claimed = self._clock.monotonic()
         try:
-            yield
+            self.current = _find(self.document.job_name, self._launcher) or self._create()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
@@ -144,7 +124,7 @@ class RetryingJob:
             self.record.name_attempt(self.document.job_name)
             self.record.run.reopen()
 
-    def poll(self) -> JobEnd | None:
+    def poll(self) -> JobOutcome | None:
         """Record what is new and begin the next attempt if one is due. How the job ended; None while it runs.
 
         Raises:
@@ -160,19 +140,31 @@ class RetryingJob:
         self._take_events()
         if not has_ended:
             return None
-        self.bill.add(self.current, self.document.spec)
-        if self._goes_on(self.current):
+        self.bill.add(self.current)
+        failure = self.current.failure()
+        kind = None if failure is None else failure[0]
+        document, sentence = next_attempt(
+            self.document,
+            kind,
+            job=self.record.spec,
+            name=job_name(self.record.run.run_id, self.attempt + 1),
+            spent_s=self.bill.billable_seconds,
+            billed_s=self.current.billable_seconds(),
+            retries_smaller=self.record.retries_smaller,
+        )
+        if document is not None:
+            self._go_on(document, sentence)
             return None
         try:
-            self.end = record_end(self.record, self.bill, self.current, self.batches.why_not)
+            self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
         finally:
-            if sentence := self.bill.kept_sentence():
-                self._announce(sentence)
-        if self.end.completed is not None:
+            if kept := self.bill.kept_sentence():
+                self._announce(kept)
+        if self.end.has_completed:
             self.current.clean_up()
         return self.end
 
-    def wait(self, interruption: Interruption) -> JobEnd:
+    def wait(self, interruption: Interruption) -> JobOutcome:
         """Poll until the job has ended.
 
         Raises:
@@ -201,7 +193,7 @@ class RetryingJob:
             self._take_events()
             self._clock.sleep(WATCH_INTERVAL_S)
         self._take_events()
-        self.bill.add(self.current, self.document.spec)
+        self.bill.add(self.current)
         self._release_instances()
 
     def abandon(self, error: BaseException) -> None:
@@ -220,10 +212,10 @@ class RetryingJob:
             raise
         self.close(error, self.current)
 
-    def close(self, error: BaseException, job: Job | None = None) -> JobEnd:
+    def close(self, error: BaseException, job: Job | None = None) -> JobOutcome:
         """Close the run because of `error`; a result that `job` has all the same is recorded."""
         if self.end is None:
-            self.end = record_abandoned(self.record, self.bill, error, job)
+            self.end = conclude(self.record, self.bill, job, error=error)
         return self.end
 
     def _create(self) -> Job:
@@ -248,44 +240,21 @@ class RetryingJob:
         self.record.log_progress(self.current, events)
         self.on_events(events)
 
-    def _goes_on(self, job: Job) -> bool:
-        """Whether an attempt follows this ended one; adopted at once, so that an interruption stops and bills it."""
-        document = self._following(job)
-        if document is None:
-            return False
+    def _go_on(self, document: JobDocument, message: str) -> None:
+        """Turn to the next attempt; it is adopted at once, so that an interruption stops and bills it."""
+        has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.document, self.current = document, None
+        if has_moved:
+            self.bill.ran, self.bill.price = document.spec, self._launcher.price(document.spec)
+            self.record.log_instances(document, self.bill.price)
+        else:
+            self._memory_retries += 1
+            self.record.log_memory_retry(self._memory_retries, document.plan)
+            self._release_instances()  # a pool beside the next job's would be paid twice
+        self._announce(message)
         if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
-        return True
-
-    def _following(self, job: Job) -> JobDocument | None:
-        failure, following = job.failure(), None
-        kind = failure[0] if failure is not None else None  # None for a job that was stopped as asked
-        if kind is FailureKind.CAPACITY:
-            following = self.capacity.next_attempt(job, self._next)
-        elif kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
-            following = self.batches.next_attempt(self.document, self._next)
-            if following is not None:  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
-                self._release_instances()
-        if following is None:
-            return None
-        document, message = following
-        self._announce(message)
-        if kind is FailureKind.CAPACITY:
-            self.bill.change_instances(document.spec)
-            self.record.log_instances(document, self.bill.price)
-        return document
-
-    def _next(self, **changes: object) -> JobDocument:
-        attempt = self.document.attempt + 1
-        return replace(
-            self.document,
-            job_name=job_name(self.record.run.run_id, attempt),
-            attempt=attempt,
-            spent_seconds=self.bill.billable_seconds,
-            **changes,  # type: ignore[arg-type]  # names of its fields
-        )
 
     def _release_instances(self) -> None:
         for problem in self.bill.release_instances():

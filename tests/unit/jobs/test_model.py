@@ -10,7 +10,9 @@ from huggingface_hub import ModelCard
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.models import FinishedJob, card_of, record_model
+from paretune.jobs.model import card_of, record_model
+from paretune.jobs.outcome import JobOutcome
+from paretune.launchers.base import JobState
 from paretune.pricing.prices import Price
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
@@ -38,15 +40,14 @@ def left_by(folder: Path) -> Path:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> FinishedJob:
-    return FinishedJob(
-        name="b16 lr5e-05 tiny",
+def job(tmp_path: Path) -> JobOutcome:
+    return JobOutcome(
         run_id="1a2b",
         job_name="paretune-1a2b-1",
+        state=JobState.COMPLETED,
         spec=JobSpec(dataset="rows|of mine.csv"),
         report=JobReport(metrics={"f1": 0.75}, facts={"torch": "2.13.0+cpu"}, labels=("bad", "good")),
-        location=str(left_by(tmp_path / "model")),
-        data_hash="c0ffee",
+        model=str(left_by(tmp_path / "model")),
         metrics={"f1": 0.75, "baseline_f1_tfidf": 0.6, "cost_usd": 0.0123, "job_seconds": 40.0},
         price=PRICE,
     )
@@ -62,8 +63,8 @@ def run(client: MlflowClient) -> Run:
     return Run(client, client.create_run("0").info.run_id, SystemClock())
 
 
-def test_a_card_has_the_figures_and_their_sources_as_hugging_face_reads_them(job: FinishedJob) -> None:
-    text = card_of(job)
+def test_a_card_has_the_figures_and_their_sources_as_hugging_face_reads_them(job: JobOutcome) -> None:
+    text = card_of(job, "c0ffee")
 
     report = ModelCard(text).data.to_dict()
     assert (report["base_model"], report["license"]) == ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")
@@ -71,15 +72,15 @@ def test_a_card_has_the_figures_and_their_sources_as_hugging_face_reads_them(job
     (result,) = report["model-index"][0]["results"]
     assert (result["metrics"][0]["type"], result["metrics"][0]["value"]) == ("f1", 0.75)
     assert result["dataset"]["split"] == "validation"
-    for part in ("| 0.7500 |", "| 0.6000 |", "| 0.0123 |", "c0ffee", "bad, good", "measured", job.spec.command()):
+    for part in ("| 0.7500 |", "| 0.6000 |", "| 0.01230 USD |", "c0ffee", "bad, good", "measured", job.spec.command()):
         assert part in text
     assert "rows&#124;of mine.csv" in text  # a bar would end the cell
 
 
-def test_what_is_not_known_is_not_in_a_card(job: FinishedJob) -> None:
-    text = card_of(replace(job, metrics={"perplexity": 7.0}, price=None, data_hash="", spec=JobSpec(task="causal-lm")))
+def test_what_is_not_known_is_not_in_a_card(job: JobOutcome) -> None:
+    text = card_of(replace(job, metrics={"perplexity": 7.0}, price=None, spec=JobSpec(task="causal-lm")))
 
-    assert "7.0000" in text
+    assert "7.00" in text
     assert not [word for word in ("F1", "USD", "hash") if word in text]
     assert ModelCard(text).data.to_dict().get("model-index") is None
     assert 'pipeline("text-generation"' in text
@@ -90,7 +91,7 @@ def test_what_is_not_known_is_not_in_a_card(job: FinishedJob) -> None:
     [("---\nlicense: mit\n---\n# base\n", "mit"), ("# no metadata\n", "unknown"), ("---\n: [\n---\n", "unknown")],
 )
 def test_the_licence_is_what_the_base_s_own_card_states_and_else_unknown(
-    job: FinishedJob, tmp_path: Path, card: str, licence: str
+    job: JobOutcome, tmp_path: Path, card: str, licence: str
 ) -> None:
     base = left_by(tmp_path / "base")
     of_base = replace(job, spec=JobSpec(model=str(base)))
@@ -102,15 +103,15 @@ def test_the_licence_is_what_the_base_s_own_card_states_and_else_unknown(
     assert ModelCard(card_of(of_base)).data.base_model == "base"
 
 
-def test_a_model_in_s3_comes_with_the_command_that_fetches_it(job: FinishedJob) -> None:
-    text = card_of(replace(job, location=ARCHIVE))
+def test_a_model_in_s3_comes_with_the_command_that_fetches_it(job: JobOutcome) -> None:
+    text = card_of(replace(job, model=ARCHIVE))
 
     assert f"aws s3 cp {ARCHIVE} -" in text
     assert 'model="model"' in text
 
 
 def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_card(
-    client: MlflowClient, run: Run, job: FinishedJob
+    client: MlflowClient, run: Run, job: JobOutcome
 ) -> None:
     uris = {record_model(run, job) for _ in range(2)}
 
@@ -118,29 +119,29 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
     assert logged_model is not None
     assert uris == {logged_model.model_uri}
     tags = run.tags()
-    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.location, logged_model.model_uri)
+    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.model, logged_model.model_uri)
     assert logged_model.params["fine_tuning"] == "full"
-    card = (Path(job.location) / "README.md").read_text()
+    card = (Path(job.model) / "README.md").read_text()
     assert card == card_of(job) == (Path(logged_model.artifact_location) / "README.md").read_text()
     assert [item.path for item in client.list_artifacts(run.run_id)] == ["README.md"]
     requirements = (Path(logged_model.artifact_location) / "requirements.txt").read_text().splitlines()
     assert requirements[1:] == ["torch==2.13.0", "transformers", "accelerate"]
 
 
-def test_a_model_in_s3_is_recorded_with_its_place(client: MlflowClient, run: Run, job: FinishedJob) -> None:
-    assert record_model(run, replace(job, location=ARCHIVE)).startswith("models:/m-")
+def test_a_model_in_s3_is_recorded_with_its_place(client: MlflowClient, run: Run, job: JobOutcome) -> None:
+    assert record_model(run, replace(job, model=ARCHIVE)).startswith("models:/m-")
 
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None
     assert logged_model.tags[schema.MODEL] == run.tags()[schema.MODEL] == ARCHIVE
 
 
-def without_weights(job: FinishedJob) -> FinishedJob:
-    (Path(job.location) / "model.safetensors").unlink()
+def without_weights(job: JobOutcome) -> JobOutcome:
+    (Path(job.model) / "model.safetensors").unlink()
     return replace(job, spec=JobSpec(entry_script="train.py"))
 
 
-def left_out(job: FinishedJob) -> FinishedJob:
+def left_out(job: JobOutcome) -> JobOutcome:
     return replace(job, spec=job.spec.replace(log_model=False))
 
 
@@ -151,21 +152,21 @@ def left_out(job: FinishedJob) -> FinishedJob:
 def test_a_run_without_a_model_says_why(
     client: MlflowClient,
     run: Run,
-    job: FinishedJob,
-    change: Callable[[FinishedJob], FinishedJob],
+    job: JobOutcome,
+    change: Callable[[JobOutcome], JobOutcome],
     reason: str,
     has_card: bool,
 ) -> None:
     assert record_model(run, change(job)) == ""
 
     assert run.tags()[schema.NO_MODEL].startswith(reason)
-    assert (schema.MODEL in run.tags()) == has_card == (Path(job.location) / "README.md").exists()
+    assert (schema.MODEL in run.tags()) == has_card == (Path(job.model) / "README.md").exists()
     assert client.search_logged_models(["0"]) == []
 
 
-@pytest.mark.parametrize("change", [{"location": ""}, {"spec": JobSpec(probe_steps=10)}])
+@pytest.mark.parametrize("change", [{"model": ""}, {"spec": JobSpec(probe_steps=10)}])
 def test_a_job_that_trains_no_model_says_nothing_of_one(
-    client: MlflowClient, run: Run, job: FinishedJob, change: dict[str, object]
+    client: MlflowClient, run: Run, job: JobOutcome, change: dict[str, object]
 ) -> None:
     assert record_model(run, replace(job, **change)) == ""  # type: ignore[arg-type]
 
@@ -174,9 +175,9 @@ def test_a_job_that_trains_no_model_says_nothing_of_one(
 
 
 def test_adapters_alone_are_recorded_as_files_that_no_flavour_loads(
-    client: MlflowClient, run: Run, job: FinishedJob
+    client: MlflowClient, run: Run, job: JobOutcome
 ) -> None:
-    folder = Path(job.location)
+    folder = Path(job.model)
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text("{}")
 

@@ -1,0 +1,219 @@
+"""The model of a finished job: its card (README.md), its record in MLflow, and its version in the model registry."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from yaml import YAMLError  # type: ignore[import-untyped]  # comes with huggingface_hub
+
+from paretune.core.errors import ParetuneError, first_line
+from paretune.core.untrusted import at_home, without_secrets
+from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.record import run_name
+from paretune.specification import metrics
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE
+from paretune.specification.job import JobSpec
+from paretune.tracking import TROUBLE, RecordedRun, Run, Tracking, schema
+from paretune.tracking.models import JobModel, why_not
+from paretune.tracking.registry import CANDIDATE
+
+UNKNOWN = "unknown"  # Hugging Face's word for a licence that nobody has stated
+_PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.WORDS: "token-classification"}
+"""Task to the name of its pipeline on the hub, where that is not text-classification."""
+_CARD = "README.md"
+_SHOWN = (
+    *("model", "dataset", "task", "fine_tuning", "learning_rate", "num_train_epochs", "max_seq_length", "precision"),
+    *("instance_type", "instance_count", "entry_script"),
+)
+"""Parameters of the job that the list of models shows."""
+_LOADED_WITH = ("torch", "transformers", "accelerate")
+"""Facts of a report that are versions of packages which a model needs."""
+_FIGURES = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD)
+
+
+def card_of(job: JobOutcome, data_hash: str = "") -> str:
+    """The text of README.md, with the metadata that Hugging Face reads at its head.
+
+    `data_hash` is the digest of the prepared rows; empty if they are not known.
+    """
+    spec, facts = job.spec, {} if job.report is None else job.report.facts
+    name, is_ours, base = run_name(spec), spec.entry_script is None, base_id(spec.model)
+    task, dataset = _PIPELINES.get(spec.task, "text-classification"), Path(spec.dataset).name
+    f1 = job.metrics.get(metrics.F1)
+    result = EvalResult(
+        task_type=task,
+        dataset_type=dataset,
+        dataset_name=dataset,
+        dataset_split="validation",
+        metric_type=metrics.F1,
+        metric_name="macro F1",
+        metric_value=round(f1 or 0.0, 6),
+    )
+    licence = licence_of(spec)
+    data = ModelCardData(
+        base_model=base if is_ours and spec.init == "pretrained" else None,
+        license=licence,
+        library_name="transformers",
+        pipeline_tag=task if is_ours else None,
+        tags=["paretune"],
+        model_name=name,
+        eval_results=[result] if f1 is not None and is_ours else None,
+    )
+    description = f"{base}, fine-tuned ({spec.fine_tuning}) on {dataset}"
+    if spec.init == "random":
+        description = f"A model of the shape of {base}, trained from random weights on {dataset}"
+    if not is_ours:
+        description = f"Trained by the script `{Path(str(spec.entry_script)).name}`"
+    figures = metrics.in_words(job.metrics, spec.task)
+    if job.price is not None:
+        figures["one instance"] = f"{job.price.stated} ({job.price.source.partition(';')[0]})"
+    figures["cluster"] = f"{spec.instance_count} x {spec.instance_type}" if spec.has_instances else "this machine"
+    sources = {
+        "base model": base if is_ours else "",
+        "licence of the base": licence,
+        "data": dataset if is_ours else "",
+        "hash of the prepared rows": data_hash,
+        "classes": "" if job.report is None else ", ".join(job.report.labels),
+        "versions": ", ".join(f"{name} {facts[name]}" for name in ("torch", "transformers") if name in facts),
+        "MLflow run": job.run_id,
+        "job": job.job_name,
+    }
+    parts = [
+        f"# {name}",
+        f"{description}. All figures are measured, of one run: by how much repeats differ is not in them.",
+        _table("result", figures),
+        _table("what it was made from", sources),
+        f"## Use\n\n{_use(job, task)}",
+        f"## Repeat\n\n```bash\n{spec.command()}\n```",
+    ]
+    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"))
+
+
+def base_id(model: str) -> str:
+    """The name of a base model: a hub id, or the last part of a folder's path."""
+    if model.startswith(BUNDLED):
+        return BUNDLED_MODEL_ID
+    return Path(model).name if at_home(model).is_dir() or model.startswith((".", "/", "~")) else model
+
+
+def licence_of(spec: JobSpec) -> str:
+    """The licence that the base model's own card states; `unknown` if there is no such card here."""
+    if spec.entry_script is not None:
+        return UNKNOWN  # what a script begins with is its own affair
+    if spec.model.startswith(BUNDLED):
+        return BUNDLED_MODEL_LICENCE
+    card: object = at_home(spec.model) / _CARD
+    if not Path(str(card)).is_file():
+        with suppress(HFValidationError):  # no hub id
+            card = try_to_load_from_cache(spec.model, _CARD)  # nothing is fetched
+    try:
+        stated = ModelCard.load(str(card), ignore_metadata_errors=True).data.to_dict().get("license")
+    except (OSError, ValueError, YAMLError, HFValidationError):  # no card, or no metadata that can be read
+        return UNKNOWN
+    return stated if isinstance(stated, str) and stated else UNKNOWN
+
+
+def _use(job: JobOutcome, task: str) -> str:
+    if job.spec.entry_script is not None:
+        return f"The files are at `{job.model}`."
+    fetch, folder = "", "."
+    if job.model.startswith("s3://"):
+        unpack = f"mkdir -p model && aws s3 cp {job.model} - | tar -xz -C model"
+        command = f"aws s3 cp --recursive {job.model} model" if job.model.endswith("/") else unpack
+        fetch, folder = f"```bash\n{command}\n```\n\n", "model"
+    call = f'print(pipeline("{task}", model="{folder}")("a text"))'
+    return f"{fetch}```python\nfrom transformers import pipeline\n\n{call}\n```"
+
+
+def _table(title: str, rows: Mapping[str, str]) -> str:
+    lines = [f"| {name} | {text.replace('|', '&#124;')} |" for name, text in rows.items() if text]
+    return "\n".join([f"| {title} | |", "| --- | --- |", *lines])
+
+
+def record_model(run: Run, job: JobOutcome) -> str:
+    """Write the card into the model's folder and the run, and record the model; returns its address in MLflow.
+
+    The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
+    again changes nothing.
+    """
+    spec = job.spec
+    if spec.probe_steps is not None or spec.runs_project or not job.model:
+        return ""  # such a job leaves none
+    folder = Path(job.model) if Path(job.model).is_dir() else None
+    if lacking := _lacking(job, folder):
+        run.set_tags({schema.NO_MODEL: lacking})
+        return ""
+    data_hash = run.tags().get(schema.DATASET_KEY, "")
+    card = card_of(job, data_hash)
+    run.log_text(card, _CARD)
+    if folder is not None and (spec.entry_script is None or not (folder / _CARD).exists()):  # or the script's own
+        with suppress(OSError):  # the run and the LoggedModel have it, too
+            (folder / _CARD).write_text(card, encoding="utf-8")
+    run.set_tags({schema.MODEL: job.model, schema.NO_MODEL: None if spec.log_model else "log_model=false"})
+    if not spec.log_model:
+        return ""
+    facts = {} if job.report is None else job.report.facts
+    # Without build tags such as +cpu, which pip does not find.
+    versions = {name: str(facts.get(name, "")).partition("+")[0] for name in _LOADED_WITH}
+    model = JobModel(
+        # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
+        name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
+        location=job.model,
+        folder=folder,
+        card=card,
+        requirements=tuple(f"{name}=={version}" if version else name for name, version in versions.items()),
+        params={name: text for name, text in spec.as_text().items() if name in _SHOWN},
+        dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
+    )
+    uri = run.log_model(model)
+    run.set_tags({schema.MODEL_URI: uri or None})
+    return uri
+
+
+def _lacking(job: JobOutcome, folder: Path | None) -> str:
+    """The reason why the job has left no model that could be recorded; empty if it has."""
+    if folder is None:
+        return "" if job.model.startswith("s3://") else f"there is no folder {job.model}"
+    lacking = why_not(folder)
+    has_adapters = job.spec.entry_script is None and (folder / "adapter_config.json").is_file()
+    return f"{lacking} in {folder}" if lacking and not has_adapters else ""
+
+
+def register(name: str, run_id: str, tracking: Tracking) -> str:
+    """Register the model of a run as a version of `name` with the alias `candidate`; returns what came of it, in words.
+
+    A run whose model is registered already keeps its version. If MLflow does not answer, the sentence says so and
+    `sync` registers the model later: no job fails because of it.
+    """
+    try:
+        (run,) = tracking.runs(f"attributes.run_id = '{run_id}'")
+        if run.tags.get(schema.REGISTERED):
+            return f"registered before: {run.tags[schema.REGISTERED]}"
+        return _register(name, run, tracking)
+    except (*TROUBLE, ParetuneError) as error:
+        reason = without_secrets(first_line(error))
+        return f"the model is not registered as {name} yet ({reason}): `paretune sync` does it"
+
+
+def overdue(tracking: Tracking) -> list[RecordedRun]:
+    """Runs of finished jobs with `register` whose model has no version yet; raises TrackingUnavailable."""
+    runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
+    return [run for run in runs if not run.tags.get(schema.REGISTERED) and run.tags.get(schema.GAP) != "true"]
+
+
+def _register(name: str, run: RecordedRun, tracking: Tracking) -> str:
+    tags = {f"{schema.PREFIX}{figure}": f"{run.metrics[figure]:.6g}" for figure in _FIGURES if figure in run.metrics}
+    tags |= {tag: run.tags[tag] for tag in (schema.DATASET_KEY, schema.VALIDATION_ROWS) if tag in run.tags}
+    is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
+    version = None if is_simulated else tracking.register_model(name, run.run_id, tags)
+    if version is not None:
+        tracking.run(run.run_id).set_tags({schema.REGISTERED: version})
+        return f"registered as {version}, {CANDIDATE}"
+    if run.tags.get(schema.GAP) == "true":
+        return f"nothing is registered as {name} yet: MLflow has not taken its model"
+    missing = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
+    reason = "a simulated job has no model" if is_simulated else missing
+    tracking.run(run.run_id).set_tags({schema.REGISTERED: f"no: {reason}"})
+    return f"nothing is registered as {name}: {reason}"
