@@ -318,12 +318,12 @@ def test_an_unmodified_trainer_script_is_run_and_recorded(workplace: Path, tiny_
 @pytest.mark.slow
 def test_a_script_that_fails_is_reported_with_its_last_words(workplace: Path) -> None:
     script = workplace / "broken.py"
-    script.write_text('raise SystemExit("no such corpus")\n')
+    script.write_text('import argparse\np = argparse.ArgumentParser()\np.error("no such corpus")\n')
 
     done = run_main(script)
 
     assert done.returncode == 3
-    assert "RuntimeError: broken.py ended with no such corpus" in done.stderr
+    assert "RuntimeError: broken.py ended with 2: broken.py: error: no such corpus" in done.stderr
     assert MlflowClient().search_runs(["0"])[0].info.status == "FAILED"
 
 
