@@ -6,6 +6,7 @@ commands       command_line, Spelling       commands as text that the user can p
 errors         ParetuneError                the tree of errors, and suggestions for misspelt names
 interruption   Interruption                 Ctrl-C, SIGTERM and the end of the parent process
 packages       training_is_missing          installed packages and the extras that they belong to
+pareto         front                        which points are on the Pareto front
 result         Result, CommandOutput        results as rows, text and JSON; CSV with typed cells
 tags           Attribution, tag_faults      owner of a job, and which tags AWS accepts
 untrusted      read_text, printable         paths, files, JSON and texts of strangers, handled safely
