@@ -169,7 +169,9 @@ class Training:
         )
         self.control = TrainerControl()
         self._clock = clock
-        self._arguments = SimpleNamespace(gradient_accumulation_steps=1, device=torch.device("cpu"))
+        self._arguments = SimpleNamespace(
+            gradient_accumulation_steps=1, device=torch.device("cpu"), output_dir=str(events.parent)
+        )
         self._state = TrainerState(max_steps=steps, epoch=0)
 
     def _call(self, event: str, **values: object) -> None:
@@ -319,6 +321,7 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
             saved.append(training.done)
             training.control.should_save = False
             clock.pass_(20.0)  # so the next one comes after 400 s
+            (events.parent / f"checkpoint-{training.done}").mkdir()
             training._call("save")
 
     assert saved == [12, 52, 92]
