@@ -84,7 +84,7 @@ def test_with_something_wrong_no_job_is_paid_for_and_all_of_it_is_said(
     document = document_of(done.text)
     wrong = {check["subject"]: check for check in document["checks"] if check["verdict"] == "wrong"}
     assert set(wrong) == {"role", "bucket", "quotas"}
-    assert document["wrong"] == 4
+    assert document["wrong"] == 3
     assert wrong["bucket"]["commands"] == ["aws s3 mb s3://nobody-has-made-this --region us-east-1"]
     assert "aws service-quotas request-service-quota-increase" in wrong["quotas"]["commands"][0]
     assert document["paid"] is None
