@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -123,7 +123,6 @@ def test_a_batch_is_what_padding_by_hand_gives(
     assert split.lengths.tolist() == [len(row) for row in rows]
 
 
-@settings(deadline=None)
 @given(rows=st.lists(st.lists(st.integers(10, 99), max_size=9), min_size=1, max_size=8), data=st.data())
 @pytest.mark.slow
 def test_any_rows_in_any_order_are_padded_right(
