@@ -35,7 +35,7 @@ OF_BERT = {"query", "key", "value", "dense"}
 def build(folder: Path, fine_tuning: str = "qlora", **values: Any) -> Any:
     labels = () if values.get("task") == "causal-lm" else LABELS
     spec = JobSpec(**{"precision": "fp32", **values}, fine_tuning=fine_tuning)
-    return build_model(spec, folder, labels, load_tokenizer(folder))
+    return build_model(spec, folder, labels, load_tokenizer(folder))[0]
 
 
 def ends_of(model: Any, kind: type) -> set[str]:

@@ -46,7 +46,7 @@ LABELS = ("bad", "fair", "good")
 
 def build(folder: Path, **values: Any) -> Any:
     labels = () if values.get("task") == "causal-lm" else LABELS
-    return build_model(JobSpec(**values), folder, labels, load_tokenizer(folder))
+    return build_model(JobSpec(**values), folder, labels, load_tokenizer(folder))[0]
 
 
 def trainable(model: Any) -> set[str]:
@@ -218,7 +218,7 @@ def test_another_number_of_classes_replaces_a_head_that_was_saved(tiny_model: Pa
     build(tiny_model).save_pretrained(tmp_path)
     load_tokenizer(tiny_model).save_pretrained(tmp_path)
 
-    model = build_model(JobSpec(), tmp_path, ("no", "yes"), load_tokenizer(tmp_path))
+    model, _ = build_model(JobSpec(), tmp_path, ("no", "yes"), load_tokenizer(tmp_path))
 
     assert model.classifier.out_features == 2
     assert model.config.id2label == {0: "no", 1: "yes"}

@@ -19,7 +19,6 @@ from paretune.training.callback import Progress
 from paretune.training.loop import _open, _trainer, train
 from paretune.training.rows.tokenised import TokenRows
 from paretune.training.stop_signal import StopSignal
-from paretune.training.strategies import strategy_of
 from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # they train
@@ -147,8 +146,8 @@ def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolde
         arguments = {"dataloader_num_workers": workers, **({"dataloader_prefetch_factor": 3} if workers else {})}
         spec = conftest.SPEC.replace(training_arguments=arguments)
         document = JobDocument(job_name="job", spec=spec, plan=spec.plan())
-        inputs, model = _open(spec, folder, strategy_of(spec))
-        trainer = _trainer(document, inputs, model, StopSignal(), None)
+        inputs = _open(spec, folder)
+        trainer = _trainer(document, inputs, StopSignal())
         loader = trainer.get_train_dataloader()
         assert (loader.num_workers, loader.prefetch_factor) == (workers, 3 if workers else None)
         with pytest.MonkeyPatch.context() as patch:

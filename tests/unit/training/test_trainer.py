@@ -16,8 +16,7 @@ from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import Rows, TokenRows, as_batch, open_split
-from paretune.training.tasks import evaluation
-from paretune.training.tasks.losses import loss_of
+from paretune.training.tasks import evaluation_of, loss_of
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
@@ -177,16 +176,14 @@ def trainer_of(
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,
-        compute_metrics=evaluation.evaluation_of("classification", ("a", "b", "c")),
+        compute_metrics=evaluation_of("classification", ("a", "b", "c")),
         compute_loss_func=loss_of("classification", 0.0),
         sampler=sampler,
         callback=callback,
     )
 
 
-def evaluation_of(
-    rows: TokenRows, tiny_model: Path, folder: JobFolder
-) -> tuple[dict[str, float], Any, MetricsCallback]:
+def evaluated(rows: TokenRows, tiny_model: Path, folder: JobFolder) -> tuple[dict[str, float], Any, MetricsCallback]:
     trainer = trainer_of(rows, tiny_model, folder)
     trainer.callback.stopwatch.start()
     measured = trainer.evaluate()
@@ -203,7 +200,7 @@ def test_an_evaluation_does_not_depend_on_processes_and_batches(
     trainer.args.per_device_eval_batch_size = 5
     parts = []
     for rank in range(4):  # 50 rows: 13, 13, 12 and 12
-        monkeypatch.setattr(trainer, "_evaluation_share", lambda rank=rank: (rank, 4, True))
+        monkeypatch.setattr(trainer, "_share", lambda rank=rank: (rank, 4, True))
         parts.append(trainer._evaluate_share(trainer.model, rows))
     monkeypatch.setattr(processes, "gather", lambda _: parts)
     together = trainer.evaluate()
@@ -232,7 +229,7 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-6)
     assert trainer.args.per_device_eval_batch_size == 2
     monkeypatch.setattr(trainer, "_logits", small(0))
-    assert trainer.evaluate() == {}
+    assert "eval_loss" not in trainer.evaluate()
     text = (tmp_path / "events.jsonl").read_text()
     assert "continuing with 4 rows a batch" in text
     assert "the evaluation has failed, and the model is kept: CUDA out of memory" in text
@@ -251,8 +248,8 @@ def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
         )
         for rows in (as_they_come, longest_first)
     ]
-    first, one_confusion, _ = evaluation_of(as_they_come, tiny_model, folder)
-    other, other_confusion, _ = evaluation_of(longest_first, tiny_model, folder)
+    first, one_confusion, _ = evaluated(as_they_come, tiny_model, folder)
+    other, other_confusion, _ = evaluated(longest_first, tiny_model, folder)
 
     assert padding[1] < padding[0] / 2  # the order is another one, and this is what it is for
     assert (first["eval_f1"], first["eval_accuracy"]) == (other["eval_f1"], other["eval_accuracy"])
@@ -282,7 +279,7 @@ def test_an_evaluation_is_not_on_the_clock(
             return super().__getitems__(index)
 
     monkeypatch.setattr(training_callback, "time", clock)
-    _, _, callback = evaluation_of(SlowRows(prepared / "validation.arrow", pad_id=0), tiny_model, folder)
+    _, _, callback = evaluated(SlowRows(prepared / "validation.arrow", pad_id=0), tiny_model, folder)
 
     assert clock.seconds == 7.0  # 50 rows in batches of 8
     assert callback.stopwatch.seconds() == 0.0

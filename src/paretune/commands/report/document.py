@@ -180,6 +180,7 @@ def scatter(
     space = {"l": 60, "r": 20, "t": 20, "b": 60}
     clear = "rgba(0, 0, 0, 0)"
     colours = {"paper_bgcolor": clear, "plot_bgcolor": clear, "font_color": _GREY, "template": "none"}
+    colours["modebar_bgcolor"] = clear
     figure.update_layout(height=460, margin=space, legend=legend, showlegend=True, **colours)
     return Chart(title=title, caption=caption, figure=figure)
 

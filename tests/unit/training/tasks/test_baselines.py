@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from paretune.specification.metrics import BASELINE_MAJORITY, BASELINE_TFIDF
-from paretune.training.tasks.evaluation import classification_baselines, multi_label_baselines
+from paretune.training.tasks import classification_baselines, multi_label_baselines
 
 REVIEW_WORDS = "good great fine bad awful poor so film plot cast and the".split()  # noqa: SIM905
 

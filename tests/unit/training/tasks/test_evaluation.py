@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from transformers import EvalPrediction
 
-from paretune.training.tasks.evaluation import Evaluation, entities, evaluation_of, word_metrics
+from paretune.training.tasks import Evaluation, entities, evaluation_of, word_metrics
 
 RANDOM = np.random.default_rng(0)
 

@@ -11,7 +11,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training.rows.sources import read_rows
-from paretune.training.tasks.targets import read_targets, strata
+from paretune.training.tasks import read_targets, strata
 
 SETS = [["a", "b"], ["b"], [], ["c"]] * 5
 
