@@ -8,7 +8,7 @@ import base64
 import html
 import io
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from paretune.launchers.base import Launcher
 from paretune.launchers.processes import this_process
 from paretune.ledger.lock import locked
 from paretune.pricing.prices import dates_of
+from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
@@ -30,6 +31,7 @@ from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.figures import picture
+from paretune.studies.results.trials import label
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.points import Points, some_jobs
 from paretune.studies.search.split import Split
@@ -177,6 +179,7 @@ def run_study_file(
         workplace = workplaces.of(jobs[0])
         _check_once(file, storage, workplace)
         _check_jobs(jobs, workplace)
+        _check_quality(file, jobs, workplace)
         with (
             locked(storage, file.name, this_process()) as lock,
             closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
@@ -262,6 +265,25 @@ def _check_once(file: StudyFile, storage: str, workplace: Workplace) -> None:
                 f"{STORAGE_VARIABLE}, or storage in that file"
             ]
         )
+
+
+def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
+    """Refuse a simulated search for a quality that nothing tells the simulation, before its first trial."""
+    launcher, quality = workplace.launcher, file.judged_by
+    if launcher.virtual_clock is None or file.design is not None or quality is None:
+        return
+    for spec in jobs[:_MOST_WARNED]:
+        document = JobDocument(job_name="paretune-check", spec=spec, plan=spec.plan())
+        with suppress(BadInput):
+            if quality.metric in launcher.preview(document, known_inputs(spec, workplace))["metrics"]:
+                return
+    raise BadInput(
+        [
+            f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from recorded runs, and none is "
+            "of this model and data. Set simulation.runs to a table of runs, run the study with --launcher local "
+            f"first, or take {quality.metric} out of objectives"
+        ]
+    )
 
 
 def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:

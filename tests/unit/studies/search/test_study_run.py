@@ -88,6 +88,19 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert f"/runs/{parent.info.run_id}?" in output.out
 
 
+def test_a_simulated_search_for_an_f1_that_nothing_tells_is_refused_before_its_first_trial(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "mine.csv").write_text("text,label\n" + "".join(f"row {n},{'ab'[n % 2]}\n" for n in range(400)))
+    job = {"launcher": "simulated", "dataset": "mine.csv", "instance_type": "ml.g5.xlarge", "max_train_samples": 300}
+    path = write_study(workplace, job=job, search={"global_batch_size": {"choices": [16, 32]}}, n_trials=2)
+
+    assert main(["study", "--study", str(path)]) == 2
+
+    assert "F1 of these jobs is unknown" in capsys.readouterr().err
+    assert not MlflowClient().search_runs(["0"])
+
+
 def test_a_study_whose_trials_have_all_failed_says_how_it_continues(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
