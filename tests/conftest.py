@@ -1,5 +1,6 @@
 """Small real things every test may use: a tiny BERT, a few labelled sentences, a store of its own."""
 
+import fcntl
 import gc
 import logging
 import os
@@ -14,11 +15,15 @@ import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 from alembic.script.revision import RevisionMap
+from hypothesis import settings
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.util import LRUCache
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
     os.environ["OMP_NUM_THREADS"] = "1"
+
+settings.register_profile("the same each time", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.load_profile("the same each time")
 
 _script_directories: Any = ScriptDirectory  # of any type, for its methods are replaced
 _make_script_directory = _script_directories.__init__
@@ -158,8 +163,14 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from mlflow import MlflowClient
     from mlflow.store.db import utils
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "empty.db"
+    with path.with_suffix(".lock").open("a") as lock:  # one for all workers
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        if not path.exists():
+            draft = path.with_suffix(".draft")
+            MlflowClient(f"sqlite:///{draft}").search_experiments()
+            draft.rename(path)
     # MLflow 3.2 expects fewer tables than it makes. It would migrate a store whenever it opens it, which sets the log
     # handlers of the process anew, and fails if two threads do it.
     utils._all_tables_exist = lambda engine: sa.inspect(engine).has_table("registered_models")

@@ -22,7 +22,7 @@ from mlflow.models import Model
 from packaging.version import Version
 
 from paretune.cli import main
-from paretune.commands.doctor.store_checks import store_findings
+from paretune.commands.doctor.local_checks import store_findings
 from paretune.core.checks import Verdict
 from paretune.specification.container import EventReader, JobFolder
 from tests.conftest import sentences, user_s_own, write_csv

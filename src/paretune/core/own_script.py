@@ -15,6 +15,8 @@ _OTHER_PARSERS = re.compile(
     r"^\s*(?:import|from) (?:click|typer|fire|absl|jsonargparse|hydra|docopt|tyro)\b|\bLightningCLI\b", re.MULTILINE
 )
 """Packages that read a command line in ways that cannot be told from the text of the script."""
+_MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # traces of a parser in a script that declares no argument
+_OVERRIDES = re.compile(r"^\s*(?:import|from) hydra\b|\bOmegaConf\.from_cli\b", re.MULTILINE)
 _INSTALLS = re.compile(r"\bsys\.path\b|\bpip\b.{0,40}\binstall\b")  # in a script: it finds or installs packages itself
 _MOST_MODULES = 200  # of the script's folder that it imports, itself included
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml"}
@@ -31,6 +33,8 @@ class OwnScript:
     reads_anything: bool
     """Whether it takes arguments that its text does not name: those of Hugging Face's parser, or all that are written
     after it."""
+    takes_overrides: bool  # whether its arguments are `key=value`, as Hydra and OmegaConf read them
+    required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
     is_complete: bool  # whether no other arguments than these exist
     imports: tuple[str, ...]  # packages that are imported whenever it runs, in alphabetic order
 
@@ -57,13 +61,18 @@ def read_own_script(path: Path) -> OwnScript:
         for word, call in words
         if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--")
     }
-    has_other = bool(_OTHER_PARSERS.search(text))
+    has_other = bool(_OTHER_PARSERS.search(text) or _OVERRIDES.search(text))
+    # Not Hugging Face's parser, and no other.
+    has_none = bool(modules) and not (calls or has_other or _MAY_PARSE.search(text))
     imports = set() if _INSTALLS.search(text) else {name for tree in trees for name in _imported(tree.body)}
     beside = {item.stem for item in path.parent.iterdir() if item.suffix == ".py" or item.is_dir()} if modules else ()
     return OwnScript(
         arguments=arguments,
-        reads_anything=bool(_READS_ANYTHING.search(text)) or not (arguments or has_other),
-        is_complete=bool(arguments) and not has_other and all(isinstance(word, ast.Constant) for word, _ in words),
+        reads_anything=bool(_READS_ANYTHING.search(text)) or not (arguments or has_other or has_none),
+        takes_overrides=bool(_OVERRIDES.search(text)),
+        required=() if "add_subparsers" in text else tuple(filter(None, map(_required, calls))),
+        is_complete=has_none
+        or (bool(arguments) and not has_other and all(isinstance(word, ast.Constant) for word, _ in words)),
         imports=tuple(sorted(imports.difference(beside, sys.stdlib_module_names))),
     )
 
@@ -105,6 +114,17 @@ def _imported(body: list[ast.stmt]) -> Iterator[str]:
 def _action(call: ast.Call) -> str:
     action = next((ast.unparse(item.value) for item in call.keywords if item.arg == "action"), "")
     return action.strip("'\"").rpartition(".")[2]
+
+
+def _required(call: ast.Call) -> str:
+    """The name of an argument that must be given, with its dashes; "" if it may be left out."""
+    words = [str(word.value) for word in call.args if isinstance(word, ast.Constant)]
+    options = {item.arg: ast.unparse(item.value) for item in call.keywords}
+    if not words:
+        return ""
+    if not words[0].startswith("-"):
+        return "" if options.get("nargs", "").strip("'\"") in {"?", "*"} or "default" in options else words[0]
+    return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""
 
 
 def _is_installed(package: str) -> bool:

@@ -15,7 +15,7 @@
     offloaded  = bytes that go to the memory of the machine and come back / bandwidth of PCIe
     exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
     exposed    = exchange^2 / (exchange + pass)      what cannot hide behind the pass, or behind its backward two thirds
-    start-up   = s x phases x (1 + growth x log n) of n instances: a job starts when its slowest instance is ready
+    start-up   = s x phases x (1 + 0.2 x log n) of n instances: a job starts when its slowest instance is ready
                  + compiling, once in every process, where there is a compiler
     phases     = usual seconds of data, image, container start and upload, see `phases`
 
@@ -44,9 +44,7 @@ from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
-    "unpacking": (1.0, 0.3),  # of 4-bit weights, against `timing_features`
     "utilisation": (0.5, 0.1),  # share of peak arithmetic that matrix products reach
-    "moved": (1.0, 0.25),  # bytes of activations against those of `timing_features`
     "chip": (1.0, 0.19),  # one accelerator in one precision against its data sheet
     "local": (1.8, 1.2),  # this machine, of which only the number of its processors is known
     "regime": (1.0, 0.2),  # one family of trainings and size of micro-batches against the physics
@@ -58,22 +56,25 @@ _PRIORS = {
     "published": (1.0, 0.1),  # runs that others have published against those of paretune
     "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
-    "memory": (0.6, 0.5),  # share of memory bandwidth that the optimiser's update reaches
-    "memory local": (2.0, 1.0),  # of this machine's, of which only the number of its processors is known
+    "memory": (
+        2.0,
+        1.0,
+    ),  # share of this machine's bandwidth, as guessed from its processors, in the optimiser's update
     "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
     "pcie": (0.3, 0.5),
     "gloo": (0.5, 0.4),
     "tcp": (0.6, 0.4),
     "efa": (0.5, 0.4),
-    "host": (0.5, 0.5),  # share of the bandwidth to the machine's memory that copies reach
-    "attention": (1.3, 0.3),  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
-    "evaluation": (1.0, 0.4),  # against a third of the training's seconds per row
     "startup": (1.0, 0.6),  # SageMaker: seconds billed before the first step and after the last against `overhead_s`
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
-    "growth": (0.2, 0.8),
     "compiling": (60.0, 0.8),  # seconds, on an instance; a guess between the first and later ones here
     "compiling local": (40.0, 0.8),  # here, where kernels that were compiled before are kept
 }
+# Constants that no published figure depends on (benchmarks/estimate_error*.py): they are not learnt.
+_MEMORY = 0.6  # share of memory bandwidth that the optimiser's update reaches on an instance
+_HOST = 0.5  # share of the bandwidth to the machine's memory that copies reach
+_ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
+_GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
 _NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
 _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
@@ -107,8 +108,7 @@ class TimingFeatures:
     steps: float  # optimiser steps
     flops_per_row: float  # forward and backward; `attention_share` of it is for attention matrices
     moved_per_row: float = 0.0  # bytes of activations, forward and backward
-    read: float = 0.0  # bytes of weights that a device moves in a micro-batch; `unpacks` is whether they have 4 bits
-    unpacks: bool = False
+    read: float = 0.0  # bytes of weights that a device moves in a micro-batch
     layers: float = 12
     """Layers whose kernels are launched one after the other, in a pipeline once for each of its micro-batches."""
     launches_ahead: bool = False  # whether kernels are launched while earlier ones compute, as on a GPU
@@ -204,8 +204,6 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[s
     return {
         "utilisation": "utilisation",
         "regime": "" if setting.is_local else f"regime:{setting.regime}",
-        "moved": f"moved:{location}",
-        "unpacking": "unpacking" if setting.unpacks else "",
         "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
         "model": f"model:{setting.model}",
         "several": "" if is_alone else "processes" if setting.is_local else "several",
@@ -213,14 +211,10 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[s
         "published": "published" if is_published else "",
         "latency": f"latency:{location}",
         "loop": "loop" if setting.is_local else "",
-        "memory": f"memory{' local' if setting.is_local else ''}:{setting.chip}",
+        "memory": f"memory:{setting.chip}" if setting.is_local else "",
         "link": setting.link,
         "network": "" if setting.instances == 1 else "efa" if fast else "tcp",
-        "host": "host" if setting.offloaded else "",
-        "attention": f"attention:{location}",
-        "evaluation": f"evaluation:{location}",
         "startup": "startup local" if setting.is_local else "startup",
-        "growth": "" if setting.instances == 1 else "growth",
         "compiling": "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
     }
 
@@ -248,51 +242,48 @@ class _Columns:
         places = {**names, "": len(names)}
         self._roles = list(constants[0]) if constants else []
         self._indices = np.array([[places[name] for name in roles.values()] for roles in constants], dtype=int).T
-        self._instances, devices = column("instances"), column("devices")
+        self._is_local, self._compiled, self._launches_ahead = (
+            column(name) > 0 for name in ("is_local", "is_compiled", "launches_ahead")
+        )
         self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
-        self._layers, self._attention = column("layers"), column("attention_share")
-        self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
-        self._ideal_moved = column("moved_per_row") / column("memory_bytes_per_s")
-        self._ideal_read = column("read") / column("memory_bytes_per_s")
-        self._launches_ahead = np.array([setting.launches_ahead for setting in settings])
-        self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / (self._instances * devices)
-        update_speeds = [item.update_bytes_per_s or item.memory_bytes_per_s for item in settings]
-        self._ideal_update = _UPDATE_BYTES * column("updated") / np.array(update_speeds, dtype=float)
-        self._bubble, self._ideal_offload = column("bubble"), column("offloaded") / column("host_bytes_per_s")
-        link, network = column("link_bytes_per_s"), column("network_bytes_per_s")
+        self._layers, self._bubble = column("layers"), column("bubble")
+        # Seconds at the figures of data sheets.
+        dearer = 1 + (_ATTENTION - 1) * column("attention_share")
+        memory, instances = column("memory_bytes_per_s"), column("instances")
+        self._row = column("flops_per_row") / column("peak_flops") * dearer
+        self._moved, self._read = column("moved_per_row") / memory, column("read") / memory
+        self._evaluation = column("evaluated_flops") / column("peak_flops") / (instances * column("devices")) * dearer
+        speeds = np.array([item.update_bytes_per_s or item.memory_bytes_per_s for item in settings], dtype=float)
+        self._update = _UPDATE_BYTES * column("updated") / speeds / np.where(self._is_local, 1.0, _MEMORY)
+        self._offload = column("offloaded") / column("host_bytes_per_s") / _HOST
         sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
         # 3 x N: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
-        self._ideal_link = np.array([[volume.link for volume in three] for three in sent]).reshape(-1, 3).T / link
-        self._ideal_network = (
-            np.array([[volume.network for volume in three] for three in sent]).reshape(-1, 3).T / network
+        self._link, self._network = (
+            np.array([[getattr(volume, kind) for volume in three] for three in sent]).reshape(-1, 3).T
+            / column(f"{kind}_bytes_per_s")
+            for kind in ("link", "network")
         )
-        self._compiled = np.array([setting.is_compiled for setting in settings])
-        local = np.array([setting.is_local for setting in settings])
-        self._is_local = local
-        self._upload = np.where(local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
-        self._overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
+        self._upload = np.where(self._is_local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
+        overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
+        self._overhead = overhead * (1 + _GROWTH * np.log(instances))
 
     def parts(self, theta: np.ndarray) -> _Parts:
         """Return the seconds of each setting for these logarithms of the K constants."""
         constant = dict(zip(self._roles, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
-        speed = constant["chip"] * constant["model"] * constant["several"] * constant["cluster"] * constant["published"]
-        speed *= constant["regime"]
-        dearer = 1 + (constant["attention"] - 1) * self._attention
-        row = self._ideal_row * dearer / constant["utilisation"] + self._ideal_moved * constant["moved"]
-        whole = (self._rows * row + self._ideal_read * constant["unpacking"]) / speed
-        exchange = np.maximum(self._ideal_link / constant["link"], self._ideal_network / constant["network"])
+        speed = math.prod(constant[name] for name in ("chip", "model", "several", "cluster", "published", "regime"))
+        row = self._row / constant["utilisation"] + self._moved
+        whole = (self._rows * row + self._read) / speed
+        exchange = np.maximum(self._link / constant["link"], self._network / constant["network"])
         launching = constant["latency"] * self._layers
         working = np.where(self._launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
-        offload = _exposed(self._ideal_offload / constant["host"], whole)
-        micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole) + offload
-        update = self._ideal_update / constant["memory"]
-        step = self._accumulation * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
+        micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole) + _exposed(self._offload, whole)
+        step = (
+            self._accumulation * micro_batch + self._update / constant["memory"] + _exposed(exchange[1], 2 / 3 * whole)
+        )
         step = step + np.where(self._is_local, constant["loop"], 0.0)
-        evaluation = constant["evaluation"] * self._ideal_evaluation * dearer / (constant["utilisation"] * speed)
-        growth = np.where(self._instances > 1, constant["growth"], 0.0)
         compiling = np.where(self._compiled, constant["compiling"], 0.0)
-        startup = constant["startup"] * self._overhead * (1 + growth * np.log(self._instances))
-        around = startup + compiling + evaluation + self._upload
+        evaluation = self._evaluation / (constant["utilisation"] * speed)
+        around = constant["startup"] * self._overhead + compiling + evaluation + self._upload
         return _Parts(
             startup=constant["startup"],
             step=step,

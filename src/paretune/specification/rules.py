@@ -50,19 +50,10 @@ _MOST_DEFINITIONS, _LONGEST_NAME, _LONGEST_REGEX = 40, 255, 500
 """MetricDefinitions of SageMaker's CreateTrainingJob (botocore 1.44.5)."""
 _METRIC_NAME = re.compile(r"[\w\-. :/]+")  # the names of metrics that MLflow allows
 _WITH_A_PROJECT = {
-    *(
-        "project",
-        "entry_point",
-        "project_parameters",
-        "metric_definitions",
-        "seed",
-        "force",
-        "dry_run",
-        "instance_type",
-    ),
-    *("instance_count", "launcher", "fallback_instance_types", "spot", "simulation", "max_runtime_minutes"),
-    *("max_silence_minutes", "max_cost_usd", "budget", "keep_alive_minutes", "tags", "region", "role", "sagemaker"),
-    "on_interrupt",
+    *("project", "entry_point", "project_parameters", "metric_definitions", "seed", "force", "dry_run"),
+    *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
+    *("max_runtime_minutes", "max_silence_minutes", "max_cost_usd", "budget", "keep_alive_minutes", "tags"),
+    *("region", "role", "sagemaker", "on_interrupt"),
 }
 """Parameters that apply to the command of a project."""
 
@@ -75,9 +66,23 @@ def _degree(job: "JobSpec", name: str) -> int:
     return getattr(job, name) or 1
 
 
+def _is_changed(job: "JobSpec", name: str) -> bool:
+    return bool(getattr(job, name) != type(job).model_fields[name].default)
+
+
 def _only_with(name: str, strategies: tuple[str, ...], is_used: Callable[["JobSpec"], Any]) -> Rule:
     text = f"{name} goes with strategy={' or '.join(strategies)}, got strategy={{strategy}}"
     return Rule(name, lambda job: is_used(job) and job.strategy not in strategies, text)
+
+
+def _only_on_sagemaker(name: str) -> Rule:
+    text = f"{name} is for SageMaker: set instance_type to one of its types (ml.*), or leave it out"
+    return Rule(name, lambda job: getattr(job, name) and not job.has_instances, text)
+
+
+def _only_with_a_project(name: str) -> Rule:
+    text = f"{name} goes with project: give the folder or git URI of one, or leave it out"
+    return Rule(name, lambda job: job.project is None and _is_changed(job, name), text)
 
 
 _TABLE: Rules = (
@@ -211,41 +216,22 @@ _TABLE: Rules = (
     ),
     Rule(
         "register",
-        lambda job: job.register and job.probe_steps is not None,
-        "register={register} needs a model, and a job with probe_steps leaves none: leave one of them out",
-    ),
-    Rule(
-        "register",
-        lambda job: job.register and not job.log_model,
-        "register={register} needs the model in MLflow, got log_model=false: leave one of them out",
+        lambda job: job.register and (job.probe_steps is not None or not job.log_model),
+        "register={register} needs a model in MLflow, and probe_steps or log_model=false leaves none: leave it out",
     ),
     Rule(
         "profile_steps",
-        lambda job: job.profile_steps and job.is_simulated,
-        "profile_steps={profile_steps} goes with a job that really trains, got launcher=simulated: leave one of them "
-        "out",
-    ),
-    Rule(
-        "profile_steps",
-        lambda job: job.profile_steps and job.entry_script is not None,
-        "profile_steps={profile_steps} goes with paretune's own training, got entry_script={entry_script}: call "
-        "torch.profiler in your script",
+        lambda job: job.profile_steps and (job.is_simulated or job.entry_script is not None),
+        "profile_steps={profile_steps} goes with a real training of paretune's own, got launcher={launcher} and "
+        "entry_script={entry_script}: leave it out, or call torch.profiler in your script",
     ),
     Rule(
         "simulation",
         lambda job: job.simulation.model_fields_set and not job.is_simulated,
         "simulation is for launcher=simulated, got launcher={launcher}",
     ),
-    Rule(
-        "spot",
-        lambda job: job.spot and not job.has_instances,
-        "spot is for SageMaker: set instance_type to one of its types (ml.*)",
-    ),
-    Rule(
-        "fallback_instance_types",
-        lambda job: job.fallback_instance_types and not job.has_instances,
-        "fallback_instance_types is for SageMaker: set instance_type too, or leave it out",
-    ),
+    *map(_only_on_sagemaker, ("spot", "fallback_instance_types")),
+    *map(_only_with_a_project, ("entry_point", "project_parameters")),
     Rule(
         "keep_alive_minutes",
         lambda job: job.keep_alive_minutes and job.spot and job.has_instances,
@@ -262,18 +248,6 @@ _TABLE: Rules = (
         "sagemaker.subnets and sagemaker.security_group_ids go together: give both, or neither",
     ),
 )
-
-
-def _is_changed(job: "JobSpec", name: str) -> bool:
-    return bool(getattr(job, name) != type(job).model_fields[name].default)
-
-
-def _without_a_project(job: "JobSpec") -> Iterator[Fault]:
-    if job.project is not None:
-        return
-    for name in ("entry_point", "project_parameters"):
-        if _is_changed(job, name):
-            yield Fault((name,), f"{name} goes with project: give the folder or git URI of one, or leave it out")
 
 
 def _with_a_project(job: "JobSpec") -> Iterator[Fault]:
@@ -409,7 +383,7 @@ def _plan(job: "JobSpec") -> Iterator[Fault]:
 
 RULES: Rules = (
     *_TABLE,
-    *(_without_a_project, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions),
+    *(_with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions),
     _instance_type,
 )
 LAST_RULES: Rules = (_plan,)

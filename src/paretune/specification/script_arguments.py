@@ -39,8 +39,8 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     """The words after the script's name.
 
     A script that reads anything, such as one of Hugging Face's, gets the TrainingArguments that paretune sets, and what
-    the user has given. Another one gets only what the user has given, and `output_dir` if it declares it. Last come
-    all of `training_arguments`, the script's own.
+    the user has given. Another one gets only what the user has given, and `output_dir` if it declares it; with Hydra or
+    OmegaConf as overrides `key=value`. Last come all of `training_arguments`, the script's own.
     """
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     if script.reads_anything:
@@ -48,6 +48,8 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
         return [word for name, value in arguments.items() for word in (f"--{name}", _spelled(value))]
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
     values = ({"output_dir": output_dir} if script.argument("output_dir") else {}) | values
+    if script.takes_overrides:
+        return [f"{name}={_spelled(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
@@ -58,17 +60,23 @@ def takes_seed(spec: JobSpec) -> bool:
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """One fault that names all given parameters which the script has no argument for, and its arguments."""
+    """The given parameters that the script has no argument for, and the arguments that it needs and would not get."""
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     if script.reads_anything or not script.is_complete:
         return []
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
-    unknown = [name for name in names if script.argument(name) is None]
-    if not unknown:
-        return []
-    listed = ", ".join(sorted(script.arguments))
-    rest = "leave it out, or give the script's own names in training_arguments"
-    return [f"{Path(spec.entry_script or '').name} has no argument {', '.join(unknown)}: it has {listed}; {rest}"]
+    faults, file = [], Path(spec.entry_script or "").name
+    if unknown := [name for name in names if script.argument(name) is None]:
+        listed = ", ".join(sorted(script.arguments)) or "none"
+        rest = "leave it out, or give the script's own names in training_arguments"
+        faults.append(f"{file} has no argument {', '.join(unknown)}: it has {listed}; {rest}")
+    passed = {script.argument(name) for name in (*names, "output_dir")}
+    missing = [name for name in script.required if name.removeprefix("--") not in passed]
+    if missing:
+        rest = "give it in training_arguments" if all(map(str.startswith, missing, ["--"] * len(missing))) else ""
+        rest = rest or "paretune passes options only: make it one, with -- before its name"
+        faults.append(f"{file} does not run without {', '.join(missing)}: {rest}")
+    return faults
 
 
 def _usual_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> dict[str, Any]:

@@ -184,10 +184,6 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     rows = read_rows(text)
-    if any("origin" not in row for row in rows):  # a table that was written before 2026-11-22
-        jobs = tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")
-        origins = {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs}
-        rows = [{"origin": origins.get(str(row["run_id"])), **row} for row in rows]
     goals = json.loads(run.params["objectives"])  # {"f1": "maximize"}, or with `direction` inside
     objectives = {name: goal["direction"] if isinstance(goal, Mapping) else goal for name, goal in goals.items()}
     return run.tags.get(schema.STUDY, name), rows, objectives

@@ -29,8 +29,7 @@ from paretune.specification.profile import charged
 from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.page import picture
-from paretune.studies.results.recommendation import headline
+from paretune.studies.results.figures import picture
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.points import Points, some_jobs
 from paretune.studies.search.split import Split
@@ -181,6 +180,7 @@ def run_study_file(
         with (
             locked(storage, file.name, this_process()) as lock,
             closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
+            table.reachable(),
         ):
             is_new = not any(table.trials())
             if is_new or not file.once:  # else an earlier command has printed them
@@ -222,8 +222,7 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         driver.stop(error)
         record.interrupted(error)
         raise
-    with driver.table.reachable():
-        return record.finish(reason, verification.repeats, verification.reasons)
+    return record.finish(reason, verification.repeats, verification.reasons)
 
 
 def _refuse_dear_rows(driver: Driver) -> None:
@@ -324,11 +323,11 @@ def notebook_front() -> Callable[[StudyAnswer], None]:
 
 def front_html(answer: StudyAnswer) -> str:
     """The headline of an answer and the picture of its front, as HTML that needs no other file."""
-    text = html.escape(" ".join(headline(answer.front, answer.picks)))
-    drawn = picture(answer)
+    text = html.escape(" ".join(answer.opening()))
+    drawn = picture(answer.front, answer.picks)
     if drawn is None:
         return f"<p>{text}</p>"
     png = io.BytesIO()
-    drawn.figure().savefig(png, format="png")
+    drawn.savefig(png, format="png")
     encoded = base64.b64encode(png.getvalue()).decode()
-    return f'<p>{text}</p><img width="620" alt="{html.escape(drawn.title)}" src="data:image/png;base64,{encoded}">'
+    return f'<p>{text}</p><img width="620" alt="the front" src="data:image/png;base64,{encoded}">'

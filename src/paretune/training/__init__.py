@@ -12,12 +12,12 @@ One training:
     trainer                 the Hugging Face Trainer with our batches and default arguments
     callback                events, throughput and stop requests of a running training
     checkpoints             chooses the checkpoint that a training continues from
-    strategies              ddp, fsdp, smddp, smp or deepspeed: how the model is distributed
+    strategies              ddp, fsdp, smddp, smp or deepspeed: arguments of the Trainer, or a division of ours
     parallel/               weights, matrices and layers of a model, divided over devices
     model                   finds and builds the model that trains
     model_folder            writes the trained model
     rows/                   rows of a data set: read, split, tokenised, distributed to devices
-    tasks/                  labels, losses and metrics of each task
+    tasks                   labels, losses, metrics and baselines of each task
     cpu_kernels             attention and dropout that are fast on a CPU
     device                  the device of this process: name, precision, memory
     profile                 trace and table of some steps

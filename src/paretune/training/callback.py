@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import CHECKPOINT_EVERY_S, Event
-from paretune.training import device
+from paretune.training import checkpoints, device, processes
 from paretune.training.rows.batches import GlobalBatchSampler
 
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
@@ -132,6 +132,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         on_spot: bool = False,
     ) -> None:
         self.stopwatch = Stopwatch()
+        self.checkpoints_kept: int | None = None  # number of complete ones that stay; None for all
+        self._pause: AbstractContextManager[None] = nullcontext()
         self.stopped_at: int | None = None  # step after which the training stopped on request; None if it did not
         self.events = events
         self._progress = progress
@@ -200,8 +202,18 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         stops, saves, seconds, not_finite = flags.tolist()
         return bool(stops), bool(saves), seconds, not_finite
 
+    def begin_save(self, checkpoint: Path) -> None:
+        """Stop the stopwatch until `on_save`; `checkpoint` is no longer complete."""
+        self._pause = self.stopwatch.paused()
+        self._pause.__enter__()
+        if processes.is_first():
+            checkpoints.unseal(checkpoint)
+
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Set when the next checkpoint of a training on spot instances is due."""
+        """Mark the checkpoint as complete, and set when the next one of a training on spot instances is due."""
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        checkpoints.seal(checkpoint, keep=self.checkpoints_kept, best=state.best_model_checkpoint)
+        self._pause.__exit__(None, None, None)
         now = time.perf_counter()
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - self._save_begun_at))
 

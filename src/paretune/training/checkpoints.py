@@ -5,7 +5,7 @@ from there to every instance when the next attempt starts. It removes nothing fr
 an interruption may leave a copy incomplete, and files are copied in any order. Hence:
 
     ROOT/checkpoints/checkpoint-N/                  checkpoint after step N
-    ROOT/checkpoints/checkpoint-N/complete.json     size of every file that the first process wrote; written last
+    ROOT/checkpoints/checkpoint-N/complete.json     size of every file of all processes; written last
 
 A checkpoint is used only when all its files exist in full size on every instance. One that is not needed any more is
 emptied, not removed, so that S3 does not keep it and the next attempt does not download it.
@@ -23,9 +23,19 @@ from paretune.training import processes
 _COMPLETE = "complete.json"
 
 
-def seal(checkpoint: Path) -> None:
-    """Mark the checkpoint as complete by writing the sizes of its files; called when all of them are written."""
-    write_json(checkpoint / _COMPLETE, _file_sizes(checkpoint))
+def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:
+    """Mark the checkpoint as complete when all processes have written their files; all of them must call it.
+
+    Of the complete checkpoints beside it the newest `keep` stay, all with None, and the `best` if a path is given.
+    """
+    processes.wait_for_all()
+    sizes = {name: size for part in processes.gather(_file_sizes(checkpoint)) for name, size in part.items()}
+    if processes.is_first():
+        write_json(checkpoint / _COMPLETE, sizes)
+    if keep is not None:
+        needed = processes.of_first(_needed(checkpoint.parent, keep, best))
+        if processes.is_first(of_instance=True):
+            _retire(checkpoint.parent, needed)
 
 
 def unseal(checkpoint: Path) -> None:
@@ -39,13 +49,13 @@ def remove(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def needed(folder: Path, keep: int, best: str | None) -> set[str]:
-    """Names of the newest `keep` complete checkpoints, and of the `best` one if a path is given."""
-    complete = _complete(folder)
-    return {complete[step].name for step in sorted(complete)[-keep:]} | ({Path(best).name} if best else set())
+def _needed(folder: Path, keep: int, best: str | None) -> set[str]:
+    """Names of the newest `keep` sealed checkpoints, and of the `best` one if a path is given."""
+    sealed = [path.parent.name for path in folder.glob(f"checkpoint-*/{_COMPLETE}") if path.stat().st_size]
+    return {*sorted(sealed, key=_step)[-keep:], *([Path(best).name] if best else [])}
 
 
-def retire(folder: Path, needed: Collection[str]) -> None:
+def _retire(folder: Path, needed: Collection[str]) -> None:
     """Empty the files of all checkpoints in `folder` that are not `needed`; called once per instance."""
     for path in folder.glob("checkpoint-*"):
         for file in [] if path.name in needed else path.rglob("*"):
@@ -63,7 +73,11 @@ def agree(folder: Path) -> Path | None:
 def _complete(folder: Path) -> dict[int, Path]:
     """Optimiser step to checkpoint."""
     paths = folder.glob("checkpoint-*")
-    return {int(path.name.rpartition("-")[2]): path for path in paths if _is_complete(path)}
+    return {_step(path.name): path for path in paths if _is_complete(path)}
+
+
+def _step(name: str) -> int:
+    return int(name.rpartition("-")[2])
 
 
 def _is_complete(checkpoint: Path) -> bool:

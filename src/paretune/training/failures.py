@@ -32,4 +32,8 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
-    return FailureKind.ERROR, f"{type(error).__name__}: {sentence}"
+    first: BaseException = error
+    while (before := first.__cause__ or (None if first.__suppress_context__ else first.__context__)) is not None:
+        first = before
+    cause = f", because of {type(first).__name__}: {first_line(first)}" if isinstance(first, Exception) else ""
+    return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{cause if first is not error else ''}"

@@ -2,9 +2,8 @@
 
 import gc
 import importlib.metadata
-import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,19 @@ import transformers
 from paretune.estimating.workload import evaluation_batch
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
-from paretune.specification.job import JobSpec
-from paretune.training import checkpoints, device, processes
+from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.parallelism import DEEPSPEED
+from paretune.training import checkpoints, device, processes, strategies
 from paretune.training.callback import Diverged, EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import ModelFolder
+from paretune.training.parallel.sharding import Division
 from paretune.training.profile import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
 from paretune.training.stop_signal import StopSignal
-from paretune.training.strategies import Strategy, strategy_of
-from paretune.training.tasks.evaluation import evaluation_of
-from paretune.training.tasks.losses import loss_of
+from paretune.training.tasks import evaluation_of, loss_of
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 
@@ -43,30 +42,22 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     """
     if not device.has_gpu():
         device.keep_freed_memory()
-    strategy = strategy_of(document.spec)
-    strategy.begin()
+    strategies.begin(document.spec)
     try:
-        return _train(document, folder, stop_signal, strategy, *device.machine_remarks(document.spec))
+        return _train(document, folder, stop_signal, *device.machine_remarks(document.spec))
     except Diverged:
         if not device.is_fp16_by_choice(document.spec):
             raise
-    return _continue_in_fp32(document, folder, stop_signal)
-
-
-def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
     gc.collect()  # the exception has kept the model alive
     torch.cuda.empty_cache()
     precise = replace(document, spec=document.spec.replace(precision="fp32"))
     remark = "precision auto: the loss does not stay finite in fp16, so the training continues in fp32"
-    return _train(precise, folder, stop_signal, strategy_of(precise.spec), remark)
+    return _train(precise, folder, stop_signal, remark)
 
 
-def _train(
-    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, strategy: Strategy, *remarks: str
-) -> bool:
-    inputs, model = _open(document.spec, folder, strategy)
-    trainer = _trainer(document, inputs, model, stop_signal)
-    del model  # the trainer keeps the share of this process
+def _train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal, *remarks: str) -> bool:
+    inputs = _open(document.spec, folder)
+    trainer = _trainer(document, inputs, stop_signal)
     for remark in remarks:
         trainer.callback.events.write(0, {}, message=remark)
     return _finish(trainer, inputs, document)
@@ -79,7 +70,7 @@ def _finish(trainer: LengthGroupedTrainer, inputs: "_Inputs", document: JobDocum
         return False
     _write_results(trainer, inputs, document, resumed=checkpoint is not None)
     processes.wait_for_all()
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if processes.is_first(of_instance=True):
         checkpoints.remove(inputs.folder.checkpoints)
     return True
 
@@ -89,10 +80,12 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
     callback = trainer.callback
     profiler = None
     if document.spec.profile_steps is not None and trainer.is_world_process_zero():
-        profiler = ProfileCallback(document, folder.profile, callback)
+        profiler = ProfileCallback(document.spec.profile_steps, folder.profile, callback)
         trainer.add_callback(profiler)
     if checkpoint is not None:
         callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
+        if trainer.division is not None:
+            trainer.division.resumes_from = checkpoint
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     finally:
@@ -108,13 +101,13 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """The data set and the tokenizer of a training, and its model's shape; `build` makes an unsharded model of it."""
+    """The data set and the tokenizer of a training, and its model or the share of it that this process has."""
 
     folder: JobFolder
     prepared: PreparedDataset
     tokenizer: Any
-    strategy: Strategy
-    build: Callable[[], Any]
+    model: Any
+    division: Division | None
     shape: Shape
 
     def rows(self, split: str) -> TokenRows | None:
@@ -122,44 +115,46 @@ class _Inputs:
         return open_split(self.folder, split, self.tokenizer.pad_token_id)
 
 
-def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs, Any]:
-    """The inputs of a training from its folder, and the model, which is not spread over the processes yet."""
+def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
+    """The inputs of a training from its folder."""
     transformers.set_seed(spec.seed)
     prepared = PreparedDataset.read(folder.dataset)
     source = folder.model_source.resolve()
     tokenizer = load_tokenizer(source)
 
-    def build() -> Any:
-        model = build_model(spec, source, prepared.labels, tokenizer)
+    def build(drawn: Sequence[str] | None = None) -> tuple[Any, list[str]]:
+        model, missing = build_model(spec, source, prepared.labels, tokenizer, drawn=drawn)
         if not device.has_gpu() and not spec.is_compiled:
             use_cpu_kernels(model)
-        return model
+        return model, missing
 
-    model = build()
-    inputs = _Inputs(
-        folder=folder,
-        prepared=prepared,
-        tokenizer=tokenizer,
-        strategy=strategy,
-        build=build,
-        shape=Shape.of(model),
-    )
-    return inputs, model
+    division = strategies.division_of(spec, build)
+    if division is None:
+        model, _ = build()
+        shape = Shape.of(model)
+        strategies.checkpoint_activations(model, spec)
+    else:
+        model, shape = division.part, division.shape
+    return _Inputs(folder=folder, prepared=prepared, tokenizer=tokenizer, model=model, division=division, shape=shape)
 
 
-def _trainer(document: JobDocument, inputs: _Inputs, model: Any, stop_signal: StopSignal) -> LengthGroupedTrainer:
-    spec, folder, strategy = document.spec, inputs.folder, inputs.strategy
+def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) -> LengthGroupedTrainer:
+    spec, folder, division = document.spec, inputs.folder, inputs.division
     rows = inputs.rows("train")
     assert rows is not None  # every prepared data set has a train split
-    sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
-    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None)
+    sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategies.data_rank(spec), seed=spec.seed)
+    events = EventWriter(folder.events if processes.is_first() else None)
     progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
-        document, folder.checkpoints, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+        document,
+        folder.checkpoints,
+        steps_per_epoch=sampler.steps,
+        of_strategy=strategies.trainer_arguments(spec),
+        in_place=division is not None,
     )  # initialises the process group
     arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
-    return strategy.trainer(
-        model=strategy.spread(model),
+    return LengthGroupedTrainer(
+        model=inputs.model,
         args=arguments,
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
@@ -168,6 +163,8 @@ def _trainer(document: JobDocument, inputs: _Inputs, model: Any, stop_signal: St
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
         callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, on_spot=spec.spot),
+        division=division,
+        waits_for_others=strategies.waits_for_others(spec),
     )
 
 
@@ -187,14 +184,7 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
             quality |= {f"test_{name}": value for name, value in test_quality.items()}
     speed = _speed(trainer, inputs.shape, document)  # before the model is written, which takes memory of its own
     if not is_probe:
-        events = trainer.callback.events
-        model_folder = ModelFolder(
-            path=folder.model,
-            source=folder.model_source.resolve(),
-            spec=spec,
-            tell=lambda sentence: events.write(0, {}, message=sentence),
-        )
-        inputs.strategy.save(trainer, inputs.build, model_folder)
+        _save(trainer, inputs, spec)
     if not trainer.is_world_process_zero():
         return
     if not is_probe:
@@ -206,6 +196,26 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
         **report_entries,
     )
     report.write(folder.report)
+
+
+def _save(trainer: LengthGroupedTrainer, inputs: _Inputs, spec: JobSpec) -> None:
+    """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes."""
+    folder, events = inputs.folder, trainer.callback.events
+    model_folder = ModelFolder(
+        path=folder.model,
+        source=folder.model_source.resolve(),
+        spec=spec,
+        tell=lambda sentence: events.write(0, {}, message=sentence),
+    )
+    if inputs.division is not None:
+        model_folder.write(inputs.division.model, inputs.division.weights())
+    elif spec.strategy in DEEPSPEED:  # every process takes part; adapters stay unmerged
+        trainer.save_model(str(folder.model))
+    elif trainer.is_world_process_zero():
+        if spec.fine_tuning in ADAPTERS:
+            model_folder.write(trainer.model)
+        else:
+            trainer.save_model(str(folder.model))
 
 
 def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,16 +124,22 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
     return [f"lora.target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
 
 
-def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
-    """The model with a head for `labels`, and with the trainable parameters of `fine_tuning`.
+def build_model(
+    spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any, *, drawn: Sequence[str] | None = None
+) -> tuple[Any, list[str]]:
+    """The model with a head for `labels`, with the trainable parameters of `fine_tuning`, and names of drawn layers.
 
     Trained weights are fp32. The frozen weights beside adapters are bf16 if the job computes in bf16, and with qlora
-    those of linear layers have four bits.
+    those of linear layers have four bits. The folder lacks the weights of `drawn` layers, so random ones were drawn for
+    them. If they are given, the model is on the device meta: its layers, without memory for their weights.
     """
-    model, drawn = _load(spec, folder, labels)
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id
-    return _with_trained_weights(model, spec, drawn)
+    with nullcontext() if drawn is None else torch.device("meta"):
+        model, missing = (
+            _load(spec, folder, labels) if drawn is None else (_without_weights(spec, folder, labels), drawn)
+        )
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = tokenizer.pad_token_id
+        return _with_trained_weights(model, spec, missing), list(missing)
 
 
 def _with_trained_weights(model: Any, spec: JobSpec, drawn: Iterable[str]) -> Any:
@@ -153,8 +160,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
     if spec.init == "random":
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
         return kind.from_config(config, dtype=torch.float32), []
-    half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
-    options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
+    options: dict[str, Any] = {"dtype": _number_format(spec)}
     if head:
         options["ignore_mismatched_sizes"] = True
     plain = None
@@ -192,12 +198,17 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers} if labels else {}
 
 
-def _without_weights(spec: JobSpec, folder: Path) -> Any:
+def _number_format(spec: JobSpec) -> torch.dtype:
+    half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
+    return torch.bfloat16 if half and spec.init != "random" else torch.float32
+
+
+def _without_weights(spec: JobSpec, folder: Path, labels: tuple[str, ...] = ()) -> Any:
     """The model of `folder` on PyTorch's meta device: its layers, without memory for their weights."""
+    head = _head_settings(spec.task, labels)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
     with torch.device("meta"):
-        return auto_class(spec.task).from_config(
-            transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        )
+        return auto_class(spec.task).from_config(config, dtype=_number_format(spec))
 
 
 def _heads(model: Any) -> list[str]:

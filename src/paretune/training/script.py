@@ -47,7 +47,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
-            raise RuntimeError(f"{script.name} ended with {end.code}") from end
+            said = getattr(sys.stderr, "last_line", "")  # such as the reason of an argument parser
+            raise RuntimeError(f"{script.name} ended with {end.code}{': ' if said else ''}{said}") from end
     finally:
         sys.stdout, sys.stderr = streams
     if rank == 0 and document.deadline_s is not None:
@@ -109,6 +110,7 @@ class PrintedMetrics:
         self._logging_steps = logging_steps
         self._line = ""
         self._step = 0
+        self.last_line = ""  # that is not empty
 
     def write(self, text: str) -> int:
         """Forward `text` and parse the lines that it completes."""
@@ -116,6 +118,7 @@ class PrintedMetrics:
         *lines, self._line = (self._line + text).split("\n")
         self._line = self._line[-LONGEST_LINE:]
         for line in lines:
+            self.last_line = line.strip() or self.last_line
             self._printed.read(line)
             self._parse(line.strip())
         return len(text)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +14,39 @@ from transformers.trainer_utils import EvalLoopOutput
 from paretune.core.errors import first_line
 from paretune.estimating.workload import EVALUATIONS
 from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
-from paretune.training import checkpoints, device, processes
+from paretune.training import device, processes
 from paretune.training.callback import MetricsCallback
+from paretune.training.parallel.sharding import Division
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.tasks.losses import next_token_loss
+from paretune.training.tasks import next_token_loss
 
 LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
 
 
+class _InPlace(TrainingArguments):  # type: ignore[misc]  # transformers ships no types
+    place_model_on_device = False
+
+
 def training_arguments(
-    document: JobDocument, output: Path, *, steps_per_epoch: int, of_strategy: Mapping[str, Any] | None = None
+    document: JobDocument,
+    output: Path,
+    *,
+    steps_per_epoch: int,
+    of_strategy: Mapping[str, Any] | None = None,
+    in_place: bool = False,
 ) -> TrainingArguments:
-    """The Trainer's arguments for this job, with checkpoints in `output`.
+    """The Trainer's arguments for this job, with checkpoints in `output`; `in_place` leaves the model where it is.
 
     The user's `training_arguments` override the defaults of the strategy, which override those here.
     """
     spec, plan = document.spec, document.plan
     options = _default_options(document, steps_per_epoch) | dict(of_strategy or {}) | dict(spec.training_arguments)
+    options.pop("gradient_checkpointing", None)  # strategies.checkpoint_activations does it for every kind of model
     if "warmup_ratio" in options:  # transformers 5 takes a share of all steps as warmup_steps
         options["warmup_steps"] = options.pop("warmup_ratio")
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
-    return TrainingArguments(
+    return (_InPlace if in_place else TrainingArguments)(
         output_dir=str(output),
         learning_rate=plan.learning_rate,
         per_device_train_batch_size=plan.per_device_train_batch_size,
@@ -82,22 +94,45 @@ class Evaluated:
     labels: list[np.ndarray] = field(default_factory=list)
     failure: str = ""  # why the process gave up; empty if it did not
 
+    def add(self, index: list[int], loss: float, items: int, predictions: Any, labels: Any) -> None:
+        """Add the rows `index` of one batch."""
+        self.loss, self.items = self.loss + loss, self.items + items
+        self.rows += index
+        if predictions is not None:
+            self.predictions.append(predictions)
+            self.labels.append(labels)
+
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
     """A Trainer with batches from a `GlobalBatchSampler`; its stopwatch excludes evaluation and checkpoints.
 
     An evaluation computes each row once, so that its metrics do not depend on the number of processes and the size of
     its batches. It continues with smaller batches if one does not fit into memory. If it fails, the training goes on.
+    With `waits_for_others` a forward pass needs the other processes, so that none can repeat or leave out a batch.
     """
 
-    is_divided = False  # whether a forward pass needs the other processes, so that none can repeat a batch alone
-
-    def __init__(self, *, sampler: GlobalBatchSampler, callback: MetricsCallback, **arguments: Any) -> None:
-        super().__init__(callbacks=[callback], **arguments)
+    def __init__(
+        self,
+        *,
+        sampler: GlobalBatchSampler,
+        callback: MetricsCallback,
+        division: Division | None = None,
+        waits_for_others: bool = False,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(callbacks=[*([] if division is None else [division]), callback], **arguments)
         # The Trainer scales losses itself; in transformers 5.3 accelerate divides them by the steps a second time.
         self.accelerator.gradient_accumulation_steps = 1
-        self._sampler = sampler
-        self.callback = callback
+        self.model.floating_point_ops = _no_operations
+        # The Trainer would remove old checkpoints from this disk, and S3 would keep them.
+        callback.checkpoints_kept, self.args.save_total_limit = self.args.save_total_limit, None
+        self._sampler, self.callback, self.division = sampler, callback, division
+        self._waits_for_others = waits_for_others or division is not None
+        if division is not None:
+            # Mixed precision only: else accelerate would add plain data parallelism when training begins.
+            self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
+            self.model._is_accelerate_prepared = True
+            self.accelerator.clip_grad_norm_ = self._clip
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader[Any]:
         """Batches of this device. Not prepared by accelerate, which would distribute rows to devices a second time."""
@@ -112,44 +147,68 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             persistent_workers=args.dataloader_persistent_workers,
         )
 
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """The loss of one micro-batch, after its gradients were added to the parameters'."""
-        loss = self.forward_and_backward(*args, **kwargs)
+        pipeline = None if self.division is None else self.division.pipeline
+        if pipeline is None:
+            loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
+        else:  # it divides the batch into smaller ones
+            model.train()
+            loss = pipeline.train(self._prepare_inputs(inputs), partial(self._loss, items=num_items_in_batch))
+            if self.accelerator.sync_gradients:
+                pipeline.add_up_tied_gradients()
         self.callback.count_loss(loss)
         return loss
 
-    def forward_and_backward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The Trainer's own training step; subclasses replace it."""
-        loss: torch.Tensor = super().training_step(*args, **kwargs)
-        return loss
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, *, items: Any) -> torch.Tensor:
+        """The Trainer's loss: divided by the items of the optimiser step, times the processes that they come from."""
+        loss = (self.compute_loss_func or next_token_loss)({"logits": logits}, labels, num_items_in_batch=items)
+        return loss * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The metrics of the rows, or none if the evaluation fails; the stopwatch is paused meanwhile.
+    def _clip(self, _: Any, limit: float, norm_type: float = 2.0) -> torch.Tensor:
+        assert self.division is not None  # only then the Trainer calls this
+        self.accelerator.unscale_gradients()
+        return self.division.clip(limit)
 
-        Raises:
-            Exception: the evaluation of a divided model failed, or that of a training that returns its best model.
-        """
-        with self.callback.stopwatch.paused():
-            try:
-                metrics: dict[str, float] = super().evaluate(*args, **kwargs)
-            except Exception as error:
-                if self.is_divided or self.args.load_best_model_at_end:
-                    raise
-                metrics, sentence = {}, f"the evaluation has failed, and the model is kept: {first_line(error)}"
-                self.callback.events.write(self.state.global_step, {}, message=sentence)
-        return metrics
-
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> torch.utils.data.DataLoader[Any]:
-        """The rows to evaluate, which `evaluation_loop` divides into batches."""
-        return torch.utils.data.DataLoader(self.eval_dataset if eval_dataset is None else eval_dataset)
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model, or weights and optimiser of a checkpoint, whose other files follow; seen by `callback`."""
+        if not _internal_call or output_dir is None:
+            super().save_model(output_dir)
+            return
+        self.callback.begin_save(Path(output_dir))
+        if self.division is None:
+            super().save_model(output_dir, _internal_call=True)
+        else:
+            self.division.save(Path(output_dir), self.optimizer)
 
     def evaluation_loop(
         self, dataloader: Any, description: str, *_: Any, metric_key_prefix: str = "eval", **__: Any
     ) -> EvalLoopOutput:
-        """Loss and metrics of the data set of `dataloader`, whose batches are not used."""
-        rows = dataloader.dataset
-        model = self._wrap_model(self.model, training=False)
-        if not self.accelerator._models and model is self.model:  # evaluated without a training
+        """Loss and metrics of the data set of `dataloader`, whose batches are not used; none if the evaluation fails.
+
+        Raises:
+            Exception: the evaluation of a divided model failed, or that of a training that returns its best model.
+        """
+        rows, values = dataloader.dataset, dict[str, float]()
+        with self.callback.stopwatch.paused():
+            try:
+                values = self._measure(rows)
+            except Exception as error:
+                if self._waits_for_others or self.args.load_best_model_at_end:
+                    raise
+                sentence = f"the evaluation has failed, and the model is kept: {first_line(error)}"
+                self.callback.events.write(self.state.global_step, {}, message=sentence)
+        return EvalLoopOutput(
+            predictions=None,
+            label_ids=None,
+            metrics={f"{metric_key_prefix}_{name}": value for name, value in values.items()},
+            num_samples=len(rows),
+        )
+
+    def _measure(self, rows: Any) -> dict[str, float]:
+        """Loss and metrics of the rows, each of which one process evaluates."""
+        model = self.model
+        if not self.accelerator._models:  # evaluated without a training
             model = self.accelerator.prepare_model(model, evaluation_mode=True)
         model.eval()
         if hasattr(self.optimizer, "eval"):
@@ -167,33 +226,34 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
                 for name in ("predictions", "labels")
             )
             values |= self.compute_metrics(EvalPrediction(predictions=predictions, label_ids=labels))
-        return EvalLoopOutput(
-            predictions=None,
-            label_ids=None,
-            metrics={f"{metric_key_prefix}_{name}": value for name, value in values.items()},
-            num_samples=len(rows),
-        )
+        return values
+
+    def _share(self) -> tuple[int, int, bool]:
+        """Number of this process's share of the evaluated rows, number of shares, and whether it reports them."""
+        if self.division is not None:
+            return self.division.share()
+        return self.args.process_index, self.args.world_size, True
 
     def _evaluate_share(self, model: Any, rows: Any) -> Evaluated:
         """The share of an evaluation that this process computes: every n-th row for n shares of the data.
 
         All processes compute equally many batches; one that has no row left computes another's and leaves it out.
         """
-        rank, shares, is_reported = self._evaluation_share()
+        rank, shares, is_reported = self._share()
         share, part = np.arange(len(rows))[rank::shares], Evaluated()
         start, size = 0, self.args.eval_batch_size
         while start < -(-len(rows) // shares):
-            index = share[start : start + size].tolist()
+            index, outcome, fits = share[start : start + size].tolist(), None, True
             try:
                 outcome = self._evaluate_batch(model, self.data_collator(rows.__getitems__(index or [0])))
             except Exception as error:
-                if self.is_divided:
+                if self._waits_for_others:
                     raise
                 if size == 1 or not device.is_out_of_memory(error):
                     part.failure = first_line(error)
                     return part
-                outcome = None
-            if outcome is None and not self.is_divided:  # outside of the handler, whose error keeps tensors alive
+                fits = False
+            if not fits:  # outside of the handler, whose error keeps tensors alive
                 size = self.args.per_device_eval_batch_size = -(-size // 2)
                 torch.cuda.empty_cache()
                 sentence = f"a batch of the evaluation did not fit into memory: continuing with {size} rows a batch"
@@ -201,17 +261,8 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
                 continue
             start += size
             if outcome is not None and index and is_reported:
-                loss, items, predictions, labels = outcome
-                part.loss, part.items = part.loss + loss, part.items + items
-                part.rows += index
-                if predictions is not None:
-                    part.predictions.append(predictions)
-                    part.labels.append(labels)
+                part.add(index, *outcome)
         return part
-
-    def _evaluation_share(self) -> tuple[int, int, bool]:
-        """Number of this process's share of the evaluated rows, number of shares, and whether it reports them."""
-        return self.args.process_index, self.args.world_size, True
 
     @torch.no_grad()
     def _evaluate_batch(self, model: Any, batch: Any) -> tuple[float, int, Any, Any] | None:
@@ -230,29 +281,15 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         return float(loss), items, self.compute_metrics.predict(logits), labels.cpu().numpy()
 
     def _logits(self, model: Any, inputs: Any) -> torch.Tensor | None:
+        if self.division is not None and self.division.pipeline is not None:
+            return self.division.pipeline.predict(inputs)
         logits: torch.Tensor = model(**inputs)["logits"]
         return logits
 
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        with self.callback.stopwatch.paused():
-            folder, keep = Path(self.args.output_dir), self.args.save_total_limit
-            checkpoint = folder / f"checkpoint-{self.state.global_step}"
-            if self.is_world_process_zero():
-                checkpoints.unseal(checkpoint)
-            self.args.save_total_limit = None  # else the Trainer removes old ones from this disk, and S3 keeps them
-            super()._save_checkpoint(*args, **kwargs)
-            self.args.save_total_limit = keep
-            processes.wait_for_all()
-            if self.is_world_process_zero():
-                checkpoints.seal(checkpoint)
-            if keep:
-                needed = processes.gather(checkpoints.needed(folder, keep, self.state.best_model_checkpoint))[0]
-                if self.is_local_process_zero():
-                    checkpoints.retire(folder, needed)
 
-    def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
-        """0: transformers would count all parameters in every step; `metrics.training_flops` does it once."""
-        return 0
+def _no_operations(*_: Any, **__: Any) -> int:
+    """Replaces `floating_point_ops` of a model, which would count all parameters in every step."""
+    return 0
 
 
 def _stack(batches: Iterable[np.ndarray]) -> np.ndarray:

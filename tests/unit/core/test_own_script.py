@@ -45,6 +45,28 @@ def test_a_module_beside_it_may_declare_the_arguments(script: Path) -> None:
     assert list(read_own_script(script).arguments) == ["depth"]
 
 
+def test_a_script_without_a_parser_takes_nothing(script: Path) -> None:
+    script.write_text("import torch\ntorch.nn.Linear(2, 2)\n")
+
+    own = read_own_script(script)
+
+    assert (own.reads_anything, own.is_complete, dict(own.arguments)) == (False, True, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "required"),
+    [
+        ("p.add_argument('--lr', required=True)\np.add_argument('rows')\np.add_argument('--x')\n", ("--lr", "rows")),
+        ("p.add_argument('rows', nargs='?')\np.add_argument('-l', '--lr', required=True)\n", ("--lr",)),
+        ("s = p.add_subparsers()\ns.add_argument('--lr', required=True)\n", ()),
+    ],
+)
+def test_what_a_script_cannot_run_without_is_known(script: Path, text: str, required: tuple[str, ...]) -> None:
+    script.write_text(text)
+
+    assert read_own_script(script).required == required
+
+
 @pytest.mark.parametrize(
     ("text", "reads_anything"),
     [

@@ -1,6 +1,6 @@
 """Which points are on the front."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.core.pareto import front
@@ -20,7 +20,6 @@ def beats(item: list[int], other: list[int], maximise: list[bool]) -> bool:
     return all(gain >= 0 for gain in gains) and any(gain > 0 for gain in gains)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(table=tables)
 def test_the_front_is_what_no_other_point_beats(table: tuple[list[list[int]], list[bool]]) -> None:
     points, maximise = table

@@ -165,7 +165,7 @@ def test_runs_of_one_regime_narrow_another_less_than_their_own() -> None:
     of_its_own, of_another = model.predict([replace(taught, model="new"), replace(taught, model="new", regime="full")])
 
     widths = [math.log(item.seconds_high / item.seconds) for item in (of_its_own, of_another)]
-    assert widths[0] < 1.28 * 0.2 < widths[1]  # nothing was learnt of the deviation of the other regime
+    assert widths[0] < 1.27 * 0.2 < widths[1]  # nothing was learnt of the deviation of the other regime
 
 
 def test_one_odd_published_run_moves_the_constants_that_all_share_little() -> None:

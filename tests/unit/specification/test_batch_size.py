@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
@@ -45,7 +45,6 @@ positive = st.integers(1, 300)
 maybe = st.none() | positive
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(batch=maybe, accumulation=maybe, total=st.none() | st.integers(1, 5000), devices=st.integers(1, 64))
 def test_a_plan_keeps_all_that_was_asked_and_an_impossible_request_is_refused(
     batch: int | None, accumulation: int | None, total: int | None, devices: int
@@ -73,7 +72,6 @@ def test_a_plan_keeps_all_that_was_asked_and_an_impossible_request_is_refused(
     )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(
     batch=positive,
     accumulation=maybe,
@@ -140,7 +138,6 @@ def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() 
     assert sizes == [(12, 2), (6, 4), (3, 8), (1, 24)]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(batch=positive, accumulation=positive, devices=positive)
 def test_less_memory_keeps_the_global_batch_size_and_the_learning_rate(
     batch: int, accumulation: int, devices: int

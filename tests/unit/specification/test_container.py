@@ -1,13 +1,12 @@
 """What the two wings say to each other, written and read back."""
 
 import json
-import re
 import tempfile
 import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.specification.batch_size import BatchPlan
@@ -53,7 +52,6 @@ plans = st.builds(
 )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(events)
 def test_an_event_survives_being_a_line(event: Event) -> None:
     line = event.line()
@@ -63,15 +61,6 @@ def test_an_event_survives_being_a_line(event: Event) -> None:
     assert Event.model_validate_json(line) == event
 
 
-def test_a_line_holds_what_is_known_and_nothing_else() -> None:
-    assert json.loads(Event(time=1.5, step=0, metrics={"train/loss": 0.0}).line()) == {
-        "time": 1.5,
-        "step": 0,
-        "metrics": {"train/loss": 0.0},
-    }
-
-
-@settings(deadline=None)  # the machine may be busy
 @given(reports)
 def test_a_report_survives_being_a_file(report: JobReport) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +71,6 @@ def test_a_report_survives_being_a_file(report: JobReport) -> None:
         assert json.loads(report.to_json()) == json.loads(path.read_text())
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(plan=plans, name=texts, attempt=st.integers(1, 20), text=texts.filter(str.strip), seed=st.integers(0, 2**32 - 1))
 def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attempt: int, text: str, seed: int) -> None:
     spec = JobSpec(dataset=text, seed=seed, training_arguments={"run": text, "deep": [1, None, {"a": 0.1}]})
@@ -94,7 +82,6 @@ def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attemp
         assert JobDocument.read(path) == document
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(key=texts, labels=st.lists(texts, max_size=4).map(tuple), facts=metrics)
 def test_the_description_of_a_data_set_survives_being_a_file(
     key: str, labels: tuple[str, ...], facts: dict[str, float]
@@ -106,7 +93,6 @@ def test_the_description_of_a_data_set_survives_being_a_file(
         assert PreparedDataset.read(Path(folder)) == dataset
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(events, max_size=5), st.data())
 @pytest.mark.slow
 def test_a_reader_gives_each_event_once_and_never_half_a_line(written: list[Event], data: st.DataObject) -> None:
@@ -134,16 +120,6 @@ def test_a_reader_waits_for_a_file_that_is_not_there_yet(tmp_path: Path) -> None
     event = Event(time=1.0, step=1, message="begun")
     (tmp_path / "events.jsonl").write_text(event.line() + "\n")
     assert list(reader.new()) == [event]
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(kind=st.sampled_from(FailureKind), sentence=sentences)
-def test_a_failure_survives_being_a_file(kind: FailureKind, sentence: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = JobFolder(Path(name))
-        folder.write_failure(kind, sentence)
-
-        assert folder.read_failure() == (kind, sentence)
 
 
 def test_the_first_reason_of_a_failure_is_kept(tmp_path: Path) -> None:
@@ -183,16 +159,6 @@ def test_the_failure_file_of_another_program_is_an_error_with_its_whole_text(tmp
     assert folder.read_failure() == (FailureKind.ERROR, "AlgorithmError: exit code 1: \N{REPLACEMENT CHARACTER}")
 
 
-def test_a_value_that_is_no_json_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    write_json(path, {"f1": 0.9})
-    with pytest.raises(TypeError):
-        write_json(path, {"f1": object()})
-
-    assert json.loads(path.read_text()) == {"f1": 0.9}
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "report.json"
     values = [{"number": number, "filling": "x" * 200_000} for number in range(60)]
@@ -225,30 +191,6 @@ def test_a_job_folder_has_the_layout_of_a_sagemaker_container() -> None:
     assert {folder.report.parent, folder.events.parent} == {Path("/opt/ml/output/data")}  # SM_OUTPUT_DATA_DIR
     assert str(folder.dataset).startswith("/opt/ml/input/data/")
     assert str(folder.document) == "/opt/ml/input/data/job/job.json"  # SM_CHANNEL_JOB
-
-
-def test_every_path_of_the_picture_in_the_docstring_is_a_path_of_the_folder() -> None:
-    from paretune.specification import container
-
-    drawn = re.findall(r"^    ROOT/(\S+?)/?\s", container.__doc__ or "", re.MULTILINE)
-    folder = JobFolder(Path("ROOT"))
-    paths = [getattr(folder, name) for name in vars(JobFolder) if not name.startswith("_")]
-    named = {str(path.relative_to("ROOT")) for path in paths if isinstance(path, Path)}
-
-    assert len(drawn) == 9
-    assert set(drawn) <= named
-
-
-def test_made_folders_are_there_and_making_them_again_loses_nothing(tmp_path: Path) -> None:
-    folder = JobFolder(tmp_path / "job")
-    folder.make()
-    folder.events.write_text("kept")
-    folder.make()
-
-    assert folder.model.is_dir()
-    assert folder.document.parent.is_dir()
-    assert folder.events.read_text() == "kept"
-    assert not folder.dataset.exists()  # a link to the shared one takes this place
 
 
 def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Path) -> None:

@@ -55,6 +55,33 @@ def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Pa
     assert line == "--output-dir /out --batch-size 32 --lr 0.01 --epochs 1"
 
 
+def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
+    script.write_text("import hydra\n@hydra.main(config_name='conf')\ndef main(conf): ...\nmain()\n")
+    arguments = {"optimizer.lr": 0.1, "+trainer.fast": True}
+
+    assert words(script, training_arguments=arguments) == "optimizer.lr=0.1 +trainer.fast=true"
+    assert words(script) == ""
+
+
+def test_a_script_without_a_parser_gets_no_arguments_and_refuses_those_that_are_given(script: Path) -> None:
+    script.write_text("import torch\n")
+
+    assert words(script) == ""
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
+    assert "train.py has no argument learning_rate: it has none" in fault
+
+
+def test_what_a_script_needs_and_would_not_get_is_refused(script: Path) -> None:
+    script.write_text(PLAIN + "parser.add_argument('--margin', required=True)\nparser.add_argument('rows')\n")
+    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
+    assert "train.py does not run without --margin, rows: paretune passes options only" in fault
+
+    script.write_text(PLAIN.replace("type=float, default=0.3", "required=True"))
+    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
+    assert fault == "train.py does not run without --lr: give it in training_arguments"
+    assert argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1)) == []
+
+
 GIVEN: dict[str, Any] = {
     "model": "bundled:all-MiniLM-L6-v2",
     "init": "pretrained",

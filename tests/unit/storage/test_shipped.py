@@ -84,11 +84,10 @@ def test_a_name_that_is_nowhere_is_refused_with_the_names_that_are_shipped() -> 
 
 
 def test_a_typed_path_of_a_job_may_be_a_shipped_one(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--launcher", "simulated", "--simulation.runs", "studies/rehearsal.csv", "--instance_type", "ml.g5.xlarge"]
-    words += ["--model", "distilbert-base-uncased", "--dataset", "amazon_polarity", "--max_train_samples", "400000"]
-    words += ["--num_train_epochs", "3"]
+    words = ["--dataset", "studies/rehearsal.csv", "--validation_file", "none.csv"]
 
-    assert main(["train", *words, "--dry_run"]) == 0, capsys.readouterr().err
+    assert main(["train", *words, "--dry_run"]) == 2
+    assert capsys.readouterr().err.startswith("paretune: validation_file none.csv does not exist")
 
 
 @pytest.mark.slow

@@ -244,12 +244,6 @@ def test_the_data_of_a_run_are_its_inputs_once_for_each_context(store: MlflowCli
     assert source in inputs["training"].source
 
 
-def test_without_a_name_the_experiment_is_the_default_one(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-
-    assert store.get_run(run.run_id).info.experiment_id == "0"
-
-
 def test_the_open_command_names_the_store_and_the_run(
     store: MlflowClient, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,12 +287,12 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
 
 
-@pytest.mark.parametrize("status", list(RunStatus))
-def test_a_run_ends_with_its_status(store: MlflowClient, status: RunStatus) -> None:
+def test_a_run_ends_with_its_status(store: MlflowClient) -> None:
     run = tracking().begin("tiny")
-    run.end(status)
+    for status in RunStatus:
+        run.end(status)
 
-    assert store.get_run(run.run_id).info.status == status.value
+        assert store.get_run(run.run_id).info.status == status.value
 
 
 @contextmanager
@@ -363,16 +357,6 @@ def test_a_server_that_is_there_is_opened_in_the_browser(store: MlflowClient, mo
         assert (
             tracking().open_command("abc") == f"http://{address}/#/experiments/7/runs/abc?workflowType=machine_learning"
         )
-
-
-def test_no_message_shows_the_password_of_a_server_that_is_not_there(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{closed_port()}")
-    with pytest.raises(TrackingUnavailable) as refused:
-        tracking()
-
-    assert "secret" not in str(refused.value)
 
 
 def test_no_message_shows_the_password_of_a_server_that_fails(
@@ -450,16 +434,6 @@ def test_what_is_recorded_together_is_written_in_one_request_and_a_new_run_is_no
     assert recorded.tags["paretune.state"] == "Running"
     assert recorded.tags["paretune.job_name"] == "job-1"
     assert recorded.metrics == {"train/loss": 0.5, "f1": 0.5}
-
-
-def test_nothing_is_written_when_nothing_waits(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    counting = Counting(store)
-    run._client = counting  # type: ignore[assignment]
-    run.log_events([])
-    run.flush()
-
-    assert counting.calls == []
 
 
 def test_a_value_that_mlflow_refuses_holds_up_no_other_kind(store: MlflowClient) -> None:

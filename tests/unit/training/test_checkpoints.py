@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paretune.specification.container import CHECKPOINT_EVERY_S, CHECKPOINTS_KEPT
-from paretune.training.checkpoints import agree, needed, remove, retire, seal, unseal
+from paretune.training.checkpoints import agree, remove, seal, unseal
 from tests.stand_ins.sagemaker.storage import CheckpointMirror, Store
 
 
@@ -14,13 +14,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
 
 
-def write(folder: Path, step: int) -> Path:
+def write(folder: Path, step: int, *, keep: int | None = None, best: str | None = None) -> Path:
     """A whole checkpoint, as the Trainer and `seal` leave it."""
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
     (path / "model.safetensors").write_bytes(b"weights")
     (path / "trainer_state.json").write_text("{}")
-    seal(path)
+    seal(path, keep=keep, best=best)
     return path
 
 
@@ -74,8 +74,7 @@ def test_a_restart_after_two_hours_on_spot_downloads_no_more_than_the_checkpoint
     mirror = CheckpointMirror(Store(Uploads(in_s3)), [folder], "s3://b/c", report=pytest.fail)
 
     for number in range(int(2 * 3600 / CHECKPOINT_EVERY_S)):
-        newest = write(folder, 100 * (number + 1))
-        retire(folder, needed(folder, CHECKPOINTS_KEPT, best=str(folder / "checkpoint-300")))
+        newest = write(folder, 100 * (number + 1), keep=CHECKPOINTS_KEPT, best=str(folder / "checkpoint-300"))
         mirror._copy()
 
     of_one = sum(file.stat().st_size for file in newest.iterdir())
@@ -87,10 +86,8 @@ def test_a_restart_after_two_hours_on_spot_downloads_no_more_than_the_checkpoint
 
 
 def test_a_checkpoint_that_is_not_complete_does_not_push_out_one_that_is(folder: Path) -> None:
-    whole = write(folder, 5)
     unseal(write(folder, 10))
-
-    retire(folder, needed(folder, keep=1, best=None))
+    whole = write(folder, 5, keep=1)
 
     assert agree(folder) == whole
 

@@ -43,6 +43,18 @@ def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: Fai
     assert words in sentence
 
 
+def test_of_a_chain_of_exceptions_the_first_is_named_too() -> None:
+    try:
+        try:
+            b"\xe9".decode()
+        except UnicodeDecodeError as error:
+            raise RuntimeError("An error occurred while generating the dataset") from error
+    except RuntimeError as error:
+        sentence = classify_failure(error)[1]
+
+    assert sentence.startswith("RuntimeError: An error occurred while generating the dataset, because of UnicodeDecode")
+
+
 @pytest.mark.parametrize("has_room_for_the_reason", [True, False])
 def test_a_full_disk_ends_without_a_traceback_and_with_its_reason(
     has_room_for_the_reason: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -83,7 +83,7 @@ def make(tmp_path: Path) -> Make:
     def trained(base: Path, **values: Any) -> Trained:
         spec = JobSpec(model=str(base), **{"precision": "fp32", "fine_tuning": "lora", **values})
         labels = () if spec.task == "causal-lm" else LABELS
-        model = build_model(spec, base, labels, load_tokenizer(base))
+        model, _ = build_model(spec, base, labels, load_tokenizer(base))
         torch.manual_seed(1)
         with torch.no_grad():
             for item in model.parameters():
@@ -121,7 +121,7 @@ def test_merged_adapters_answer_as_beside_their_base(
 ) -> None:
     trained = make(base_of(architecture))
 
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
 
     loaded = classifier(trained.folder.path)
     assert torch.allclose(answer(loaded), trained.logits(), atol=1e-5)
@@ -139,7 +139,7 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
     named = "c_proj" if (architecture, targets) == ("gpt2", "query") else targets
     trained = make(base_of(architecture), fine_tuning="qlora", lora={"target_modules": named})
 
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
 
     loaded = classifier(trained.folder.path)
     assert torch.allclose(answer(loaded), trained.logits(), atol=1e-3)
@@ -151,7 +151,7 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
 def test_a_merged_language_model_generates(tiny_causal_model: Path, make: Make, fine_tuning: str) -> None:
     trained = make(tiny_causal_model, fine_tuning=fine_tuning, task="causal-lm")
 
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
 
     loaded = transformers.AutoModelForCausalLM.from_pretrained(trained.folder.path)
     assert torch.allclose(answer(loaded), trained.logits(), atol=1e-3)
@@ -165,31 +165,21 @@ def test_merged_weights_have_the_number_format_of_the_base_s_own_files(
 ) -> None:
     trained = make(base_of(dtype=torch.bfloat16))
 
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
 
     loaded = classifier(trained.folder.path)
     assert {item.dtype for item in loaded.parameters()} == {torch.bfloat16}
     assert torch.allclose(answer(loaded), trained.logits(), rtol=0.05, atol=0.05)
 
 
-def test_merging_changes_nothing_in_the_model_in_memory(base_of: Callable[..., Path], make: Make) -> None:
-    trained = make(base_of())
-    before = {name: item.clone() for name, item in trained.model.state_dict().items()}
-
-    trained.folder.write_adapters(trained.model)
-
-    after = trained.model.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(item, after[name]) for name, item in before.items())
-
-
 def test_a_large_model_is_written_in_several_files_that_load_as_one(base_of: Callable[..., Path], make: Make) -> None:
     trained = make(base_of())
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
     whole = classifier(trained.folder.path).state_dict()
     (trained.folder.path / "model.safetensors").unlink()
 
-    model_folder.write_merged(trained.model.get_base_model(), trained.folder.path, torch.float32, largest=20_000)
+    weights = model_folder.merged_weights(trained.model.get_base_model(), torch.float32)
+    model_folder.write_weights(weights, trained.folder.path, largest=20_000)
 
     files = sorted(path.name for path in trained.folder.path.glob("*.safetensors"))
     assert len(files) > 2
@@ -207,7 +197,7 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
     if model != "folder":
         object.__setattr__(trained.folder, "spec", trained.folder.spec.replace(model=model))
 
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
 
     base_model_name_or_path = json.loads((trained.folder.path / "adapter_config.json").read_text())[
         "base_model_name_or_path"
@@ -221,7 +211,7 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
 
 def test_adapters_alone_are_loaded_with_their_classes(base_of: Callable[..., Path], make: Make) -> None:
     trained = make(base_of(), lora={"merge": False})
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
 
     config = transformers.AutoConfig.from_pretrained(trained.folder.path)
     base = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.source, config=config)
@@ -241,7 +231,7 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
 
     monkeypatch.setattr(model_folder, "save_file", fill)
 
-    trained.folder.write_adapters(trained.model)
+    trained.folder.write(trained.model)
 
     assert not [*trained.folder.path.glob("model*.safetensors")]
     with safe_open(trained.folder.path / "adapter_model.safetensors", "pt") as adapters:

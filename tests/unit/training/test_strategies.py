@@ -12,8 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, GPT2Config, 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
-from paretune.training.parallel.sharding import layers_of
-from paretune.training.strategies import FullySharded, Strategy, strategy_of
+from paretune.training.model import layers_of
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 
@@ -33,7 +32,7 @@ def test_an_image_without_the_library_is_named_with_a_way_out(
     monkeypatch.setattr(strategies, "_has", lambda module: False)
 
     with pytest.raises(BadInput) as error:
-        strategy_of(JobSpec(strategy=name, **GPU)).begin()
+        strategies.begin(JobSpec(strategy=name, **GPU))
 
     assert f"strategy {name} needs package {package}, which this image lacks" in str(error.value)
     assert "image_uri" in str(error.value)
@@ -42,7 +41,7 @@ def test_an_image_without_the_library_is_named_with_a_way_out(
 def test_a_job_of_one_process_has_nobody_to_share_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
 
-    assert type(strategy_of(JobSpec(strategy="fsdp"))) is Strategy
+    assert not strategies.divides(JobSpec(strategy="fsdp"))
 
 
 @pytest.mark.parametrize(
@@ -60,13 +59,13 @@ def test_processes_that_share_matrices_or_layers_share_their_rows(
 ) -> None:
     as_rank(rank)
 
-    assert strategy_of(JobSpec(strategy="fsdp", instance_count=4, **changes)).data_rank() == data_rank
+    assert strategies.data_rank(JobSpec(strategy="fsdp", instance_count=4, **changes)) == data_rank
 
 
 def test_a_single_process_offloads_its_weights_in_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
 
-    assert type(strategy_of(JobSpec(strategy="fsdp", cpu_offload=True))) is FullySharded
+    assert strategies.divides(JobSpec(strategy="fsdp", cpu_offload=True))
 
 
 def test_stages_that_would_scale_their_losses_alone_are_refused(
@@ -76,7 +75,7 @@ def test_stages_that_would_scale_their_losses_alone_are_refused(
     monkeypatch.setattr(device, "choose_precision", lambda request: "fp16")
 
     with pytest.raises(BadInput, match="a pipeline needs precision bf16 or fp32 on"):
-        strategy_of(JobSpec(strategy="fsdp", instance_count=2, pipeline_parallel_degree=2)).begin()
+        strategies.begin(JobSpec(strategy="fsdp", instance_count=2, pipeline_parallel_degree=2))
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
@@ -103,12 +102,12 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: request.append(backend))
     monkeypatch.setattr(device, "has_gpu", lambda: False)
 
-    strategy = strategy_of(JobSpec(strategy="smddp", **GPU))
-    strategy.begin()
+    spec = JobSpec(strategy="smddp", **GPU)
+    strategies.begin(spec)
 
     assert request == ["smddp"]
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
-    assert strategy.data_rank() == 3
+    assert strategies.data_rank(spec) == 3
 
 
 SMP = {"strategy": "smp", "tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "activation_offloading": True}
@@ -122,12 +121,13 @@ def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
     stand_in(monkeypatch, "torch.sagemaker", init=arguments.append)
     monkeypatch.setattr(device, "has_gpu", lambda: False)
 
-    strategy = strategy_of(JobSpec(**SMP, **GPU))
-    strategy.begin()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    spec = JobSpec(**SMP, **GPU)
+    strategies.begin(spec)
 
     expected = {"tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "sm_activation_offloading": True}
     assert arguments == [expected | {"random_seed": 42}]
-    assert strategy.data_rank() == 2  # ranks 4 and 5 share their rows
+    assert strategies.data_rank(spec) == 2  # ranks 4 and 5 share their rows
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
@@ -140,17 +140,17 @@ def test_smp_computes_the_layers_of_the_library_again_where_that_is_asked_for(
     stand_in(monkeypatch, "torch.sagemaker", transform=lambda whole: whole)
     monkeypatch.setattr("torch.distributed.fsdp.FullyShardedDataParallel", lambda whole, **_: whole)
 
-    spread = strategy_of(
-        JobSpec(strategy="smp", training_arguments={"gradient_checkpointing": recomputes}, precision="fp32", **GPU)
-    ).spread(model)
+    spec = JobSpec(strategy="smp", training_arguments={"gradient_checkpointing": recomputes}, precision="fp32", **GPU)
+    division = strategies.division_of(spec, lambda: (model, []))
 
-    layers = [type(layer).__name__ for layer in spread.bert.encoder.layer]
+    assert division is not None
+    layers = [type(layer).__name__ for layer in division.part.bert.encoder.layer]
     assert layers == ["CheckpointWrapper" if recomputes else "BertLayer"] * 3
 
 
 def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:
     as_rank(0)
-    chosen = strategy_of(JobSpec(strategy="deepspeed", **GPU)).training_arguments()["deepspeed"]
+    chosen = strategies.trainer_arguments(JobSpec(strategy="deepspeed", **GPU))["deepspeed"]
 
     assert chosen["zero_optimization"]["stage"] == 2
     assert chosen["train_micro_batch_size_per_gpu"] == chosen["gradient_accumulation_steps"] == "auto"
@@ -158,7 +158,7 @@ def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int],
 
 def test_zero_3_shares_the_weights_and_gathers_them_for_the_saved_model(as_rank: Callable[[int], None]) -> None:
     as_rank(0)
-    chosen = strategy_of(JobSpec(strategy="deepspeed_zero3", **GPU)).training_arguments()["deepspeed"]
+    chosen = strategies.trainer_arguments(JobSpec(strategy="deepspeed_zero3", **GPU))["deepspeed"]
 
     assert chosen["zero_optimization"] == {
         "stage": 3,

@@ -14,7 +14,7 @@ from paretune.training.loop import train
 from paretune.training.rows import tokenised
 from paretune.training.rows.tokenised import Rows
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks.evaluation import multi_label_metrics
+from paretune.training.tasks import multi_label_metrics
 from tests.conftest import BAD, GOOD, OTHER
 from tests.unit.training.conftest import SPEC
 

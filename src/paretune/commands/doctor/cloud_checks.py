@@ -20,7 +20,7 @@ _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterator[Finding]:
-    """Yield every check of the account, in the order in which faults are repaired."""
+    """Every check of the account, in the order in which faults are repaired."""
     if request.is_local:
         yield passed(AWS, f"not checked: {_UNNEEDED}")
         return
@@ -48,7 +48,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: 
 
 
 def _account_findings(spec: JobSpec, account: Account, now: float, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the identity, then role, bucket and quotas if the credentials are valid."""
+    """The identity, then role, bucket and quotas if the credentials are valid."""
     try:
         identity = account.identity
     except ParetuneError as error:
@@ -73,7 +73,7 @@ def _not_reached(first: str) -> Iterator[Finding]:
 
 
 def _price_finding(spec: JobSpec, region: str, environment: Mapping[str, str], today: date) -> Finding:
-    """Return whether the price of the instance type is known, with remarks on its age."""
+    """Whether the price of the instance type is known, with remarks on its age."""
     price = PriceList.read(environment).price(spec.instance_type, region)
     remarks = price_remarks(price, spec.instance_type, region, today)
     if price is None:
@@ -85,7 +85,7 @@ def _price_finding(spec: JobSpec, region: str, environment: Mapping[str, str], t
 
 
 def image_findings(spec: JobSpec, region: str) -> list[Finding]:
-    """Return whether there is an image for strategy, instance type and region. Makes no call to AWS."""
+    """Whether there is an image for strategy, instance type and region. Makes no call to AWS."""
     faults = images.faults(spec, region)
     if faults:
         return [failed(IMAGE, fault) for fault in faults]

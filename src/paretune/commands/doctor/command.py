@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from paretune.commands.command import Command, imported_later
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import collecting, refuse
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter
 from paretune.specification.profile import CHARGED, read_profile
@@ -24,6 +24,7 @@ _PAID: dict[str, Any] = {
     "max_runtime_minutes": "20",  # (20 x 60 + 260 s) at 0.115 USD an hour: 0.047 USD
     "max_cost_usd": str(MOST_USD),
 }
+_OWNERSHIP = {*affecting(JobSpec, "ownership")}
 _INHERITED = {
     *affecting(JobSpec, "ownership", without=("stopping",)),
     *("model", "dataset", "dataset_config_name", "text_column", "label_column"),
@@ -55,7 +56,7 @@ class DoctorRequest:
     @classmethod
     def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
         """Read the typed texts, completed by the profile, broken ones aside; raises BadInput with all faults."""
-        faults, paid = list[str](), False
+        faults, paid, spec = list[str](), False, JobSpec()
         with collecting(faults):
             paid = DoctorOptions.read({"paid": texts.get("paid", "")}).paid
         typed = {name: text for name, text in texts.items() if name != "paid" and text.strip()}
@@ -63,17 +64,15 @@ class DoctorRequest:
         if is_local and paid:
             faults.append("paid=true launches a job on SageMaker: leave launcher and instance_type out")
         usual = {} if is_local else {"instance_type": PAID_INSTANCE_TYPE}
-        spec = JobSpec()
         with collecting(faults):
             spec = JobSpec.read(usual | typed)
-        if faults:
-            raise BadInput(faults)
+        refuse(faults)
         profile_faults, profile = list[str](), dict[str, Any]()
         if not is_local:
             with collecting(profile_faults):
                 profile = read_profile(environment)
                 spec = JobSpec.read(usual | profile | typed)
-        account_settings = ({"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)) & {*typed, *profile}
+        account_settings = ({"instance_type", *_OWNERSHIP} - set(CHARGED)) & {*typed, *profile}
         return cls(
             spec=spec,
             paid=paid,
@@ -83,13 +82,12 @@ class DoctorRequest:
         )
 
     def paid_spec(self) -> JobSpec:
-        """Return the paid job: some seconds on a CPU instance, in the requested account.
+        """The paid job: some seconds on a CPU instance, in the requested account.
 
         Raises:
             BadInput: an inherited parameter does not fit this job.
         """
-        inherited = {name: text for name, text in self.spec.given().items() if name in _INHERITED}
-        return JobSpec.read(inherited | _PAID)
+        return JobSpec.read({name: text for name, text in self.spec.given().items() if name in _INHERITED} | _PAID)
 
 
 COMMAND = Command(

@@ -1,19 +1,22 @@
-"""Checks of this machine, and of the budgets that its jobs count against."""
+"""Checks of this machine, of the budgets that its jobs count against, and of the MLflow store."""
 
 import os
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from importlib.metadata import requires, version
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BadInput, BudgetRefused, TrackingUnavailable, first_line
 from paretune.core.packages import (
     package_of,
     pinned,
@@ -22,12 +25,17 @@ from paretune.core.packages import (
     training_is_missing,
     version_of,
 )
+from paretune.core.untrusted import without_secrets
 from paretune.jobs.workplace import budget_ledger_of, home_of
 from paretune.specification.parameters import spell
 from paretune.specification.profile import FILE, read_profile
+from paretune.storage.address import file_fault
 
 ENVIRONMENT, PROFILE, HOME, TORCH = "environment", "profile", "home", "torch"
+BUDGETS, MLFLOW = "budgets", "mlflow"
 _LEAST_FREE_GIB = 1.0
+_LOCK_TIMEOUT_S = 5.0
+_OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
 
 
@@ -118,11 +126,8 @@ def home_finding(environment: Mapping[str, str]) -> Finding:
     return passed(HOME, f"{home}, {free_gib:.0f} GiB free")
 
 
-BUDGETS = "budgets"
-
-
 def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
-    """Yield what is left of each budget this month, in real dollars; nothing if no file of budgets is named.
+    """What is left of each budget this month, in real dollars; nothing if no file of budgets is named.
 
     Raises:
         BadInput: the file has faults, or its storage does not answer.
@@ -153,3 +158,89 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
                 BUDGETS,
                 f"{status}: no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}",
             )
+
+
+def store_findings() -> Iterator[Finding]:
+    """Check that the MLflow store can be used, without changing anything in it."""
+    from paretune.tracking.run import TROUBLE  # if MLflow cannot be imported, the check fails
+    from paretune.tracking.store import give_up_early, require_answer, silence_arn_warnings, sqlite_file, tracking_uri
+
+    give_up_early()
+    silence_arn_warnings()
+    uri = tracking_uri()
+    address, path = without_secrets(uri), sqlite_file(uri)
+    if path is not None:
+        fault = _sqlite_fault(path)
+        if fault is None:
+            yield passed(MLFLOW, f"{address} has no tables of MLflow yet: the first command creates them")
+            return
+        if fault:
+            yield failed(MLFLOW, fault)
+            return
+    elif uri.startswith("arn:") and not version_of("sagemaker-mlflow"):
+        yield failed(MLFLOW, "an ARN as tracking server needs sagemaker-mlflow: `pip install sagemaker-mlflow`")
+        return
+    try:
+        if uri.startswith("http"):
+            require_answer(uri)
+        yield from _answers(uri)
+    except TrackingUnavailable as error:
+        start = "`mlflow server --port 5000` starts one, `unset MLFLOW_TRACKING_URI` uses a file here"
+        yield failed(MLFLOW, f"{error}: {start}")
+    except TROUBLE as error:
+        reason = without_secrets(first_line(error))  # MLflow's text may contain the password of the address
+        remedy = "check MLFLOW_TRACKING_URI and its credentials, or `unset MLFLOW_TRACKING_URI` for a store here"
+        if "schema" in reason:
+            remedy = f"make a copy, then `mlflow db upgrade {address}`; if a newer MLflow has made it, install that one"
+        yield failed(MLFLOW, f"the MLflow store at {address} cannot be used ({reason}): {remedy}")
+
+
+def _answers(uri: str) -> Iterator[Finding]:
+    """Ask the store one question, and a server for its version."""
+    from mlflow import MlflowClient
+    from mlflow.utils.rest_utils import http_request
+    from packaging.version import InvalidVersion, Version
+
+    client, here = MlflowClient(), Version(version("mlflow"))
+    if uri.startswith(("http", "arn:")):
+        credentials = client._tracking_client.store.get_host_creds()  # MLflow has no public way to ask
+        answer = http_request(credentials, "/version", "GET")  # type: ignore[no-untyped-call]
+        try:
+            server = Version(answer.text)
+        except InvalidVersion:  # such as one behind a page of HTML
+            yield not_checked(MLFLOW, f"the server does not tell its version; the client is {here}")
+        else:
+            if server < Version(_OLDEST_SERVER) or server.major > here.major:
+                yield failed(
+                    MLFLOW,
+                    f"the server must have MLflow {_OLDEST_SERVER} or newer, and no newer major version than the "
+                    f"client, got server {server} and client {here}: on the server's machine `pip install "
+                    f"mlflow=={here}` and `mlflow db upgrade DATABASE`, then start it again",
+                )
+            else:
+                yield passed(MLFLOW, f"server {server}, client {here}")
+    client.search_experiments(max_results=1)
+    yield passed(MLFLOW, f"{without_secrets(uri)} answers")
+
+
+def _sqlite_fault(path: Path) -> str | None:
+    """Why a SQLite file cannot be written or made; empty if it can, None if it has no tables yet."""
+    folder = path.parent
+    if not path.exists():
+        if path.is_symlink():
+            return f"{file_fault(path)}: `unlink {path}`" if file_fault(path) else None
+        if folder.is_dir() and os.access(folder, os.W_OK):
+            return None
+        return f"{folder} must be a folder that can be written to, for {path.name}: `mkdir -p {folder}`"
+    if not path.is_file():
+        return f"{file_fault(path)}: `unset MLFLOW_TRACKING_URI` uses a file here"
+    try:
+        with closing(sqlite3.connect(path, timeout=_LOCK_TIMEOUT_S, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'alembic_version'").fetchall()
+            connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        if "locked" in str(error):
+            return f"{path} has been locked for {_LOCK_TIMEOUT_S:g} s: `fuser {path}` shows which process writes to it"
+        return f"{path} must be a SQLite file that can be written to ({error}): `chmod u+w {path}`, or move it away"
+    return "" if tables else None

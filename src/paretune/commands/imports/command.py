@@ -1,7 +1,8 @@
 """The command `import`: a table of finished runs, brought into MLflow."""
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from paretune.commands.command import Command, imported_later
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import parse_json
-from paretune.estimating.recorded.run_table import OF_ALL_ROWS, OTHERS, RunTable
+from paretune.estimating.recorded.run_table import OF_ALL_ROWS, RunTable
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter
 
@@ -55,73 +56,61 @@ class ImportRequest:
         if path is None:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
         columns = _columns(typed.pop("columns", "{}"))
-        common_texts = {name: typed[name].strip() for name in OF_ALL_ROWS if name in typed}
-        table = RunTable.read(Path(path), columns, common_texts)
+        table = RunTable.read(Path(path), columns, {name: typed[name] for name in OF_ALL_ROWS if name in typed})
         doubled = [name for name in typed if name in table.columns]
         refuse([f"{name} is a column of {table.name} already: leave it out" for name in doubled])
         of_jobs = {name: text for name, text in typed.items() if name not in OF_ALL_ROWS}
         specs, faults = list[JobSpec](), dict[str, list[int]]()
         for row in table.rows:
-            row_texts = {name: text for name, text in row.texts.items() if name in _FROM_A_ROW}
-            spelled = {name: row.others[name] for name in row_texts if name in OTHERS}
+            own = {name: row.others.get(name, text) for name, text in row.texts.items() if name in _FROM_A_ROW}
             try:
-                specs.append(JobSpec.read(of_jobs | row_texts | spelled))
+                specs.append(JobSpec.read(of_jobs | own))
             except BadInput as error:
                 for fault in error.faults:
                     faults.setdefault(fault, []).append(row.line)
-        untimed = [] if "billable_seconds" in table.columns else [f"{table.name}: column billable_seconds is missing"]
         located = [_located(fault, lines, table) for fault, lines in faults.items()]
-        refuse([*untimed, *located, *_missing_faults(table, typed)])
+        if "billable_seconds" not in table.columns:
+            located.insert(0, f"{table.name}: column billable_seconds is missing")
+        missing = [name for name in _REQUIRED if name not in typed and name not in table.columns]
+        if missing:
+            words = options(**{name: _REQUIRED[name] for name in missing})
+            naming = options(columns=json.dumps({"theirs": missing[0]}))
+            located.append(
+                f"{', '.join(missing)} must be known of every run, and {table.name} has no column of that name: type "
+                f"what they were, such as {words}, or say which columns hold it with {naming}"
+            )
+        for name in _REQUIRED:
+            empty = [row.line for row in table.rows if name in table.columns and name not in row.texts]
+            text = f"{name} must be known of every run, and is empty: fill it in"
+            located += [_located(text, empty, table, is_always=True)] if empty else []
+        refuse(located)
         return cls(table=table, specs=tuple(specs), typed=typed)
 
 
 def _columns(text: str) -> dict[str, str]:
-    """Return names of columns in the file to names here; raises BadInput if that is no JSON object of texts."""
-    example = 'columns must be a JSON object such as {"seconds": "billable_seconds"}'
-    names: list[str] = []
+    """Names of columns in the file to names here; raises BadInput if that is no JSON object of texts."""
+    names: Counter[str] = Counter()
 
-    def noting_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names.extend(name for name, _ in pairs)
+    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names.update(name for name, _ in pairs)
         return dict(pairs)
 
     try:
-        columns = parse_json(text, noting_names)
-    except ValueError as error:
-        raise BadInput([f"{example}, got {text!r}: {error}"]) from None
+        columns = parse_json(text, counted)
+    except ValueError:
+        columns = None
     if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns.values()):
-        raise BadInput([f"{example}, got {text!r}"])
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    refuse([f"columns: {name} is mapped twice: leave one out" for name in doubled])
+        raise BadInput([f'columns must be a JSON object such as {{"seconds": "billable_seconds"}}, got {text!r}'])
+    refuse([f"columns: {name} is mapped twice: leave one out" for name, count in names.items() if count > 1])
     return columns
 
 
-def _missing_faults(table: RunTable, typed: Mapping[str, str]) -> list[str]:
-    """Return faults for required parameters that neither the table nor the typed texts have."""
-    missing = [name for name in _REQUIRED if name not in typed and name not in table.columns]
-    faults = []
-    if missing:
-        words = options(**{name: _REQUIRED[name] for name in missing})
-        columns = options(columns=json.dumps({"theirs": missing[0]}))
-        faults.append(
-            f"{', '.join(missing)} must be known of every run, and {table.name} has no column of that name: type what "
-            f"they were, such as {words}, or say which columns hold it with {columns}"
-        )
-    for name in _REQUIRED:
-        empty = [row.line for row in table.rows if name in table.columns and name not in row.texts]
-        if empty:
-            faults.append(_at_lines(f"{name} must be known of every run, and is empty: fill it in", empty, table))
-    return faults
-
-
-def _located(fault: str, lines: list[int], table: RunTable) -> str:
-    if len(lines) == len(table.rows):
+def _located(fault: str, lines: Sequence[int], table: RunTable, *, is_always: bool = False) -> str:
+    """The fault with its lines, unless all lines have it."""
+    if len(lines) == len(table.rows) and not is_always:
         return fault
-    return _at_lines(fault, lines, table)
-
-
-def _at_lines(fault: str, lines: list[int], table: RunTable) -> str:
     numbers = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
-    return f"{table.name}: line{'s' if len(lines) > 1 else ''} {numbers}: {fault}"
+    return f"{table.name}: line{'s' * (len(lines) > 1)} {numbers}: {fault}"
 
 
 COMMAND = Command(

@@ -1,12 +1,18 @@
 """The tools that an agent sees (Model Context Protocol, package `mcp`).
 
 Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
-agent can neither name another one, nor choose code, image, account or owner of a job.
+agent can neither name another one, nor choose code, image, account or owner of a job. A launched command is a process
+of its own, whose output and process id are in files of a folder, so that it outlives the server and the next one finds
+it.
 """
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -15,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from paretune.commands.estimate.command import EstimateRequest
 from paretune.commands.estimate.estimate import run_estimate
-from paretune.commands.mcp.commands import CommandProcess
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
 from paretune.core.untrusted import printable
 from paretune.jobs.launch import launch
 from paretune.jobs.workplace import home_of
+from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import with_profile
@@ -37,12 +43,12 @@ _NOT_OF_AGENTS = {
     *("probe", "entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
 }
 """Options that choose the code that runs, the account that pays, or what is recorded of it."""
+_DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
 def serve(budget: str | None) -> None:
     """Answer an agent on standard input and output until it disconnects; running jobs go on."""
-    folder = home_of(os.environ).resolve() / "agents"
-    make_server(Tools(folder, budget)).run("stdio")
+    make_server(Tools(home_of(os.environ).resolve() / "agents", budget)).run("stdio")
 
 
 def make_server(tools: "Tools") -> "MCPServer":
@@ -50,17 +56,14 @@ def make_server(tools: "Tools") -> "MCPServer":
     from mcp.server import MCPServer  # an optional extra
     from mcp.server.mcpserver.tools import Tool
 
-    listed = [
-        Tool.from_function(act)
-        for act in (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
-    ]
+    acts = (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
+    listed = {act.__name__: Tool.from_function(act) for act in acts}
     job = JobSpec.model_json_schema()
     allowed = {name: schema for name, schema in job["properties"].items() if name not in _NOT_OF_AGENTS}
-    for tool in listed:
-        if tool.name == "preview":
-            tool.parameters["properties"]["parameters"] |= {"properties": allowed}
-            tool.parameters["$defs"] = job.get("$defs", {})
-    return MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS, tools=listed)
+    preview = listed["preview"].parameters
+    preview["properties"]["parameters"]["properties"], preview["$defs"] = allowed, job.get("$defs", {})
+    name, tools_of_server = "paretune", list(listed.values())
+    return MCPServer(name, version=version(name), instructions=_INSTRUCTIONS, tools=tools_of_server)
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,9 @@ class Tools:
                 _refuse_names(StudyFile.read(study, texts).job.given().keys() - {"tags"})
                 texts["study"] = study
             self.folder.mkdir(parents=True, exist_ok=True)
-            name = f"{'train' if study is None else 'study'}-{len(list(self.folder.iterdir())) + 1}"
-            CommandProcess(self.folder / name).start(name.partition("-")[0], texts | {"budget": self.budget})
+            command = "train" if study is None else "study"
+            name = f"{command}-{len(list(self.folder.iterdir())) + 1}"
+            start(self.folder / name, command, texts | {"budget": self.budget})
             return self._described(name)
 
     def status(self, name: str | None = None) -> dict[str, Any]:
@@ -111,7 +115,9 @@ class Tools:
         """Stop a launched command by its name, as Ctrl-C does; its cost is booked."""
         with self._working():
             self._described(name)
-            CommandProcess(self.folder / name).stop()
+            process = _text(self.folder / name / _PROCESS)
+            if is_alive(process):
+                os.kill(int(process.split()[1]), signal.SIGINT)
             return self._described(name)
 
     def front(self, study: str) -> dict[str, Any]:
@@ -120,16 +126,22 @@ class Tools:
             return front(study).to_dict()
 
     def _described(self, name: str) -> dict[str, Any]:
-        if Path(name).name != name or not (self.folder / name).is_dir():
+        """A launched command; one that nobody can look at from here, such as on another machine, counts as running."""
+        folder = self.folder / name
+        if Path(name).name != name or not folder.is_dir():
             raise BadInput([f"nothing was launched under the name {name!r}: status lists all"])
-        command = CommandProcess(self.folder / name)
-        outcome = command.outcome()
-        lines = command.last_lines() if outcome is None else []
+        has_ended = is_alive(_text(folder / _PROCESS)) is False  # before the document is read, which is written last
+        lines = _text(folder / _LOG).splitlines()[-10:]
+        try:
+            result = json.loads(_text(folder / _DOCUMENT))
+        except ValueError:
+            result = {"error": {"message": "\n".join(lines) or "no answer"}} if has_ended else None
+        is_running = result is None
         return {
             "name": name,
-            "state": "running" if outcome is None else "ended",
-            "result": outcome,
-            "last_lines": lines,
+            "state": "running" if is_running else "ended",
+            "result": result,
+            "last_lines": lines if is_running else [],
         }
 
     @contextmanager
@@ -144,6 +156,26 @@ class Tools:
             raise ToolError(printable(str(error))) from error
 
 
+def start(folder: Path, name: str, parameters: Mapping[str, str]) -> None:
+    """Start `paretune NAME --key=value ... --json` as a process that does not end with this one."""
+    folder.mkdir(parents=True)
+    words = [f"--{key}={text}" for key, text in parameters.items()]  # a value such as --help stays a value
+    with (folder / _DOCUMENT).open("wb") as output, (folder / _LOG).open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "paretune", name, *words, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C of the server is not its own; its job is paid for and goes on
+        )
+    (folder / _PROCESS).write_text(process_text(process.pid))
+    threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
 def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Values as they would be typed, lists as comma-separated texts; BadInput for options that no agent may set."""
     _refuse_names(name.replace("-", "_").partition(".")[0] for name in parameters)
@@ -153,6 +185,6 @@ def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _refuse_names(names: Any) -> None:
+def _refuse_names(names: Iterable[str]) -> None:
     wrong = [name for name in dict.fromkeys(names) if name in _NOT_OF_AGENTS]
     refuse([f"{name} cannot be set by an agent: it chooses code, account or money" for name in wrong])

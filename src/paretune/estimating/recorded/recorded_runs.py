@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +30,6 @@ from paretune.tracking import RecordedJob, Tracking, schema
 
 Point = tuple[float, ...]
 Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
-
-_REACH = 4  # number of values of an axis that are tried on either side if nearer ones have no run
 
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
@@ -86,7 +84,7 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
     corners = enclosing({point for point, group in completed.items() if group}, at)
     if corners is None:
         return None
-    return MatchingRows(tuple((choose(completed[point]), weight) for point, weight in corners if weight))
+    return MatchingRows(tuple((choose(completed[point]), weight) for point, weight in corners))
 
 
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
@@ -128,31 +126,19 @@ def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
 
     Returns the point itself with weight 1 if it is in `points`, and None if no cell is complete. Never extrapolates.
     """
-    if at in points:
-        return [(at, 1.0)]
-    brackets = [_brackets(sorted({point[axis] for point in points}), value) for axis, value in enumerate(at)]
-    cells = sorted(itertools.product(*brackets), key=lambda cell: sum(high - low for low, high in cell))
-    for cell in cells:
-        corners = list(_corners(cell, at))
+    brackets = []
+    for axis, value in enumerate(at):
+        values = sorted({point[axis] for point in points})
+        exact = [(value, value)] if value in values else []
+        brackets.append(exact + [(low, high) for low in values for high in values if low < value < high])
+    for cell in sorted(itertools.product(*brackets), key=lambda cell: sum(high - low for low, high in cell)):
+        shares = [(value - low) / ((high - low) or 1.0) for (low, high), value in zip(cell, at, strict=True)]
+        ends = [((low, 1 - share), (high, share)) for (low, high), share in zip(cell, shares, strict=True)]
+        weighed = [(tuple(v for v, _ in ends), math.prod(w for _, w in ends)) for ends in itertools.product(*ends)]
+        corners = [(point, weight) for point, weight in weighed if weight]
         if all(point in points for point, _ in corners):
             return corners
     return None
-
-
-def _brackets(values: Sequence[float], at: float) -> list[tuple[float, float]]:
-    """Return pairs of an axis' values around `at`; also the value itself twice if the axis has it."""
-    below, above = [value for value in values if value < at], [value for value in values if value > at]
-    pairs = list(itertools.product(below[-_REACH:], above[:_REACH]))
-    return ([(at, at)] if at in values else []) + pairs
-
-
-def _corners(cell: Sequence[tuple[float, float]], at: Point) -> Iterator[Corner]:
-    ends = []
-    for (low, high), value in zip(cell, at, strict=True):
-        share = (value - low) / (high - low) if high > low else 0.0
-        ends.append([(low, 1 - share), (high, share)] if high > low else [(low, 1.0)])
-    for corner in itertools.product(*ends):
-        yield tuple(value for value, _ in corner), math.prod(weight for _, weight in corner)
 
 
 STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value

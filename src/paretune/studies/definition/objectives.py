@@ -10,12 +10,10 @@ from paretune.specification import metrics
 from paretune.specification.parameters import Fault
 from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES
 
-OWN = "own training"  # in place of a task, of a metric that only a training of the user's own logs
-
 
 @dataclass(frozen=True)
 class _Objective:
-    """The better direction, the name in words, the unit, and the task that measures it: None for all, OWN for none."""
+    """The better direction, the name in words, the unit, and the task that measures it, None for all."""
 
     direction: str
     label: str
@@ -29,13 +27,8 @@ OBJECTIVES = {
     metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
     metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
     metrics.F1: _Objective("maximize", "F1", task="classification"),
-    "rmse": _Objective("minimize", "RMSE", task=OWN),
-    "mae": _Objective("minimize", "mean absolute error", task=OWN),
-    "r2": _Objective("maximize", "R2", task=OWN),
-    "spearman": _Objective("maximize", "rank correlation", task=OWN),
     metrics.F1_MICRO: _Objective("maximize", "micro F1", task="multi-label"),
     metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", task="multi-label"),
-    "rouge_l": _Objective("maximize", "ROUGE-L", task=OWN),
     metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
     metrics.PERPLEXITY: _Objective("minimize", "perplexity", task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
@@ -148,6 +141,5 @@ def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]
         if name in metrics.TASKS[task].measures:
             continue
         if name in OBJECTIVES and (other := OBJECTIVES[name].task) not in (None, task):
-            way = "log it in a script of your own (entry_script)" if other == OWN else f"set task: {other} in job"
-            advice = f"use {instead} or eval_loss, or {way}"
+            advice = f"use {instead} or eval_loss, or set task: {other} in job"
             yield Fault((section, name), f"{section}: {name} is not measured with task {task}: {advice}")

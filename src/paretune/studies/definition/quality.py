@@ -45,11 +45,6 @@ class Quality:
 F1 = Quality(metric=metrics.F1, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0, factors=None)
 _KNOWN = (
     F1,
-    Quality(metric="rouge_l", direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
-    Quality(metric="rmse", direction="minimize", lowest=0.0),
-    Quality(metric="r2", direction="maximize", highest=1.0),
-    Quality(metric="mae", direction="minimize", lowest=0.0),
-    Quality(metric="spearman", direction="maximize", lowest=-1.0, highest=1.0),
     Quality(metric=metrics.F1_MICRO, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
     Quality(metric=metrics.SUBSET_ACCURACY, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
     # exp(loss): an absolute difference of the loss is a relative one here.

@@ -1,4 +1,4 @@
-"""Batches through the stages of a pipeline, and the whole state of a model whose stages are in different processes.
+"""Batches through the stages of a pipeline.
 
 The schedule is PyTorch's 1F1B (`torch.distributed.pipelining`): after a warm-up each stage alternates between the
 forward pass of one micro-batch and the backward pass of an earlier one, so that a stage holds the activations of at
@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
-from paretune.training.parallel.stages import STAGE_PREFIX, Stage
+from paretune.training import processes
+from paretune.training.parallel.stages import Stage
 
 Batch = Mapping[str, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and labels, not averaged over micro-batches
@@ -85,7 +85,7 @@ class Pipeline:
         left_out = self.stage.tied_weight() if not self.stage.is_first else None
         items = [item.grad for item in self.stage.parameters() if item.grad is not None and item is not left_out]
         norm = torch.nn.utils.get_total_norm(items) if items else torch.zeros((), device=self._device)
-        squares = _whole(norm).to(self._device).square()
+        squares = processes.whole(norm).to(self._device).square()
         distributed.all_reduce(squares, group=self._group)
         return squares.sqrt()
 
@@ -140,102 +140,3 @@ def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
     padded = {name: torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for name, item in batch.items()}
     padded["labels"][-missing:] = -100  # transformers computes no loss for this label
     return padded
-
-
-def _reshard(stage: Stage) -> None:
-    """Free the gathered weights of a sharded stage, which evaluation leaves gathered."""
-    for module in stage.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
-
-
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def gather_state(stage: Stage, optimizer: Any | None) -> dict[str, Any] | None:
-    """Weights of all stages, and the state of `optimizer` unless it is None, on the CPU of the first process.
-
-    None in the other processes; all must call it. Names are those of the whole model. A tied table has both its
-    names among the weights, and moments under that of the embeddings, as in the state of an undivided model.
-    """
-    _reshard(stage)  # the optimiser has the sharded parameters
-    parameters = {name.removeprefix(STAGE_PREFIX): item for name, item in stage.named_parameters()}
-    tied = stage.tied_weight() if not stage.is_first else None
-    weights, moments = {}, {}
-    for name, item in parameters.items():
-        weights[name] = _whole(item.detach()).cpu()
-        state = {} if optimizer is None else optimizer.state[item]
-        whole = {key: _whole(value).cpu() if torch.is_tensor(value) else value for key, value in state.items()}
-        if item is not tied:
-            moments[name] = whole
-    names = {id(parameters[name]): name for name in moments}
-    groups = [
-        {**group, "params": [names[id(item)] for item in group["params"] if id(item) in names]}
-        for group in ([] if optimizer is None else optimizer.param_groups)
-    ]
-    return _merge({"model": weights, "optimizer": {"state": moments, "param_groups": groups}}, stage.stages)
-
-
-def _merge(part: dict[str, Any], stages: int) -> dict[str, Any] | None:
-    """The parts of all stages as one, in the first process; one process of each stage sends its part."""
-    parts: list[Any] | None = [None] * distributed.get_world_size() if distributed.get_rank() == 0 else None
-    is_first_of_stage = distributed.get_rank() % (distributed.get_world_size() // stages) == 0
-    distributed.gather_object(part if is_first_of_stage else None, parts)
-    if parts is None:
-        return None
-    merged = parts[0]
-    for other in filter(None, parts[1:]):
-        merged["model"] |= other["model"]
-        merged["optimizer"]["state"] |= other["optimizer"]["state"]
-        for group, more in zip(merged["optimizer"]["param_groups"], other["optimizer"]["param_groups"], strict=True):
-            group["params"] = sorted({*group["params"], *more["params"]})
-    return dict(merged)
-
-
-def scatter_state(stage: Stage, optimizer: Any, state: dict[str, Any] | None) -> None:
-    """Give each stage its part of the whole `state`, which the first process has; all must call it.
-
-    One tensor after another is sent to all, so that no process except the first holds the whole state.
-    """
-    _reshard(stage)
-    parameters = {name.removeprefix(STAGE_PREFIX): item for name, item in stage.named_parameters()}
-    if stage.is_tied and (copy := stage.tied_weight()) is not None:
-        parameters[stage.table] = copy
-    content = [None if state is None else _description(state)]
-    distributed.broadcast_object_list(content)
-    assert content[0] is not None  # the first process has the state
-    tensors, groups = content[0]
-    for (kind, name, key), (shape, dtype) in tensors.items():
-        if state is None:
-            value = torch.empty(shape, dtype=dtype)
-        else:
-            value = state["model"][name] if kind == "model" else state["optimizer"]["state"][name][key]
-        value = value.to(next(stage.parameters()).device).contiguous()
-        distributed.broadcast(value, 0)
-        if name in parameters:
-            _assign(parameters[name], value, optimizer.state[parameters[name]] if kind != "model" else None, key)
-    for group, settings in zip(optimizer.param_groups, groups, strict=True):
-        group.update(settings)
-
-
-def _description(state: dict[str, Any]) -> tuple[dict[tuple[str, str, str], Any], list[dict[str, Any]]]:
-    """Shape and number format of every tensor of a state, and the settings of the optimiser's groups."""
-    tensors = {("model", name, ""): (item.shape, item.dtype) for name, item in state["model"].items()}
-    for name, moments in state["optimizer"]["state"].items():
-        tensors |= {("optimizer", name, key): (item.shape, item.dtype) for key, item in moments.items()}
-    settings = [
-        {key: value for key, value in group.items() if key != "params"} for group in state["optimizer"]["param_groups"]
-    ]
-    return tensors, settings
-
-
-@torch.no_grad()
-def _assign(parameter: torch.nn.Parameter, value: torch.Tensor, moments: Any | None, key: str) -> None:
-    """Set the parameter, or the entry `key` of its `moments` unless they are None, to the whole `value`."""
-    if isinstance(parameter, DTensor) and value.shape == parameter.shape:
-        value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
-    if moments is None:
-        parameter.copy_(value)
-    else:
-        moments[key] = value.clone()

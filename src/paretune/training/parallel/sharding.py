@@ -1,30 +1,51 @@
-"""Weights, gradients and optimiser state sharded over the devices (PyTorch FSDP), and the Trainers of divided models.
+"""A model divided over processes: filled by the first of them, trained by all, and saved piece by piece.
 
 The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism (transformers
-5.23), and its argument names differ between releases. PyTorch's `fully_shard` works on GPUs and CPUs.
+5.23), and it has no pipelines. PyTorch's `fully_shard` works on GPUs and CPUs.
+
+Only the first process ever holds the whole model, in the machine's memory, while it sends one tensor after another to
+the others. Checkpoints are written by all processes, each its own share (torch.distributed.checkpoint), and read by any
+number of processes that divide the model in any way. The trained model is written from one tensor at a time.
 """
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import state_dict
+from safetensors.torch import save_file
+from torch import distributed
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import ParallelDegrees
-from paretune.training import device
-from paretune.training.model import layers_of
-from paretune.training.parallel import pipeline
-from paretune.training.parallel.stages import Stage
-from paretune.training.trainer import LengthGroupedTrainer
+from paretune.training import device, processes
+from paretune.training.model import Shape, layers_of
+from paretune.training.parallel.pipeline import Pipeline
+from paretune.training.parallel.stages import STAGE_PREFIX, Stage
+from paretune.training.parallel.tensor import divide_matrices
 
 PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
 """Dimensions of the mesh, in the order of the ranks: those of a tensor group are adjacent."""
-_STATE = "sharded.pt"  # trained weights and optimiser state of a checkpoint, not sharded, written by the first process
-_SCHEDULER = "scheduler.pt"  # the Trainer's own name
+_STATE = "shares"  # folder of a checkpoint with the trained weights and the optimiser's moments
+_WEIGHTS, _SCHEDULER = "model.safetensors", "scheduler.pt"  # the Trainer's own names
+_TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
+
+Build = Callable[..., tuple[Any, list[str]]]
+"""Makes the whole model, or with `drawn` its layers on the device meta; also returns the names of drawn layers."""
 
 
 def mesh_of(degrees: ParallelDegrees, device_type: str) -> DeviceMesh:
@@ -42,9 +63,8 @@ def shard(model: Any, mesh: DeviceMesh, precision: str, *, cpu_offload: bool = F
     Outside forward and backward the parameters are fp32 DTensors, sharded along their first dimension. With bf16 or
     fp16 a layer is gathered and computed in that precision, and gradients are summed in fp32. Frozen parameters are
     sharded too. With several replicas in the mesh each group of sharers has a whole copy, and gradients are averaged
-    over all. With `cpu_offload` the shards and the optimiser stay in the machine's memory. Every process must have
-    loaded the same weights. With a single sharer and replica the model is left unchanged, unless it is offloaded,
-    because gathering would copy each layer.
+    over all. With `cpu_offload` the shards and the optimiser stay in the machine's memory. With a single sharer and
+    replica the model is left unchanged, unless it is offloaded, because gathering would copy each layer.
     """
     copies = mesh[REPLICATE].size()
     if copies * mesh[SHARD].size() == 1 and not cpu_offload:
@@ -63,168 +83,220 @@ def shard(model: Any, mesh: DeviceMesh, precision: str, *, cpu_offload: bool = F
     return model
 
 
-def gather(model: Any, build: Callable[[], Any]) -> Any | None:
-    """An unsharded copy of a model, made by `build`, on the CPU of the first process; all must call it."""
-    state = _whole_weights(model)
-    if state is None:
-        return None
-    plain = build()
-    missing, unknown = plain.load_state_dict(state, strict=False)
-    # a tied weight is in the state under one of its names
-    loaded = {id(item) for name, item in plain.named_parameters(remove_duplicate=False) if name in state}
-    lost = [name for name in missing if id(plain.get_parameter(name)) not in loaded]
-    if lost or unknown:
-        raise RuntimeError(f"sharded and unsharded model have different weights: {sorted([*lost, *unknown])[:5]}")
-    return plain
-
-
-def _whole_weights(model: Any) -> dict[str, Any] | None:
-    """All weights on the CPU, in the first process; None in the others."""
-    if isinstance(model, Stage):
-        whole = pipeline.gather_state(model, None)
-        return None if whole is None else whole["model"]
-    options = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state: dict[str, Any] = state_dict.get_model_state_dict(model, options=options)
-    return state if torch.distributed.get_rank() == 0 else None
-
-
-class ShardedTrainer(LengthGroupedTrainer):
-    """A Trainer for a model that `shard` (or SageMaker's library) has sharded over the processes.
+class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
+    """The part of a model that this process trains; as a callback of the Trainer it restores checkpoints.
 
     Gradients are summed over the devices in every micro-batch, so that they stay sharded while they accumulate.
-    A checkpoint holds the whole state, gathered in the first process, which broadcasts it on resuming: the number of
-    processes may change in between, and only the first process reads the checkpoint. Processes of a tensor group and
-    the stages of a pipeline evaluate the same rows, as `degrees` says.
+
+    Attributes:
+        part: the module for the Trainer: the model with its weights sharded, or a `Stage` of it.
+        pipeline: the pipeline that `part` is a stage of, or None.
+        model: the Hugging Face model, or the rest of it in a stage.
+        shape: class and sizes of the whole model.
+        resumes_from: the checkpoint to go on from, or None.
     """
 
-    is_divided = True
+    part: Any
+    pipeline: Pipeline | None = None
+    resumes_from: Path | None = None
 
-    def __init__(self, *, degrees: ParallelDegrees, offloaded: bool = False, **arguments: Any) -> None:
-        self._degrees, self._offloaded = degrees, offloaded
-        super().__init__(**arguments)
-        # Mixed precision only: when training begins, accelerate would add plain data parallelism.
-        self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
-        self.accelerator.prepare_model = self._unchanged
+    def __init__(self, spec: JobSpec, build: Build, prepare: Callable[[Any], None]) -> None:
+        """Divide the model that `build` makes; `prepare` changes its layers before that."""
+        self._degrees = degrees = spec.degrees
+        on_gpu = device.has_gpu()
+        self._compute = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        self._device = torch.device("cpu") if spec.cpu_offload else self._compute
+        whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
+        part, _ = build(drawn=processes.of_first(drawn))
+        self.model, self.shape = part, Shape.of(part)
+        prepare(part)
+        mesh = mesh_of(degrees, self._compute.type)
+        if degrees.tensor > 1:
+            divide_matrices(part, mesh[TENSOR])
+        if degrees.pipeline > 1:
+            part = Stage(part, number=degrees.stage(distributed.get_rank()), stages=degrees.pipeline)
+            micro_batches = spec.micro_batches or degrees.pipeline
+            group = mesh[PIPELINE].get_group()
+            self.pipeline = Pipeline(part, group, micro_batches=micro_batches, device=self._compute)
+        self.part = shard(part, mesh, device.choose_precision(spec.precision), cpu_offload=spec.cpu_offload)
+        self._fill(whole)
 
-    def _unchanged(self, model: Any, **_: Any) -> Any:
-        self.accelerator._models.append(model)  # else every evaluation prepares it again
-        return model
+    @torch.no_grad()
+    def _fill(self, whole: Any | None) -> None:
+        """Give the part, which is on the device meta, the values of the model that only the first process has."""
+        shared: dict[int, tuple[torch.nn.Module, str]] = {}
+        ties = []
+        for module in self.part.modules():
+            for name, item in module._parameters.items():
+                if item is not None and shared.setdefault(id(item), (module, name)) != (module, name):
+                    ties.append((module, name, shared[id(item)]))
+        self.part.to_empty(device=self._device)
+        for module, name, (owner, of_owner) in ties:
+            setattr(module, name, getattr(owner, of_owner))
+        found = {} if whole is None else {name: item.cpu() for name, item in whole.named_buffers()}
+        buffers = processes.of_first(found)
+        for prefix, module in self.part.named_modules():
+            for name, item in module._buffers.items():
+                if item is None:
+                    continue
+                value = buffers[self._name(f"{prefix}.{name}".lstrip("."))].to(self._compute)
+                if isinstance(item, DTensor):
+                    value = DTensor.from_local(value, item.device_mesh, item.placements, run_check=False)
+                module._buffers[name] = value
+        own = {self._name(name): item for name, item in self.part.named_parameters()}
+        for name, value in self._sent({} if whole is None else dict(whole.named_parameters()), 0):
+            if name in own:
+                _assign(own[name], value)
 
-    def _move_model_to_device(self, model: Any, device: torch.device) -> Any:
-        """The model itself if it is offloaded to the machine's memory; else the model on the device."""
-        return model if self._offloaded else super()._move_model_to_device(model, device)
+    def _sent(self, tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """Name and value of the whole `tensors` of process `source`, in all processes, one at a time."""
+        entries = [(name, item.shape, item.dtype) for name, item in tensors.items()]
+        for name, shape, dtype in processes.of_first(entries, source):
+            is_source = distributed.get_rank() == source
+            value = tensors[name].detach() if is_source else torch.empty(shape, dtype=dtype)
+            value = value.to(self._device).contiguous()
+            distributed.broadcast(value.reshape(-1).view(torch.uint8), source)  # gloo knows no bf16
+            yield name, value
 
-    def _evaluation_share(self) -> tuple[int, int, bool]:
-        """The share of a process; those that train on the same rows have the same, and one of them reports it."""
-        rank = self.args.process_index
+    def _name(self, name: str) -> str:
+        """The name that a tensor of the part has in the whole model; a copy of a tied table has that of the table."""
+        if not isinstance(self.part, Stage):
+            return name
+        name = name.removeprefix(STAGE_PREFIX)
+        is_copy = self.part.is_tied and not self.part.is_first and name == f"{self.part.head}.weight"
+        return self.part.table if is_copy else name
+
+    def share(self) -> tuple[int, int, bool]:
+        """Number of this process's share of evaluated rows, number of shares, and whether it reports the results.
+
+        Processes that train on the same rows evaluate the same, and one of them reports it.
+        """
+        rank = distributed.get_rank()
         return self._degrees.data_rank(rank), self._degrees.data, self._degrees.is_last_with_its_rows(rank)
 
-    def _clip_grad_norm(self, model: Any) -> torch.Tensor:
-        return self._gradient_norm(self.args.max_grad_norm)
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        return self._gradient_norm(float("inf")) if grad_norm is None else grad_norm
-
-    def _gradient_norm(self, limit: float) -> torch.Tensor:
-        self.accelerator.unscale_gradients()
-        if hasattr(self.model, "clip_grad_norm_"):  # FSDP version 1, which sums over the processes
-            return torch.as_tensor(self.model.clip_grad_norm_(limit))
-        parameters = [item for item in self.model.parameters() if item.grad is not None]
-        norm = torch.nn.utils.get_total_norm([item.grad for item in parameters])
-        whole: torch.Tensor = norm.full_tensor() if isinstance(norm, torch.distributed.tensor.DTensor) else norm
-        torch.nn.utils.clip_grads_with_norm_(parameters, limit, whole)
-        return whole
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Do nothing: a checkpoint has the weights in its state, and the trained model is written from `gather`."""
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        options = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
-        weights, moments = state_dict.get_state_dict(self.model, self._bare_optimizer(), options=options)
-        if self.args.should_save:
-            self._write_state({"model": weights, "optimizer": moments}, output_dir)
-
-    def _write_state(self, state: dict[str, Any], output_dir: str) -> None:
-        os.makedirs(output_dir, exist_ok=True)
-        torch.save(state, os.path.join(output_dir, _STATE))
-        torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load weights and optimiser state together, once there is an optimiser."""
-        if self.optimizer is not None:
-            self._load_state(resume_from_checkpoint)
-
-    def _load_best_model(self) -> None:
-        self._load_state(self.state.best_model_checkpoint)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        self._load_state(checkpoint)
-        schedule = [self._read(checkpoint, _SCHEDULER)]
-        torch.distributed.broadcast_object_list(schedule)
-        self.lr_scheduler.load_state_dict(schedule[0])
-
-    def _load_state(self, checkpoint: str) -> None:
-        state = self._read(checkpoint, _STATE) or {"model": {}, "optimizer": {}}
-        options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
-        # Not `set_state_dict`: it rejects the empty mappings of all processes but the first.
-        state_dict.set_model_state_dict(self.model, state["model"], options=options)
-        state_dict.set_optimizer_state_dict(self.model, self._bare_optimizer(), state["optimizer"], options=options)
-
-    def _read(self, checkpoint: str, name: str) -> Any:
-        """The content of a file of a checkpoint, in the first process; None in the others."""
-        if not self.args.should_save:
-            return None
-        return torch.load(os.path.join(checkpoint, name), map_location="cpu", weights_only=True)
-
-    def _bare_optimizer(self) -> Any:
-        return getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
-
-
-class PipelinedTrainer(ShardedTrainer):
-    """A Trainer for a `Stage`, the part of the layers that this process has."""
-
-    model: Stage
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._pipeline: pipeline.Pipeline = self.model.pipeline
-
-    def forward_and_backward(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """The loss of one micro-batch of the Trainer, which the pipeline divides into smaller ones."""
-        model.train()
-        inputs = self._prepare_inputs(inputs)
-        loss = self._pipeline.train(inputs, partial(self._loss, items=num_items_in_batch))
-        if self.accelerator.sync_gradients:
-            self._pipeline.add_up_tied_gradients()
-        return loss
-
-    def _logits(self, model: Any, inputs: Any) -> torch.Tensor | None:
-        """Logits in the processes of the last stage; None in the others."""
-        return self._pipeline.predict(inputs)
-
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, *, items: Any) -> torch.Tensor:
-        """The Trainer's loss: divided by the items of the optimiser step, times the processes that they come from."""
-        if self.compute_loss_func is not None:
-            loss = self.compute_loss_func({"logits": logits}, labels, num_items_in_batch=items)
+    def clip(self, limit: float) -> torch.Tensor:
+        """The norm of all gradients of the model, which are scaled down if it is above `limit`."""
+        if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1, which sums over the processes
+            return torch.as_tensor(self.part.clip_grad_norm_(limit))
+        parameters = [item for item in self.part.parameters() if item.grad is not None]
+        if self.pipeline is None:
+            norm = processes.whole(torch.nn.utils.get_total_norm([item.grad for item in parameters]))
         else:
-            size = self.model.config.vocab_size
-            loss = self.model.model.loss_function(
-                logits=logits, labels=labels, vocab_size=size, num_items_in_batch=items
-            )
-        scaled: torch.Tensor = loss * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
-        return scaled
-
-    def _gradient_norm(self, limit: float) -> torch.Tensor:
-        norm = self._pipeline.gradient_norm()
-        torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), limit, norm)
+            norm = self.pipeline.gradient_norm()
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
         return norm
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        state = pipeline.gather_state(self.model, self._bare_optimizer())
-        if state is not None:
-            self._write_state(state, output_dir)
+    def weights(self) -> Iterable[tuple[str, torch.Tensor]] | None:
+        """Name and value of each weight of the whole model; None if `part` has them all under their names.
 
-    def _load_state(self, checkpoint: str) -> None:
-        pipeline.scatter_state(self.model, self._bare_optimizer(), self._read(checkpoint, _STATE))
+        All processes must call it and go through it; one tensor is made at a time.
+        """
+        if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1
+            options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+            state: dict[str, Any] = get_model_state_dict(self.part, options=options)
+            return [*state.items()]
+        self._reshard()
+        return None if self.pipeline is None else self._weights_of_stages()
+
+    @torch.no_grad()
+    def _weights_of_stages(self) -> Iterator[tuple[str, torch.Tensor]]:
+        per_stage = distributed.get_world_size() // self._degrees.pipeline
+        seen: set[str] = set()
+        for stage in range(self._degrees.pipeline):
+            mine = {}
+            if distributed.get_rank() // per_stage == stage:
+                own = self.part.state_dict().items()
+                mine = {self._name(name): processes.whole(item.detach()) for name, item in own}
+            for name, value in self._sent(mine, stage * per_stage):
+                if name not in seen:
+                    seen.add(name)
+                    yield name, value.cpu()
+
+    def _reshard(self) -> None:
+        """Free gathered weights, which an evaluation leaves gathered."""
+        for module in self.part.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    def _state(self, optimizer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Trained weights and moments of this process by the names of the whole model; makes moments if there are none.
+
+        A tied table is in it once, under the name of the embeddings.
+        """
+        self._reshard()  # the optimiser has the sharded parameters
+        states: tuple[Any, Any] = get_state_dict(self.part, optimizer, options=_TRAINED)
+        weights, state = states
+        own = {name for name, item in self.part.named_parameters() if item.requires_grad}
+        own = own if own <= weights.keys() else {*weights}  # SageMaker's library has other names
+        moments = {self._name(name): item for name, item in state["state"].items()}
+        return {self._name(name): weights[name] for name in own}, moments
+
+    def save(self, checkpoint: Path, optimizer: Any) -> None:
+        """Write this process's share of a checkpoint. All processes must call it."""
+        bare = _bare(optimizer)
+        weights, moments = self._state(bare)
+        state_dict_saver.save({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
+        # The Trainer reads a file of weights and writes the optimiser's state of the first process: both empty here.
+        if distributed.get_rank() == 0:
+            save_file({}, checkpoint / _WEIGHTS)
+        self._hook = bare.register_state_dict_post_hook(lambda *_: {})
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Remove the Trainer's empty file of the optimiser, so that it reads none."""
+        self._hook.remove()
+        if distributed.get_rank() == 0:
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / "optimizer.pt").unlink(missing_ok=True)
+
+    def _load(self, checkpoint: Path, optimizer: Any) -> None:
+        bare = _bare(optimizer)
+        weights, moments = self._state(bare)
+        state_dict_loader.load({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
+        if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1, whose states are copies
+            set_model_state_dict(self.part, weights, options=_TRAINED)
+        states: tuple[Any, Any] = get_state_dict(self.part, bare, options=_TRAINED)
+        _, state = states
+        state["state"] = {name: moments[self._name(name)] for name in state["state"]}
+        set_optimizer_state_dict(self.part, bare, state, options=_TRAINED)
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        **_: Any,
+    ) -> None:
+        """Restore the checkpoint to go on from."""
+        if self.resumes_from is None:
+            return
+        self._load(self.resumes_from, optimizer)
+        lr_scheduler.load_state_dict(torch.load(self.resumes_from / _SCHEDULER, weights_only=True))
+        for group, rate in zip(optimizer.param_groups, lr_scheduler.get_last_lr(), strict=True):
+            group["lr"] = rate
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        optimizer: Any = None,
+        **_: Any,
+    ) -> None:
+        """Restore the best checkpoint if the training returns it."""
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            self._load(Path(state.best_model_checkpoint), optimizer)
+
+
+def _assign(parameter: torch.Tensor, value: torch.Tensor) -> None:
+    """Set this process's share of the parameter from the whole value."""
+    if not isinstance(parameter, DTensor):
+        parameter.copy_(value)
+        return
+    shape, start = compute_local_shape_and_global_offset(value.shape, parameter.device_mesh, parameter.placements)
+    share = value[tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))]
+    parameter.to_local().copy_(share)
+
+
+def _bare(optimizer: Any) -> Any:
+    return getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it

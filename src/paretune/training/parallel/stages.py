@@ -65,7 +65,7 @@ class Stage(torch.nn.Module):
     """
 
     accepts_loss_kwargs = True  # read by the Trainer: losses are divided by the items of the optimiser step
-    pipeline: Any = None  # the `Pipeline` that this stage belongs to, once there is one
+    _keys_to_ignore_on_save = None  # read by the Trainer when it goes on from a checkpoint
 
     def __init__(self, model: Any, *, number: int, stages: int) -> None:
         super().__init__()

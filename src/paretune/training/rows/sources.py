@@ -31,7 +31,7 @@ from paretune.specification.inputs import BUNDLED, ROW_FILES
 from paretune.specification.job import JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.tokenised import Rows
-from paretune.training.tasks.targets import (
+from paretune.training.tasks import (
     label_type_faults,
     missing_faults,
     read_targets,

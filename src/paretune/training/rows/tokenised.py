@@ -25,19 +25,9 @@ import torch
 from paretune.core.errors import BadInput
 from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import (
-    CLASSIFICATION,
-    DROPPED_ROWS,
-    MULTI_LABEL,
-    TRUNCATED_SHARE,
-    WORDS,
-)
+from paretune.specification.metrics import DROPPED_ROWS, TRUNCATED_SHARE, WORDS
 from paretune.training import device
-from paretune.training.tasks.evaluation import (
-    classification_baselines,
-    multi_label_baselines,
-    word_baselines,
-)
+from paretune.training.tasks import baselines_of
 
 _FORMAT = 1
 _BATCH = 1000  # texts given to the tokenizer at once
@@ -194,12 +184,7 @@ def _label_facts(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...
     train, validation = rows["train"], rows.get("validation")
     if train.labels is None or validation is None or validation.labels is None:
         return {}
-    parts = (train.texts, train.labels), (validation.texts, validation.labels)
-    if spec.task == CLASSIFICATION:
-        return classification_baselines(*parts, classes=len(labels))
-    if spec.task == MULTI_LABEL:
-        return multi_label_baselines(*parts)
-    return word_baselines(*parts, names=labels)
+    return baselines_of(spec.task, (train.texts, train.labels), (validation.texts, validation.labels), labels)
 
 
 def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:

@@ -13,18 +13,18 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from paretune.commands.doctor.store_checks import store_findings
+from paretune.commands.doctor.local_checks import store_findings
 from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.storage.address import file_fault
 from paretune.tracking import Tracking
-from paretune.tracking.store import silence_arn_warnings, sqlite_file
+from paretune.tracking.store import silence_arn_warnings
 
 
 def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    return store_findings()
+    return list(store_findings())
 
 
 def test_a_store_that_can_be_used_is_left_as_it_is(workplace: Path, database: Path) -> None:
@@ -43,12 +43,6 @@ def test_a_store_that_is_not_there_yet_is_not_created(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (result,) = found_at(f"sqlite:///{tmp_path / 'no' / 'new.db'}", monkeypatch)
-
-    assert (result.verdict, result.commands) == (Verdict.FAILED, [f"mkdir -p {tmp_path / 'no'}"])
-
-
 def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'acf3f17fdcc7'")
@@ -56,17 +50,8 @@ def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) ->
     (result,) = store_findings()
 
     assert result.verdict is Verdict.FAILED
-    assert "got acf3f17fdcc7" in result.text
+    assert "acf3f17fdcc7" in result.text
     assert result.commands == [f"mlflow db upgrade sqlite:///{database}"]
-
-
-def test_a_file_that_is_no_database_is_wrong(workplace: Path, database: Path) -> None:
-    database.write_text("not a database, whatever its name says" * 99)
-
-    (result,) = store_findings()
-
-    assert result.verdict is Verdict.FAILED
-    assert "must be a SQLite file that can be written to" in result.text
 
 
 def test_the_sagemaker_plugin_warns_of_no_server_whose_address_is_no_arn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,8 +201,3 @@ def test_a_link_to_a_store_that_is_not_there_yet_and_a_store_that_is_locked_are_
         other.execute("BEGIN EXCLUSIVE")
 
         assert [file_fault(path) for path in (link, database, workplace / "none" / "new.db")] == ["", "", ""]
-
-
-@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"])
-def test_a_store_in_memory_has_no_file(uri: str) -> None:
-    assert sqlite_file(uri) is None

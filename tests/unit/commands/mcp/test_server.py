@@ -10,8 +10,7 @@ import pytest
 from mcp import Client
 
 from paretune.cli import main
-from paretune.commands.mcp.commands import CommandProcess
-from paretune.commands.mcp.server import Tools, make_server
+from paretune.commands.mcp import server
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
 BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
@@ -25,13 +24,13 @@ class Agent:
         path = folder / "budgets.yaml"
         path.write_text(budgets or BUDGETS)
 
-        def begin(process: CommandProcess, name: str, parameters: Mapping[str, str]) -> None:
-            process.folder.mkdir(parents=True)
+        def begin(commands: Path, name: str, parameters: Mapping[str, str]) -> None:
+            commands.mkdir(parents=True)
             self.begun.append((name, parameters))
 
-        monkeypatch.setattr(CommandProcess, "start", begin)
+        monkeypatch.setattr(server, "start", begin)
         self.budget = str(path)
-        self._server = make_server(Tools(folder / "agents", self.budget if budgets else None))
+        self._server = server.make_server(server.Tools(folder / "agents", self.budget if budgets else None))
 
     def call(self, tool: str, **arguments: Any) -> Any:
         async def act() -> Any:

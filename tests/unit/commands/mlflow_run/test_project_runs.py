@@ -292,6 +292,28 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert new_cost(job, PriceList.read({}), ReportRequest(region="us-east-1")).usd == pytest.approx(USD)
 
 
+def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_there(user: User) -> None:
+    run_id = user.start().run_id
+    user.client.set_tag(run_id, "paretune.secondary_status", "Training")  # it has run
+    hidden = user.aws.sagemaker.jobs.pop(job_name(run_id, 1))
+    user.clock.sleep(CREATED_WITHIN_S + 1)
+
+    began = user.clock.monotonic()
+    remark = user.sync()[run_id].remark
+
+    assert user.clock.monotonic() - began >= 60  # one answer is no proof
+    assert "no longer known to AWS" in remark
+    assert user.closed(run_id)[2] is None
+    assert user.sync() == {}
+
+    user.aws.sagemaker.jobs[job_name(run_id, 1)] = hidden
+    user.end(run_id)
+    user.sync()
+
+    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(USD))
+    assert user.sync() == {}
+
+
 def test_records_that_cannot_be_read_leave_the_run_closed_and_say_so(user: User) -> None:
     run_id = user.start().run_id
     user.aws.s3.put_object(Key=f"paretune/jobs/{job_name(run_id, 1)}/output/output.tar.gz", Body=b"no archive")

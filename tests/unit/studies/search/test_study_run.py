@@ -12,7 +12,7 @@ from paretune.core.clock import SystemClock
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.search.study_run import StudyRunWriter, scatter_of_earlier_runs
+from paretune.studies.search.study_run import scatter_of_earlier_runs
 from paretune.tracking import RunStatus, Tracking, schema
 from tests.study_tables import write_study
 
@@ -77,7 +77,11 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert parent.data.metrics["pick_cost_usd"] == pytest.approx(trial.data.metrics["cost_usd"])
     assert "pick_f1" not in parent.data.metrics  # no F1 is known of it
     note = parent.data.tags["mlflow.note.content"]
-    assert note.startswith("**Take trial")
+    assert note.startswith("**Ended: 1 trial, 0.15")
+    assert " USD.** Take trial 0 (" in note
+    assert parent.data.metrics["trials_done"] == 1
+    assert parent.data.metrics["spent_usd"] == pytest.approx(parent.data.metrics["cost_usd"])
+    assert "hypervolume" in parent.data.metrics
     assert "Simulated: nothing of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert "front.png" not in note  # one objective makes no picture
@@ -126,19 +130,3 @@ def test_a_study_checks_the_name_of_its_model_before_the_first_trial(
     assert main(["study", "--study", str(path), "--register", "sentiment_en"]) == 2
 
     assert "register must be at most 57 letters, digits and hyphens" in capsys.readouterr().err
-
-
-def test_a_rank_that_another_driver_takes_back_meanwhile_is_none(
-    monkeypatch: pytest.MonkeyPatch, workplace: Path
-) -> None:
-    """MLflow finds a run by a tag that another driver empties before the run is read."""
-    tracking = Tracking({}, SystemClock())
-    runs = [tracking.create(name, {schema.PARETO_RANK: rank}).run_id for name, rank in (("a", "0"), ("b", ""))]
-    writer = object.__new__(StudyRunWriter)
-    writer._tracking, writer.run_id, writer._ranks = tracking, "parent", {}
-    result = [run for run_id in runs for run in tracking.runs(f"attributes.run_id = '{run_id}'")]
-    monkeypatch.setattr(tracking, "runs", lambda *_: result)
-
-    writer._read_ranks(is_last=True)
-
-    assert writer._ranks == {runs[0]: 0}

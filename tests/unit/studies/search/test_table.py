@@ -1,7 +1,9 @@
 """The trials of a study in Optuna's storage: asked for, reserved, booked, told and found again."""
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -253,6 +255,15 @@ def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> Non
     with pytest.raises(BadInput, match="cannot be used") as caught:
         study("postgresql://me:secret@127.0.0.1:1/none")
     assert "secret" not in str(caught.value)
+
+
+def test_a_storage_of_a_newer_optuna_is_refused_in_one_sentence(storage: str) -> None:
+    study(storage).close()
+    with closing(sqlite3.connect(storage.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v9.9.0.a'")
+    with pytest.raises(BadInput, match=r"study.db cannot be used \(.*optuna.*\): check address") as caught:
+        study(storage)
+    assert len(caught.value.faults) == 1
 
 
 def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(

@@ -6,9 +6,12 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from paretune.training import strategies
+from paretune.specification.job import JobSpec
+from paretune.training import device, strategies
 from paretune.training.prepare import activation_faults
 from paretune.training.strategies import checkpoint_activations
+
+SPEC = JobSpec(training_arguments={"gradient_checkpointing": True})
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def passes(model: Any) -> tuple[int, list[torch.Tensor]]:
 def test_a_layer_is_computed_twice_and_its_gradients_stay_the_same(model: Any) -> None:
     once, expected = passes(model)
     model.zero_grad()
-    checkpoint_activations(model, offload=False, on_gpu=False)
+    checkpoint_activations(model, SPEC)
 
     more, result = passes(model)
 
@@ -47,7 +50,8 @@ def test_only_the_inputs_of_layers_are_kept_in_the_machines_memory(model: Any, m
             super().__init__(lambda item: retained.append(tuple(item.shape)) or item, lambda item: item)
 
     monkeypatch.setattr(strategies, "save_on_cpu", Watched)
-    checkpoint_activations(model, offload=True, on_gpu=True)
+    monkeypatch.setattr(device, "has_gpu", lambda: True)
+    checkpoint_activations(model, SPEC.replace(activation_offloading=True))
 
     passes(model)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
-from paretune.training.tasks.losses import multi_label_loss, next_token_loss
+from paretune.training.tasks import multi_label_loss, next_token_loss
 
 
 def test_the_loss_of_labels_is_that_of_transformers_also_in_parts(tiny_model: Path) -> None:

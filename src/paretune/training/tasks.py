@@ -1,0 +1,512 @@
+"""What differs from task to task: how labels are read, the loss, the metrics, and baselines to compare with.
+
+Labels of a data set are arrays: class ids (N,) int64, or flags 0 and 1 (N, C) float32, or for words N lists of class
+ids in an array of objects. Several labels per row are written as a list, as a list in JSON or Python text, or separated
+by |, or, if no row has one, by commas; or as C columns of 0 and 1, named in `label_column` with commas between them.
+"""
+
+import ast
+import json
+import math
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from scipy.special import expit
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from paretune.core.errors import BadInput, refuse
+from paretune.specification import metrics
+from paretune.specification.data_files import label_columns
+from paretune.specification.job import JobSpec
+
+THRESHOLD = 0.5  # probability from which on a row has a label
+_TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
+_FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
+_EXAMPLES = 5  # rows or labels that a fault names
+Measured = tuple[dict[str, float], Mapping[str, Any]]  # metrics of an evaluation, and what the report shows of it
+Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
+Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
+"""Split to labels, and the names of the C classes or labels."""
+
+
+def loss_of(task: str, smoothing: float) -> Callable[..., torch.Tensor] | None:
+    """The loss of a micro-batch as the Trainer calls it; None if the model's own loss is right."""
+    if task == metrics.CLASSIFICATION:
+        return partial(classification_loss, smoothing=smoothing)
+    return {metrics.MULTI_LABEL: multi_label_loss, metrics.WORDS: token_loss}.get(task)
+
+
+def classification_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None, *, smoothing: float = 0.0
+) -> torch.Tensor:
+    """Summed cross-entropy of one micro-batch, divided by the number of rows of the optimiser step over all devices.
+
+    Without the division loss and gradients would grow with accumulation steps and devices: the Trainer leaves it to
+    models that take keyword arguments, and sequence classifiers take them but do not divide (transformers 5.23).
+    `outputs` has logits (B, C), `labels` B classes; without `num_items_in_batch` the rows are the B of this batch.
+    """
+    total = torch.nn.functional.cross_entropy(outputs["logits"], labels, reduction="sum", label_smoothing=smoothing)
+    return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+
+def multi_label_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Summed binary cross-entropy of one micro-batch, divided by rows times labels of the optimiser step.
+
+    `outputs` has logits (B, C), `labels` 0 and 1 (B, C). The Trainer counts the entries of `labels` of all
+    micro-batches as `num_items_in_batch`.
+    """
+    logits = outputs["logits"]
+    total = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+
+def next_token_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Summed cross-entropy of the next tokens of one micro-batch, divided as in `classification_loss`.
+
+    `outputs` has logits (B, T, V), `labels` tokens (B, T), or -100 where there is none. The copies that a cross-entropy
+    needs are made of a piece of the tokens at a time.
+    """
+    return token_loss({"logits": outputs["logits"][:, :-1]}, labels[:, 1:], num_items_in_batch)
+
+
+def token_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """The same for one label (B, T) per token, or -100 where there is none, with logits (B, T, V)."""
+    pieces = zip(outputs["logits"], labels, strict=True)
+    total = torch.stack(
+        [
+            torch.nn.functional.cross_entropy(logits.float(), row, reduction="sum", ignore_index=-100)
+            for logits, row in pieces
+        ]
+    ).sum()
+    return total / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
+class Evaluation:
+    """Calls `measure` with logits and labels, as the Trainer does; `report_entries` are those of the last evaluation.
+
+    They are None before the first evaluation in this process.
+    """
+
+    def __init__(self, measure: Callable[[np.ndarray, Any], Measured], *, keeps_classes: bool = False) -> None:
+        self._measure = measure
+        self._keeps_classes = keeps_classes
+        self.report_entries: Mapping[str, Any] | None = None
+
+    def predict(self, logits: torch.Tensor) -> np.ndarray:
+        """The predictions that stay in memory until all rows are evaluated: for words only the most likely class."""
+        return (logits.argmax(-1) if self._keeps_classes else logits.float()).cpu().numpy()
+
+    def __call__(self, prediction: Any) -> dict[str, float]:
+        """The metrics of a transformers `EvalPrediction`."""
+        measured, self.report_entries = self._measure(prediction.predictions, prediction.label_ids)
+        return measured
+
+
+def evaluation_of(task: str, names: Sequence[str]) -> Evaluation | None:
+    """The metrics of a task with classes or labels `names`; None for causal-lm."""
+    return {
+        metrics.CLASSIFICATION: Evaluation(partial(_measure_classes, len(names))),
+        metrics.MULTI_LABEL: Evaluation(_measure_labels),
+        metrics.WORDS: Evaluation(partial(_measure_words, names), keeps_classes=True),
+    }.get(task)
+
+
+def _measure_words(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> Measured:
+    """F1 and accuracy of words from classes (N, T); words have a label, all other tokens -100."""
+    has_label = labels != -100
+    rows = [(row[inside], other[inside]) for row, other, inside in zip(labels, predicted, has_label, strict=True)]
+    truth, answers = ([[names[number] for number in pair[side]] for pair in rows] for side in (0, 1))
+    return word_metrics(truth, answers), {}
+
+
+def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """F1 of entities and accuracy of words, from the labels of N rows of words.
+
+    An entity counts if its kind, first and last word are right, over all kinds together (Tjong Kim Sang and De Meulder,
+    CoNLL 2003, as `seqeval` computes it). If no label begins with B- or I-, F1 is the macro F1 of the words.
+    """
+    flat, answers = ([label for row in rows for label in row] for rows in (truth, predicted))
+    accuracy = sum(map(operator.eq, flat, answers)) / max(1, len(flat))
+    if not any(label.startswith(("B-", "I-")) for label in flat):
+        return {metrics.F1: macro_f1(np.array(flat), np.array(answers)), metrics.ACCURACY: accuracy}
+    pairs = [(entities(row), entities(other)) for row, other in zip(truth, predicted, strict=True)]
+    right = sum(len(row & other) for row, other in pairs)
+    return {
+        metrics.F1: 2 * right / max(1, sum(len(row) + len(other) for row, other in pairs)),
+        metrics.ACCURACY: accuracy,
+    }
+
+
+def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Kind, first word and end of the entities in a row of B-, I- and other labels; an I- alone begins one, too."""
+    spans: set[tuple[str, int, int]] = set()
+    kind, first = "", 0
+    for number, label in enumerate([*labels, ""]):
+        prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
+        if kind and (prefix != "I" or name != kind):
+            spans.add((kind, first, number))
+            kind = ""
+        if prefix and not kind:
+            kind, first = name, number
+    return spans
+
+
+def _measure_classes(classes: int, logits: np.ndarray, labels: np.ndarray) -> Measured:
+    """Macro F1 and accuracy, from logits (N, C) and labels (N,), with the confusion matrix: a row per true class."""
+    predicted = logits.argmax(axis=-1)
+    confusion = confusion_matrix(labels, predicted, labels=np.arange(classes))
+    measured = {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
+    return measured, {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
+
+
+def _measure_labels(logits: np.ndarray, labels: np.ndarray) -> Measured:
+    """Macro and micro F1, share of rows without a wrong label, and counts, of `logits` and flags (N, C)."""
+    predicted, truth = expit(logits.astype(np.float64)) >= THRESHOLD, labels > THRESHOLD
+    pairs = (truth & predicted, ~truth & predicted, truth & ~predicted, ~truth & ~predicted)
+    counts = np.stack([pair.sum(axis=0) for pair in pairs], axis=1)
+    return multi_label_metrics(truth, predicted), {"label_counts": tuple(tuple(map(int, row)) for row in counts)}
+
+
+def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """Mean F1 over the classes; a class that is never predicted counts as 0."""
+    return float(f1_score(labels, predicted, average="macro", zero_division=0))
+
+
+def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """Macro F1 over labels (0 for a label that is never predicted), micro F1, and the share of rows all correct."""
+    return {
+        metrics.F1: macro_f1(truth, predicted),
+        metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
+        metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),
+    }
+
+
+def baselines_of(task: str, train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
+    """Metrics of simple ways to do the task, learnt from the training rows and measured on the validation rows."""
+    if task == metrics.CLASSIFICATION:
+        return classification_baselines(train, validation, classes=len(names))
+    if task == metrics.MULTI_LABEL:
+        return multi_label_baselines(train, validation)
+    return word_baselines(train, validation, names)
+
+
+def classification_baselines(train: Texts, validation: Texts, classes: int) -> dict[str, float]:
+    """Macro F1 of always the most frequent class, and of TF-IDF with logistic regression (C = 5)."""
+    from sklearn.linear_model import LogisticRegression
+
+    truth = validation[1]
+    most_frequent = int(np.bincount(train[1], minlength=classes).argmax())
+    baselines = {metrics.BASELINE_MAJORITY: macro_f1(truth, np.full(len(truth), most_frequent))}
+    tfidf = _tfidf(train[0], validation[0], _TFIDF_ROWS)
+    if tfidf is None:
+        return baselines
+    index, features, validation_features = tfidf
+    model = LogisticRegression(C=5, max_iter=1000).fit(features, train[1][index])
+    return baselines | {metrics.BASELINE_TFIDF: macro_f1(truth, model.predict(validation_features))}
+
+
+def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
+    """F1 of giving each word the label that it has most often in the training rows, other words the most frequent."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for text, labels in zip(*train, strict=True):
+        for word, label in zip(text.split(" "), labels, strict=True):
+            counts[word][label] += 1
+    usual = sum(counts.values(), Counter[int]()).most_common(1)[0][0]
+    best = {word: labels.most_common(1)[0][0] for word, labels in counts.items()}
+    predicted = [[names[best.get(word, usual)] for word in text.split(" ")] for text in validation[0]]
+    truth = [[names[number] for number in labels] for labels in validation[1]]
+    return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
+
+
+def multi_label_baselines(train: Texts, validation: Texts) -> dict[str, float]:
+    """Macro F1 of the most frequent set of labels, and of TF-IDF with logistic regressions (C = 5, threshold 0.5)."""
+    from sklearn.linear_model import LogisticRegression
+
+    truth = validation[1] > THRESHOLD
+    sets, counts = np.unique(train[1], axis=0, return_counts=True)
+    most_frequent = np.broadcast_to(sets[counts.argmax()] > THRESHOLD, truth.shape)
+    baselines = {metrics.BASELINE_MAJORITY: multi_label_metrics(truth, most_frequent)[metrics.F1]}
+    tfidf = _tfidf(train[0], validation[0], min(_TFIDF_ROWS, max(2_000, _FITTED_CELLS // truth.shape[1])))
+    if tfidf is None:
+        return baselines
+    index, features, validation_features = tfidf
+    columns = []
+    for labels in train[1][index].T:
+        if labels.min() == labels.max():
+            columns.append(np.full(len(truth), labels[0]))
+        else:
+            model = LogisticRegression(C=5, max_iter=1000).fit(features, labels)
+            columns.append(model.predict(validation_features))
+    predicted = np.stack(columns, axis=1) > THRESHOLD
+    return baselines | {metrics.BASELINE_TFIDF: multi_label_metrics(truth, predicted)[metrics.F1]}
+
+
+def _tfidf(train: Sequence[str], validation: Sequence[str], most: int) -> tuple[np.ndarray, Any, Any] | None:
+    """Up to `most` training rows, their features, and those of the validation rows; None if no word occurs twice."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    index = np.random.default_rng(0).permutation(len(train))[:most]
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    try:
+        features = vectorizer.fit_transform([train[row] for row in index])
+    except ValueError:  # no word occurs twice
+        return None
+    return index, features, vectorizer.transform(validation)
+
+
+def label_type_faults(spec: JobSpec, features: Mapping[str, Any]) -> list[str]:
+    """The fault that the label column holds lists or objects, which the task cannot use; empty if it holds values."""
+    kind = features.get(spec.label_column)
+    if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
+        return []
+    is_list = isinstance(kind, datasets.List | datasets.LargeList)
+    if is_list and spec.task in {metrics.MULTI_LABEL, metrics.WORDS}:
+        return []
+    content = "objects" if isinstance(kind, dict) else "lists" if is_list else str(kind)
+    one = "one class per row, as text or a whole number"
+    needed = one if spec.task == metrics.CLASSIFICATION else "lists or text"
+    rule = f"label_column {spec.label_column!r} must hold {needed}, and holds {content}"
+    remedy = "set label_column to another column"
+    if is_list:
+        remedy = f"set task=multi-label for rows with several labels, or {remedy.removeprefix('set ')}"
+    return [f"{rule}: {remedy}"]
+
+
+def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
+    """The labels of all splits, none for causal-lm; removes a hidden test split (all -1). Raises BadInput."""
+    if spec.task == metrics.CAUSAL_LM:
+        return {}, ()
+    if spec.task == metrics.CLASSIFICATION:
+        return _class_ids(spec, tables)
+    if spec.task == metrics.WORDS:
+        return _word_labels(spec, tables)
+    columns = label_columns(spec, tables["train"].column_names)
+    if len(columns) > 1:
+        return _flags(columns, tables), columns
+    return _label_sets(spec, tables)
+
+
+def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
+    """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
+    if labels is None or spec.task == metrics.WORDS:
+        return []
+    present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
+    missing = [name for number, name in enumerate(names) if number not in present]
+    kind = "classes" if spec.task == metrics.CLASSIFICATION else "labels"
+    lacking = f"the training rows lack {len(missing)} of {len(names)} {kind} ({', '.join(missing[:_EXAMPLES])})"
+    return [f"{lacking}: raise max_train_samples"] if missing else []
+
+
+def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
+    """The group of each row (N,) int64, whose proportions a split keeps; None if there are no groups.
+
+    These are the classes, or the sets of labels, with all sets that occur only once in one group.
+    """
+    if labels is None or task == metrics.CLASSIFICATION:
+        return labels
+    if task == metrics.WORDS:
+        return None
+    _, groups, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    groups = groups.reshape(-1)
+    return np.where(counts[groups] < 2, -1, groups)
+
+
+def _cells(table: datasets.Dataset, column: str) -> list[Any]:
+    values: list[Any] = table.data.column(column).to_pylist()
+    return values
+
+
+def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
+    feature = tables["train"].features[spec.label_column]
+    cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
+    if isinstance(feature, datasets.ClassLabel):
+        if "test" in cells and set(cells["test"]) == {-1}:  # a benchmark with hidden test labels
+            del cells["test"], tables["test"]
+        classes: list[Any] = list(range(feature.num_classes))
+        names = tuple(feature.names)
+    else:
+        if any(isinstance(value, float) for value in cells["train"]):
+            fault = f"label_column {spec.label_column!r} holds decimal numbers"
+            way = "a script of your own (entry_script) can learn numbers"
+            raise BadInput([f"{fault}: classes must be text or whole numbers; {way}"])
+        classes = sorted(set(cells["train"]), key=lambda value: (str(type(value)), value))
+        names = tuple(str(value) for value in classes)
+    faults = []
+    if len(set(cells["train"])) < 2:
+        faults.append(f"label_column {spec.label_column!r} has one class only ({names[0]}): there is nothing to learn")
+    id_of = {value: number for number, value in enumerate(classes)}
+    for split, values in cells.items():
+        unknown = Counter(value for value in values if value not in id_of)
+        if unknown:
+            examples = ", ".join(repr(value) for value in list(unknown)[:_EXAMPLES])
+            faults.append(f"{unknown.total()} {split} rows have labels that no training row has: {examples}")
+    if len(names) > 1 and len(names) > len(cells["train"]) / 2:
+        many = f"{len(names)} classes in {len(cells['train'])} rows"
+        faults.append(f"label_column {spec.label_column!r} has {many}: is it the right column?")
+    refuse(faults)
+    return {split: np.array([id_of[value] for value in values]) for split, values in cells.items()}, names
+
+
+def words_of(cell: Any) -> list[str]:
+    """The words, or the labels of words, in a cell: a list, or a text with spaces between them."""
+    return [str(item) for item in cell] if isinstance(cell, list) else str(cell).split()
+
+
+def _word_labels(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targets:
+    """Labels of words: for each row an array of classes, as long as the row has words."""
+    inner = getattr(tables["train"].features[spec.label_column], "feature", None)
+    declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else ()
+    cells, faults = {}, []
+    for split, table in tables.items():
+        texts, labels = _cells(table, spec.text_column), _cells(table, spec.label_column)
+        cells[split] = [[declared[item] for item in row] if declared else words_of(row) for row in labels]
+        wrong = [row for row, text in enumerate(texts) if len(words_of(text)) != len(cells[split][row])]
+        if wrong:
+            rule = f"label_column {spec.label_column!r} must hold a label for each word of {spec.text_column!r}"
+            first = wrong[0]
+            counts = f"row {first + 1} has {len(words_of(texts[first]))} words and {len(cells[split][first])} labels"
+            faults.append(f"{rule}; {len(wrong)} of {len(texts)} {split} rows do not: {counts}")
+    refuse(faults)
+    names = declared or tuple(sorted({label for row in cells["train"] for label in row}, key=_numbers_first))
+    number_of = {name: number for number, name in enumerate(names)}
+    unknown = sorted({label for rows in cells.values() for row in rows for label in row} - {*names})
+    if unknown:
+        listed = ", ".join(unknown[:_EXAMPLES])
+        raise BadInput([f"labels of validation or test rows occur in no training row: {listed}"])
+    if len(names) < 2:
+        raise BadInput([f"label_column {spec.label_column!r} has fewer than two labels: there is nothing to learn"])
+    targets = {}
+    for split, rows in cells.items():
+        numbers = ([number_of[label] for label in row] for row in rows)
+        targets[split] = np.fromiter(numbers, dtype=object, count=len(rows))  # rows have different lengths
+    return targets, names
+
+
+def _number(value: Any) -> float | None:
+    """The finite number in a cell, also if it is a text; None if there is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _examples(rows: Sequence[int], cells: Sequence[Any]) -> str:
+    """The first of these rows, counted from 1, with the content of their cells."""
+    return ", ".join(f"row {row + 1} has {cells[row]!r}" for row in rows[:_EXAMPLES])
+
+
+def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray]:
+    """Labels from columns of 0 and 1, or false and true."""
+    faults, labels = [], {}
+    for split, table in tables.items():
+        parts = []
+        for column in columns:
+            cells = _cells(table, column)
+            values = [_number(cell) for cell in cells]
+            wrong = [index for index, value in enumerate(values) if value not in (0.0, 1.0)]
+            if wrong:
+                faults.append(f"label_column: {column!r} must hold 0 or 1, and {split} {_examples(wrong, cells)}")
+            parts.append(np.array([value or 0.0 for value in values], dtype=np.float32))
+        labels[split] = np.stack(parts, axis=1)
+    refuse(faults + _unused_label_faults(columns, labels["train"]))
+    return labels
+
+
+def _label_sets(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targets:
+    """Labels from one column with a list, or text that means one, per row."""
+    cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
+    has_bars = any(isinstance(cell, str) and "|" in cell for column in cells.values() for cell in column)
+    separator = "|" if has_bars else ","
+    inner = getattr(tables["train"].features[spec.label_column], "feature", None)
+    # Most data sets declare no names for the numbers in their lists.
+    declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else ()
+    sets: dict[str, list[tuple[str, ...]]] = {}
+    faults: list[str] = []
+    for split, column in cells.items():
+        parsed = [_labels_of(cell, separator, declared) for cell in column]
+        wrong = [index for index, labels in enumerate(parsed) if labels is None]
+        if wrong:
+            rule = f"label_column {spec.label_column!r} must hold lists of texts or whole numbers, or text such as a|b"
+            faults.append(f"{rule}; {len(wrong)} {split} rows hold others: {_examples(wrong, column)}")
+        sets[split] = [labels or () for labels in parsed]
+    refuse(faults)
+    names = declared or tuple(sorted({label for labels in sets["train"] for label in labels}, key=_numbers_first))
+    refuse(_label_set_faults(spec, names, sets))
+    return {split: _as_flags(rows, names) for split, rows in sets.items()}, names
+
+
+def _label_set_faults(spec: JobSpec, names: Sequence[str], sets: Mapping[str, Sequence[tuple[str, ...]]]) -> list[str]:
+    column, rows = f"label_column {spec.label_column!r}", len(sets["train"])
+    if not names:
+        return [f"{column} holds no label in any training row: there is nothing to learn"]
+    if len(names) > max(2, rows / 2):
+        question = "is it the right column, and are labels separated by | or commas?"
+        return [f"{column} has {len(names)} labels in {rows} rows: {question}"]
+    faults = []
+    for split, labels in sets.items():
+        unknown = Counter(label for row in labels for label in row if label not in set(names))
+        if unknown:
+            examples = ", ".join(map(repr, list(unknown)[:_EXAMPLES]))
+            faults.append(f"{unknown.total()} labels of {split} rows occur in no training row: {examples}")
+    return faults + _unused_label_faults(names, _as_flags(sets["train"], names))
+
+
+def _unused_label_faults(names: Sequence[str], flags: np.ndarray) -> list[str]:
+    """The fault that no training row has some of the labels; empty if all are used."""
+    unused = [name for name, count in zip(names, flags.sum(axis=0), strict=True) if not count]
+    examples = ", ".join(unused[:_EXAMPLES])
+    fault = f"{len(unused)} of {len(names)} labels are in no training row ({examples}): leave them out"
+    return [fault] if unused else []
+
+
+def _as_flags(rows: Sequence[Iterable[str]], names: Sequence[str]) -> np.ndarray:
+    """Flags (N, C) of N rows, whose labels must be among the C `names`."""
+    return np.asarray(MultiLabelBinarizer(classes=names).fit_transform(rows), dtype=np.float32)
+
+
+def _labels_of(cell: Any, separator: str, declared: Sequence[str]) -> tuple[str, ...] | None:
+    """The labels of a row; None if the cell is neither a list nor text nor a whole number."""
+    if cell is None:
+        return ()
+    if isinstance(cell, str):
+        text = cell.strip()
+        if not (text.startswith("[") and text.endswith("]")):
+            return tuple(part.strip() for part in text.split(separator) if part.strip())
+        cell = _parsed_list(text)
+    elif isinstance(cell, int) and not isinstance(cell, bool):
+        cell = [cell]
+    if not isinstance(cell, list) or not all(isinstance(item, str | int) for item in cell):
+        return None
+    if declared:
+        is_declared = all(isinstance(item, int) and 0 <= item < len(declared) for item in cell)
+        return tuple(declared[int(item)] for item in cell) if is_declared else None
+    return tuple(str(item).strip() for item in cell)
+
+
+def _parsed_list(text: str) -> Any:
+    """The list in a text, as JSON or, as pandas writes it, as Python; None if it is neither."""
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError):
+            return parse(text)
+    return None
+
+
+def _numbers_first(name: str) -> tuple[bool, float, str]:
+    """Sort key of label names: numbers by their value, then texts."""
+    number = _number(name)
+    return number is None, number or 0.0, name
