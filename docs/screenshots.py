@@ -1,8 +1,7 @@
 """Take the pictures of README and docs anew: rehearse a study, open MLflow's UI, photograph what it shows.
 
-    python docs/screenshots.py                     # studies/pareto.yaml, into docs/pictures
+    python docs/screenshots.py                     # studies/demo.yaml, into docs/pictures
     python docs/screenshots.py OTHER.yaml FOLDER
-    python docs/screenshots.py gallery             # what other commands leave, into docs/pictures/gallery
 
 Needs Debian's Chromium (`apt-get install chromium`) and Playwright, which is in the extra `test`. The rehearsal takes a
 minute; nothing is billed, and all of it happens in a folder that is removed.
@@ -28,7 +27,8 @@ _HOUSE = Path(__file__).resolve().parents[1]
 _SERVER_PATIENCE_S = 120.0
 _PAGE_PATIENCE_MS = 90_000.0
 _WIDTH, _HEIGHT = 1440, 900
-_PHONE = 400  # pixels of width
+_WIDTHS = {"pareto": 1440, "pareto-pane": 590, "pareto-narrow": 400}
+"""Pictures of the page: a screen, what MLflow leaves beside its list of artifacts, and a phone, in dark colours."""
 _NO_ASSISTANT = """
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
@@ -100,7 +100,7 @@ def main(study: Path, folder: Path) -> None:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
         (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
-        words = [str(Path(sys.executable).with_name("paretune")), "study", "--study", f"studies/{study.name}"]
+        words = [sys.executable, "-m", "paretune", "study", "--study", f"studies/{study.name}"]
         subprocess.run(words, cwd=workspace, check=True)
         (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
         run_id = parent.info.run_id
@@ -110,59 +110,16 @@ def main(study: Path, folder: Path) -> None:
                 open_run(page, address, "0", shown)
                 page.wait_for_timeout(1000)  # the picture in the note
                 page.screenshot(path=folder / f"{name}.png")
-                page.set_viewport_size({"width": _PHONE, "height": _HEIGHT})
-                page.locator("button:has(svg):visible").first.click()  # folds MLflow's menu, which takes half of it
-                page.wait_for_timeout(1000)
-                page.screenshot(path=folder / f"{name}-narrow.png")
-                page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
             page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(workspace))).as_uri())
-            page.screenshot(path=folder / "pareto.png")
-            page.set_viewport_size({"width": _PHONE, "height": _HEIGHT})
-            page.screenshot(path=folder / "pareto-narrow.png")
-    wide = ("study-run", "trial-run", "pareto")
-    for name in (*wide, *(f"{name}-narrow" for name in wide)):
+            for name, width in _WIDTHS.items():
+                page.set_viewport_size({"width": width, "height": _HEIGHT})
+                page.emulate_media(color_scheme="dark" if width == min(_WIDTHS.values()) else "light")
+                page.wait_for_timeout(1000)  # the chart takes its new size
+                page.screenshot(path=folder / f"{name}.png")
+    names = ("study-run", "trial-run", *_WIDTHS)
+    for name in names:
         _shrink(folder / f"{name}.png")
-    print(f"{', '.join(wide)} and narrow pictures of them are in {folder}")
-
-
-GALLERY = (
-    (
-        "paretune estimate --model distilbert-base-uncased --max_train_samples 100000 --max_seq_length 256 --record "
-        "--instance_type ml.g5.xlarge,ml.g5.12xlarge,ml.p4d.24xlarge --instance_count 1,2,4 --global_batch_size 64",
-        "estimate",
-        None,
-    ),
-    ("paretune study polarity_scaling --launcher simulated", "study", "correlation.png"),
-    ("paretune report --view scaling", "report", "report.html"),
-)
-"""Commands of the gallery, the kind of run that each leaves, and the artifact of it that is shown."""
-
-
-def gallery(folder: Path) -> None:
-    """Run the commands of the gallery in one folder and take a picture of an artifact of each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name, browser() as page:
-        workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
-        (workspace / "studies").symlink_to(_HOUSE / "studies")
-        os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
-        for line, kind, artifact in GALLERY:
-            words = line.split()[1:]
-            program = str(Path(sys.executable).with_name("paretune"))
-            subprocess.run([program, *words], cwd=workspace, check=True)
-            if artifact is None:  # the report shows it
-                continue
-            client = MlflowClient(store)
-            experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-            run = client.search_runs(experiments, f"tags.`paretune.kind` = '{kind}'")[0]
-            path = Path(client.download_artifacts(run.info.run_id, artifact, str(workspace)))
-            page.goto(path.as_uri())
-            page.set_viewport_size({"width": 1200, "height": 900})
-            target = folder / f"{kind}.png"
-            if path.suffix == ".png":
-                target.write_bytes(path.read_bytes())
-            else:
-                page.screenshot(path=target)
-            _shrink(target)
+    print(f"{', '.join(names)} are in {folder}")
 
 
 def _shrink(path: Path) -> None:
@@ -175,11 +132,9 @@ def _shrink(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["gallery"]:
-        sys.exit(gallery(_HOUSE / "docs/pictures/gallery"))
     if not CHROMIUM.exists():
         sys.exit(f"{CHROMIUM} is not there: apt-get install chromium")
-    usual = [_HOUSE / "studies/pareto.yaml", _HOUSE / "docs/pictures"]
+    usual = [_HOUSE / "studies/demo.yaml", _HOUSE / "docs/pictures"]
     paths = [Path(word) for word in sys.argv[1:]]
     study, folder = [*paths, *usual[len(paths) :]]
     main(study.resolve(), folder.resolve())

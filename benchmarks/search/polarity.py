@@ -37,6 +37,8 @@ CLUSTERS = {
     ("ml.p5.48xlarge", 2): 16,
 }
 """Instance type and count to GPUs."""
+DEMO = {("ml.g6.12xlarge", 2): 8, ("ml.g6.12xlarge", 4): 16, ("ml.g6.48xlarge", 1): 8, ("ml.g6.48xlarge", 4): 32}
+"""Further clusters of studies/demo.yaml, for the smallest size only."""
 ONE_LINE = {("ml.p4d.24xlarge", count): 8 * count for count in (1, 2, 4, 8)}
 BATCHES = (8, 16, 32)
 RATES = (2.5e-5, 5e-5, 1e-4, 2e-4)
@@ -59,6 +61,7 @@ def write(path: Path) -> None:
     names += ["max_seq_length", "max_train_samples", "num_train_epochs", "train_rows", "f1"]
     jobs = [
         *itertools.product(CLUSTERS.items(), BATCHES, RATES, TRAININGS),
+        *itertools.product(DEMO.items(), BATCHES, RATES, TRAININGS[:1]),
         *itertools.product(ONE_LINE.items(), BATCHES, RATES, ONE_EPOCH),
     ]
     with path.open("w", newline="", encoding="utf-8") as file:

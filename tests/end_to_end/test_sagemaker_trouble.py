@@ -85,7 +85,7 @@ def test_a_failing_job_shows_the_reason_of_the_instance_that_failed_first_its_la
 
 def test_throttling_is_not_noticed(cloud: Cloud, script: dict[str, object]) -> None:
     write(cloud, "")
-    for operation in ("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "GetLogEvents"):
+    for operation in ("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "FilterLogEvents"):
         cloud.emulator.inject(operation, "ThrottlingException", times=3)
 
     done = cloud.run(**script)

@@ -17,10 +17,15 @@ def dollars(value: float) -> str:
 
 def with_error(value: float, error: float | None = None) -> str:
     """The value with its error to two digits: 0.9130 ± 0.0049; the value to four digits if there is no error."""
+    text = to_error(value, error)
+    return f"{text} ± {error:,.{len(text.partition('.')[2])}f}" if error and math.isfinite(error) else text
+
+
+def to_error(value: float, error: float | None = None) -> str:
+    """The value with as many decimals as `with_error` gives it, without the error."""
     if not error or not math.isfinite(error):
         return plain(value, 4)
-    decimals = min(max(0, 1 - math.floor(math.log10(error))), 12)
-    return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
+    return f"{value:,.{min(max(0, 1 - math.floor(math.log10(error))), 12)}f}"
 
 
 def plain(value: float, digits: int) -> str:

@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Item = TypeVar("Item")
 Value = str | int | float | Decimal | None  # A cell's content. None means that it is not known; the cell is empty then.
@@ -123,3 +126,18 @@ def _all_digits(number: Decimal) -> str:
     """The decimal without an exponent and without zeros at its end."""
     digits = f"{number:f}"
     return (digits.rstrip("0").rstrip(".") if "." in digits else digits) or "0"
+
+
+def aligned(frame: "DataFrame") -> str:
+    """A frame of texts for a terminal: columns of numbers to the right."""
+    columns = [[str(name), *map(str, frame[name])] for name in frame]
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(text[:1] in "-0123456789" for text in column[1:]) for column in columns]
+    lines = zip(*columns, strict=True)
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )

@@ -9,9 +9,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const down = head.getAttribute("aria-sort") === "ascending";
       const value = row => row.cells[column].dataset.value ?? row.cells[column].textContent.trim().replaceAll(",", "");
       const compare = (one, other) => {
-        const [a, b] = [value(one), value(other)];
+        const [a, b] = [value(one), value(other)], [m, n] = [parseFloat(a), parseFloat(b)];
         if (a === "" || b === "") return (a === "") - (b === "");
-        const order = !isNaN(a) && !isNaN(b) ? a - b : a.localeCompare(b);
+        const order = !isNaN(m) && !isNaN(n) && m !== n ? m - n : a.localeCompare(b);
         return down ? -order : order;
       };
       const rows = [...table.tBodies[0].rows].sort(compare);

@@ -9,8 +9,9 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.specification.parameters import spell
 from paretune.studies.results.answer import StudyAnswer, StudyResult
+from paretune.studies.results.figures import picture
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
+from paretune.studies.results.page import PICTURE_FILE, page, study_note
 from paretune.studies.results.trials import FOREIGN, Trial, TrialStatus
 from paretune.tracking import RunStatus, Tracking, schema
 
@@ -90,9 +91,9 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     run.reopen()
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(answer.csv(), "pareto.csv")
-    drawn = picture(answer)
+    drawn = picture(answer.front, answer.picks)
     if drawn is not None:
-        run.log_figure(drawn.figure(), PICTURE_FILE)
+        run.log_figure(drawn, PICTURE_FILE)
     run.set_tags({schema.NOTE: study_note(answer, run_id, has_picture=drawn is not None)})
     run.log_params({"objectives": spell(objectives)})
     for row_id, rank in answer.ranks().items():

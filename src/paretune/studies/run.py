@@ -29,8 +29,7 @@ from paretune.specification.profile import charged
 from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.page import picture
-from paretune.studies.results.recommendation import headline
+from paretune.studies.results.figures import picture
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.points import Points, some_jobs
 from paretune.studies.search.split import Split
@@ -324,11 +323,11 @@ def notebook_front() -> Callable[[StudyAnswer], None]:
 
 def front_html(answer: StudyAnswer) -> str:
     """The headline of an answer and the picture of its front, as HTML that needs no other file."""
-    text = html.escape(" ".join(headline(answer.front, answer.picks)))
-    drawn = picture(answer)
+    text = html.escape(" ".join(answer.opening()))
+    drawn = picture(answer.front, answer.picks)
     if drawn is None:
         return f"<p>{text}</p>"
     png = io.BytesIO()
-    drawn.figure().savefig(png, format="png")
+    drawn.savefig(png, format="png")
     encoded = base64.b64encode(png.getvalue()).decode()
-    return f'<p>{text}</p><img width="620" alt="{html.escape(drawn.title)}" src="data:image/png;base64,{encoded}">'
+    return f'<p>{text}</p><img width="620" alt="the front" src="data:image/png;base64,{encoded}">'

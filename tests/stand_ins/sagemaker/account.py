@@ -5,7 +5,6 @@ import json
 import threading
 from collections.abc import Iterable
 from typing import Any
-from xml.sax.saxutils import escape
 
 from tests.stand_ins.sagemaker.jobs import Job
 from tests.stand_ins.sagemaker.settings import ACCOUNT, Settings
@@ -137,31 +136,6 @@ class Account:
                 user = f"arn:aws:iam::{ACCOUNT}:user/testing"
                 text = f"User: {user} is not authorized to perform: {action} on resource: {resource}"
                 raise Refusal("AccessDeniedException", text)
-
-    def simulate(self, form: dict[str, list[str]]) -> str:
-        """Answer SimulatePrincipalPolicy, in XML."""
-        actions = [values[0] for name, values in sorted(form.items()) if name.startswith("ActionNames.member.")]
-        resources = [values[0] for name, values in sorted(form.items()) if name.startswith("ResourceArns.member.")]
-        identities = ("", *form.get("PolicySourceArn", []))
-
-        def decide(action: str) -> str:
-            is_denied = any((name, action.lower()) in self._denied for name in identities)
-            return "implicitDeny" if is_denied else "allowed"
-
-        members = "".join(
-            f"<member><EvalActionName>{escape(action)}</EvalActionName>"
-            f"<EvalResourceName>{escape(resource)}</EvalResourceName>"
-            f"<EvalDecision>{decide(action)}</EvalDecision>"
-            "<MatchedStatements/><MissingContextValues/></member>"
-            for action in actions
-            for resource in resources or ["*"]
-        )
-        return (
-            '<SimulatePrincipalPolicyResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/">'
-            "<SimulatePrincipalPolicyResult><IsTruncated>false</IsTruncated>"
-            f"<EvaluationResults>{members}</EvaluationResults></SimulatePrincipalPolicyResult>"
-            "<ResponseMetadata><RequestId>1</RequestId></ResponseMetadata></SimulatePrincipalPolicyResponse>"
-        )
 
 
 def _only_sagemaker(request: dict[str, Any]) -> None:

@@ -176,7 +176,7 @@ class Emulator:
         self._ask("kill_instance", job_name=job_name, host=host)
 
     def deny(self, action: str, identity: str = "") -> None:
-        """Take a permission away: SimulatePrincipalPolicy says so, and without iam:PassRole no job is created."""
+        """Take a permission away: without iam:PassRole no job is created."""
         self._ask("deny", action=action, identity=identity)
 
     def allow(self, action: str, identity: str = "") -> None:

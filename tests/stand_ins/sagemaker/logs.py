@@ -1,6 +1,5 @@
 """What containers print: into CloudWatch line by line, and numbers out of the lines."""
 
-import json
 import re
 import time
 from pathlib import Path
@@ -10,7 +9,6 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 LARGEST_EVENT = 262_144  # bytes; longer lines become several events
 BATCH = 500
 LARGEST_BATCH = 900_000  # bytes, below the 1,048,576 of PutLogEvents with 26 for each event
-LARGEST_ANSWER = 1_048_576  # bytes of GetLogEvents
 
 
 class Metrics:
@@ -77,28 +75,3 @@ def _parts(line: bytes) -> list[str]:
     return [
         line[start : start + LARGEST_EVENT].decode(errors="replace") for start in range(0, len(line), LARGEST_EVENT)
     ]
-
-
-def cut(request: dict[str, Any], answer: bytes) -> bytes:
-    """An answer of GetLogEvents without what goes beyond its largest size; the tokens lead to the rest.
-
-    moto's tokens are `b/<index of the first event>` and `f/<index of the last event>`.
-    """
-    content = json.loads(answer)
-    events = content.get("events", [])
-    from_the_end = not request.get("startFromHead") and not str(request.get("nextToken", "")).startswith("f/")
-    retained, size = [], 0
-    for event in reversed(events) if from_the_end else events:
-        size += len(event["message"].encode()) + 26
-        if retained and size > LARGEST_ANSWER:
-            break
-        retained.append(event)
-    if len(retained) == len(events):
-        return answer
-    first = int(content["nextBackwardToken"][2:])
-    if from_the_end:
-        content["nextBackwardToken"] = f"b/{first + len(events) - len(retained):056d}"
-        retained.reverse()
-    else:
-        content["nextForwardToken"] = f"f/{first + len(retained) - 1:056d}"
-    return json.dumps(content | {"events": retained}).encode()

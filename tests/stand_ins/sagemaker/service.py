@@ -10,7 +10,6 @@ from tests.stand_ins.sagemaker.account import Account
 from tests.stand_ins.sagemaker.calls import Call, Notebook
 from tests.stand_ins.sagemaker.containers import hosts_of
 from tests.stand_ins.sagemaker.disturbances import Disturbances
-from tests.stand_ins.sagemaker.logs import cut
 from tests.stand_ins.sagemaker.operations import TrainingJobs
 from tests.stand_ins.sagemaker.storage import QUIET
 from tests.stand_ins.sagemaker.training import Workshop
@@ -61,27 +60,16 @@ class Service:
         }
         if (call.service, call.operation) in answers:
             return _JSON, json.dumps(answers[call.service, call.operation](call.request)).encode()
-        if call.operation == "SimulatePrincipalPolicy":
-            return "text/xml", self._account.simulate(call.form).encode()
         return None
 
     def _pass_on(self, call: Call, start_response: StartResponse) -> Iterable[bytes]:
         """Let moto answer."""
-        if call.operation == "GetLogEvents":
-            return self._log_events(call, start_response)
 
         def noting(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
             call.status = int(status.split()[0])
             return start_response(status, headers, *rest)
 
         return self._moto(call.environ, noting)
-
-    def _log_events(self, call: Call, start_response: StartResponse) -> Iterable[bytes]:
-        seen: list[str] = []
-        answer = self._moto(call.environ, lambda status, headers, *rest: seen.append(status))
-        content = b"".join(answer)
-        status = int(seen[0].split()[0])
-        return _send(call, start_response, status, _JSON, cut(call.request, content) if status == 200 else content)
 
     def _steer(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """What a test asks beyond AWS: POST /_emulator/NAME with the arguments as JSON."""

@@ -84,7 +84,7 @@ def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> st
     trials = answer.front.trials
     picks = []
     for pick in answer.picks:
-        values = ", ".join(f"{name} {value.partition(' (')[0]}" for name, value in pick.figures(answer.front))
+        values = ", ".join(f"{name} {value}" for name, value in answer.front.figures(pick.point).items())
         picks.append(f"  {pick.title}: {pick.point.trial.setting()}\n    {values}")
     steps = {
         command_line("study", {"study": "smoke"}): "a real study, in a few minutes",
@@ -92,9 +92,12 @@ def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> st
         command_line("estimate", {"instance_type": "ml.g5.xlarge,ml.g6.xlarge"}): "seconds and dollars on SageMaker",
     }
     lines = [
-        f"{len(trials)} simulated jobs of DistilBERT on Amazon Polarity, on five kinds of SageMaker instances",
+        "Published in 2021: DistilBERT on Amazon Polarity takes 18 h 17 min on one V100, and 53 min on 32 of them.",
+        f"On 4 to 32 L4 of today: {len(trials)} simulated jobs, {len(answer.front.best)} configurations on the front.",
         "",
         *picks,
+        "",
+        *(f"  {sentence}" for sentence in answer.payoff.sentences()),
         "",
         "All figures are simulated: seconds are estimates, and F1 is a formula with the effects of published runs",
         "(aws-samples/amazon-sagemaker-huggingface-benchmark, 2021). Nothing was trained, sent or spent.",

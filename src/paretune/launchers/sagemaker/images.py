@@ -9,7 +9,6 @@ from functools import cache
 
 from paretune.core.packages import pinned
 from paretune.estimating.hardware import accelerator_of
-from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.rules import launch_faults
@@ -26,7 +25,8 @@ _HUGGING_FACE = (
 # 2026-11-25), and none for training; the first seconds of a job print the driver that it has.
 _DRIVERS = {"p3": 470, "p4d": 470, "p4de": 470, "g4dn": 470, "g5": 470, "p5": 535, "g6": 535, "p5e": 550, "p5en": 550}
 _NEWEST_DRIVER = 550  # of that table, for the families that are not in it
-# The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100).
+# The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100, compute
+# capability 7.0); the first seconds of a job find an image of the user's own that has none for its GPU.
 _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
 # The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
 # Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
@@ -36,12 +36,6 @@ _SMP = {"version": "2.5.1", "py_version": "py311"}
 OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
 _NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")  # what a Hugging Face image with an older one needs
-# The CUDA version that AWS's PyTorch images are built with, by the first PyTorch version that has it. Source: the SDK's
-# list of Hugging Face images; Dockerfiles of PyTorch 2.6 and 2.8 in aws/deep-learning-containers, read 2026-11-21.
-_CUDA_OF_AWS_IMAGES = (
-    *(((2, 9), (13, 0)), ((2, 8), (12, 9)), ((2, 7), (12, 8)), ((2, 6), (12, 6)), ((2, 4), (12, 4)), ((2, 1), (12, 1))),
-    *(((2, 0), (11, 8)), ((1, 6), (11, 0))),
-)
 _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer ones want torch 2.6
 
 
@@ -77,8 +71,6 @@ def choose(spec: JobSpec, region: str) -> Image:
         uri = _uri("huggingface", **target, **newest)
         is_old = tuple(map(int, newest["version"].split(".")[:2])) < OLDEST_TRANSFORMERS
         needs = (*needs, *(pinned(_NEWER_TRANSFORMERS) if is_old and not spec.runs_own_training else ()))
-    if (missing := _missing_kernels(spec.instance(), uri)) is not None:
-        raise ValueError(missing)
     return Image(uri=uri, requirements=(*needs, *added))
 
 
@@ -88,51 +80,6 @@ def _uri(framework: str, **options: str) -> str:
     from sagemaker.core import image_uris
 
     return str(image_uris.retrieve(framework, image_scope="training", **options))
-
-
-def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
-    """The reason why this image has no kernels for the instance's GPU; None if it has, or its tag does not tell."""
-    chip = accelerator_of(instance)
-    built = _versions(uri)
-    if chip is None or chip.compute_capability is None or built is None:
-        return None
-    lowest, highest = _compute_capabilities(*built)
-    if lowest <= chip.compute_capability <= highest:
-        return None
-    versions = (*built, lowest, highest, chip.compute_capability)
-    torch, cuda, low, high, capability = (".".join(map(str, version)) for version in versions)
-    return (
-        f"{uri.rpartition('/')[2]} holds PyTorch {torch} for CUDA {cuda}, which runs on GPUs of compute capability "
-        f"{low} to {high}, and {instance.instance_type} has {instance.accelerator} of {capability}"
-    )
-
-
-def _versions(uri: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The versions of PyTorch and CUDA in a GPU image's tag; None if the tag does not have them."""
-    name = uri.rpartition("/")[2]
-    match = re.search(r"pytorch[\w-]*:v?(\d+)\.(\d+)", name)
-    if match is None or "-cpu" in name:
-        return None
-    torch = (int(match[1]), int(match[2]))
-    cuda = re.search(r"cu(\d\d)(\d)\b", name) or re.search(r"cuda(\d+)\.(\d+)", name)
-    if cuda is not None:
-        return torch, (int(cuda[1]), int(cuda[2]))
-    by_aws = "pytorch-training" in name
-    return next(((torch, cuda) for since, cuda in _CUDA_OF_AWS_IMAGES if by_aws and torch >= since), None)
-
-
-def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The lowest and highest compute capability that PyTorch's own builds for Linux on x86 have kernels for.
-
-    Sources, read 2026-11-21: .ci/manywheel/build_cuda.sh of PyTorch 2.8 to 2.10, RELEASE.md of 2.12 to 2.14, issues
-    157517 and 172352 of pytorch/pytorch. The release notes of 2.8 say that CUDA 12.8 and 12.9 leave out 7.0, the build
-    script keeps it: such an image is neither chosen nor refused.
-    """
-    if cuda >= (13, 0):
-        return (7, 5), (12, 1)
-    if cuda >= (12, 8):
-        return (7, 0) if (2, 8) <= torch < (2, 11) else (7, 5), (12, 1)
-    return (5, 0) if cuda >= (12, 0) else (3, 7), (9, 0)
 
 
 def faults(spec: JobSpec, region: str) -> list[str]:
@@ -178,13 +125,6 @@ def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
         faults.append(
             f"sagemaker.training_image is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant"
         )
-    missing = (_missing_kernels(spec.instance(name), uri) for name in spec.instance_types())
-    faults += [
-        f"sagemaker.training_image does not run there: {reason}: leave sagemaker.training_image out, or use another "
-        "image or instance_type"
-        for reason in missing
-        if reason is not None
-    ]
     if spec.strategy in {"smddp", "smp"} and re.search(r"/(huggingface-)?pytorch-training", uri):
         faults.append(
             f"strategy {spec.strategy} needs the library in the image, and {uri.rpartition('/')[2]} lacks it: leave "

@@ -28,8 +28,16 @@ UNREACHABLE = (
     "Retrying (",
 )  # pip 25
 CODE_ARTIFACT = re.compile(r"arn:[^:]+:codeartifact:([^:]+):([^:]+):repository/([^/]+)/(.+)")
-# Prints versions, and whether PyTorch can use the GPU. The image of a project may have no PyTorch.
-LOOK = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
+LOOK = """
+import torch
+works = torch.cuda.is_available()
+try:
+    works = works and torch.ones(1, device="cuda").add(1).item() == 2
+except RuntimeError:  # such as no kernel for this GPU
+    works = False
+print(torch.__version__, torch.version.cuda, works)
+"""
+"""Prints versions, and whether PyTorch can compute on the GPU. The image of a project may have no PyTorch."""
 
 
 def main(words: list[str]) -> None:
@@ -167,7 +175,7 @@ def look_at_gpu() -> None:
         print(f"paretune: driver {driver}; this image has no PyTorch")
         return
     torch, cuda, can_use = versions
-    print(f"paretune: driver {driver}; PyTorch {torch} for CUDA {cuda}; torch.cuda.is_available() is {can_use}")
+    print(f"paretune: driver {driver}; PyTorch {torch} for CUDA {cuda}; it computes: {can_use}")
     if can_use != "True" and ALLOW_NO_GPU not in os.environ:
         fail(
             f"bad_input: PyTorch {torch} for CUDA {cuda} cannot use the GPU of this instance (driver {driver}): "

@@ -6,11 +6,10 @@
 - `hypervolume`: the volume that a front dominates, its reference point and its growth.
 - `run_noise.RunNoise`: how far one run scatters, from repeats and from what is assumed without any.
 - `quality_model.QualityModel`: the surface of quality and the probability that a run collapses.
-- `recommendation.recommend`: which configurations to take; `recommendation.headline`: the answer in sentences.
-- `answer.payoff_of`: what the search has cost against what every later run saves.
-- `answer.StudyAnswer`: all of these for one study; `answer.StudyResult`: what `paretune study` returns.
-- `tables`: pareto.csv and the tables of the front, of predicted points and of all trials.
-- `page.page`: pareto.html, with the parameters that an objective depends on; `figures`: its pictures.
-- `page.study_note`: the note and the picture of the study's MLflow run.
-- `objective_text`: names, units and values of objectives as text.
+- `recommendation.recommend`: which configurations to take, and the commands that launch them.
+- `payoff.payoff_of`: what the search has cost against what every later run saves.
+- `answer.StudyAnswer`: all of these for one study, in sentences; `answer.StudyResult`: what `paretune study` returns.
+- `tables`: pareto.csv, and frames of the front, of predicted points and of all trials.
+- `figures`: the chart, with plotly and as a matplotlib figure; `page.page`: pareto.html; `page.study_note`: the note of
+  the study's MLflow run.
 """

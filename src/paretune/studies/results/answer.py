@@ -1,25 +1,26 @@
-"""The answer of a study: its front, what it recommends, its bill; as text, as a table and as a rank for every run."""
+"""The answer of a study: its front, what it recommends, its bill; in sentences, as text and as a result."""
 
-import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.estimating.noise import TELLING_ERRORS, are_alike
-from paretune.presentation.numbers import usd, with_error
+from paretune.jobs.verdicts import below_baseline
+from paretune.presentation.numbers import dollars, duration, usd
+from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import spelled
+from paretune.studies.definition.objectives import costs, spelled
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.objective_text import format_value, label
-from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.recommendation import Pick, failures, headline, recommend
+from paretune.studies.results.payoff import Payoff, payoff_of
+from paretune.studies.results.points import Point
+from paretune.studies.results.recommendation import Pick, failures, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, job_of, label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,121 +29,14 @@ _MOST_LINES = 20  # rows of a table in a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Payoff:
-    """The cost of a search, of one run of its recommendation, and of one run of the default; None if unknown."""
+class Progress:
+    """How a study that has not ended gets on."""
 
-    spent_usd: float
-    recommended_usd: float | None = None
-    default_usd: float | None = None
-    error_usd: float = 0.0  # standard error of the difference of the two runs
-    default_basis: str = ""  # measured, simulated or estimated
-    later_runs: int | None = None
-    quality: str = ""  # comparison of the recommended model with the default's in words, or empty
-    why_not: str = ""  # reason why the payoff is not known, or empty
-
-    @property
-    def saved_usd(self) -> float | None:
-        """Dollars saved per later run against the default; negative if the recommended configuration is dearer."""
-        if self.default_usd is None or self.recommended_usd is None:
-            return None
-        return self.default_usd - self.recommended_usd
-
-    @property
-    def runs_to_break_even(self) -> int | None:
-        """Later runs until the search has paid for itself; None if they are not cheaper beyond noise, or not known."""
-        if self.saved_usd is None or self.saved_usd <= TELLING_ERRORS * self.error_usd:
-            return None
-        # Reduced by a hair, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
-        return math.ceil(self.spent_usd / self.saved_usd * (1 - 1e-12))
-
-    def sentences(self) -> list[str]:
-        """The payoff in words; none of a study that somebody else has run."""
-        if not self.spent_usd and not self.why_not and self.saved_usd is None:
-            return []
-        spent = f"The search has cost {usd(self.spent_usd)}."
-        if self.saved_usd is None or self.default_usd is None or self.recommended_usd is None:
-            return [spent, f"Whether it pays for itself cannot be said: {self.why_not}."]
-        against = (
-            f"One run of the cheapest good configuration costs {usd(self.recommended_usd)}, one of the default "
-            f"configuration {usd(self.default_usd)} ({self.default_basis})"
-        )
-        bought = [self.quality] if self.quality else []
-        if self.runs_to_break_even is None:
-            is_noise = abs(self.saved_usd) <= TELLING_ERRORS * self.error_usd
-            difference = "a difference that cannot be told from noise" if is_noise else f"{usd(-self.saved_usd)} less"
-            return [spent, f"{against}, {difference}: in dollars the search never pays for itself.", *bought]
-        saving = f"{against}: every later run saves {with_error(self.saved_usd, self.error_usd)} USD."
-        return [spent, saving, self._balance(self.saved_usd, self.runs_to_break_even), *bought]
-
-    def _balance(self, saved: float, runs: int) -> str:
-        when = f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}"
-        if self.later_runs is None:
-            return f"{when}; set later_runs to how often the winner will be trained again to see the balance."
-        total = self.later_runs * saved
-        planned = f"{self.later_runs:,} planned one{'s' if self.later_runs != 1 else ''}"
-        if self.later_runs >= runs:
-            net = usd(max(total - self.spent_usd, 0.0))
-            return f"{when}; the {planned} save {usd(total)}, {net} more than it has cost."
-        return f"{when}; the {planned} save only {usd(total)}, so it will not have paid for itself by then."
-
-
-def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
-    """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
-    if front.is_foreign:
-        return Payoff(spent_usd=0.0)
-    default_usd = None if default is None else value_of(default, metrics.COST_USD)
-    why_not = _why_not(recommended, default)
-    if why_not or recommended is None or default is None or default_usd is None:
-        return Payoff(spent_usd=front.spent_usd, later_runs=later_runs, why_not=why_not)
-    default_point = front.point_of(default)
-    if default_point is not None and default_point.usd_per_run is not None:
-        default_usd, error = default_point.usd_per_run, default_point.errors[metrics.COST_USD]
-    else:
-        error = front.noises[metrics.COST_USD].standard_error(default_usd, 1)
-    is_same = default_point is not None and default_point.number == recommended.number
-    same = "The default configuration is the recommended one."
-    return Payoff(
-        spent_usd=front.spent_usd,
-        recommended_usd=recommended.usd_per_run,
-        default_usd=default_usd,
-        error_usd=0.0 if is_same else math.hypot(error, recommended.errors[metrics.COST_USD]),
-        default_basis=default.origin,
-        later_runs=later_runs,
-        quality=same if is_same else _quality(front, recommended, default),
-    )
-
-
-def _why_not(recommended: Point | None, default: Trial | None) -> str:
-    """Reason why the payoff is not known; empty if it is."""
-    if recommended is None:
-        return "there is no configuration to recommend"
-    if recommended.usd_per_run is None:
-        return "the price of its instances is not known"
-    if default is None:
-        return "the default configuration has neither been run nor estimated"
-    if default.status is not TrialStatus.COMPLETED and default.origin != "estimated":
-        return f"the default configuration has not completed ({default.reason or default.status.value})"
-    is_priced = value_of(default, metrics.COST_USD) is not None
-    return "" if is_priced else "the price of the default configuration is not known"
-
-
-def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
-    name = front.quality
-    if name is None or name not in default.values or name not in recommended.means:
-        return ""
-    # A rehearsed default has the value that the simulation adds noise to.
-    point, default_value, default_error = front.point_of(default), default.values[name], 0.0
-    if point is not None:
-        default_value, default_error = point.measured[name]
-    elif default.origin == "measured":
-        default_error = front.noises[name].standard_error(default_value, 1)
-    value, error = recommended.measured[name]
-    text, default_text = format_value(name, value, error), format_value(name, default_value, default_error)
-    runs = f"its {recommended.trained} runs in the mean" if recommended.trained > 1 else "its run"
-    if are_alike(value, default_value, error, default_error):
-        return f"The {label(name)} of {runs}, {text}, and that of the default, {default_text}, are equal within noise."
-    word = "better" if (value > default_value) == (front.objectives[name] == "maximize") else "worse"
-    return f"The {label(name)} of {runs}, {text}, is {word} than the default's, {default_text}."
+    n_trials: int | None  # how many trials it may make, or None
+    running: tuple[str, ...]  # the jobs under way, in words
+    elapsed_s: float  # seconds since this process began
+    ended: int  # trials that have ended since then
+    spent_usd: float  # dollars that were booked since then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +50,7 @@ class StudyAnswer:
     later_runs: int | None = None  # how often the winner will be trained again
     default: Trial | None = None  # of the default configuration, or an estimate with the origin "estimated"
     unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
+    progress: Progress | None = None  # None once the study has ended
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -169,20 +64,93 @@ class StudyAnswer:
         return payoff_of(self.front, winner, self.default, self.later_runs)
 
     @cached_property
-    def hypervolume(self) -> float:
-        """Hypervolume of the front over all objectives, against its reference point; 0 without a feasible point."""
-        return self.front.hypervolume
+    def best(self) -> Point | None:
+        """The feasible point with the best quality, or None."""
+        name = self.front.quality
+        if name is None or not self.front.feasible:
+            return None
+        goal = {name: self.front.objectives[name]} if name in self.front.objectives else {name: "maximize"}
+        return min(self.front.feasible, key=lambda point: costs(point.means, goal))
 
-    def opening(self, *, has_reason: bool = True) -> list[str]:
-        """The answer in a few sentences; `has_reason` as in `headline`."""
-        over = f"The study has cost {usd(self.over_budget_usd)} more than its budget." if self.over_budget_usd else ""
-        return [*headline(self.front, self.picks, has_reason=has_reason), *filter(None, [over])]
+    def opening(self) -> list[str]:
+        """The answer in a few sentences, or the reasons why there is none; simulated studies say so first."""
+        if not self.picks:
+            return [*self._origins(), *_nothing(self.front)]
+        pick = self.picks[0]
+        values = "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
+        return [
+            *self._origins(),
+            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.",
+            f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.",
+            *self.remarks(),
+        ]
+
+    def _origins(self) -> list[str]:
+        origins = sorted({trial.origin for trial in self.front.trials})
+        if origins == ["simulated"]:
+            return ["Simulated: nothing of this has run, and no number below was measured."]
+        mixed = f"The study mixes {' and '.join(origins)} trials: compare within one origin only."
+        return [mixed] if self.front.is_simulated else []
+
+    def remarks(self) -> list[str]:
+        """What to know before the first recommendation is followed, a sentence each."""
+        front, lines = self.front, [] if not self.over_budget_usd else [self._over_budget()]
+        if not self.picks:
+            return lines
+        point = self.picks[0].point
+        lines = [*filter(None, [self.picks[0].risk]), *lines]
+        lines += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
+        if point.trial.plan is not None and metrics.F1 in point.means and point.trial.baseline_f1 is not None:
+            values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
+            sentences = below_baseline(job_of(point.trial.parameters), values, point.errors[metrics.F1])
+            lines += [f"{sentence}." for sentence in sentences]
+        verdicts = dict.fromkeys(verdict for trial in point.trials for verdict in trial.verdicts)
+        lines += [f"Of its training: {verdict}." for verdict in verdicts]
+        types = {trial.parameters.get("instance_type", "local") for trial in front.trials}
+        if not front.is_foreign and not any(name.startswith("ml.") for name in types):
+            noise = front.noises[metrics.COST_USD]
+            lines.append(
+                "Its dollars are notional, nobody bills them: they are seconds of this machine, which other programs "
+                f"share, and one run of a job differs from the next by about {noise.deviation:.0%} ({noise.basis})."
+            )
+        return lines
 
     @property
     def over_budget_usd(self) -> float:
         """Dollars spent beyond the budget, because a job cost more than its worst case; 0 if it was kept."""
         over_usd = 0.0 if self.budget_usd is None else self.front.spent_usd - self.budget_usd
         return over_usd if over_usd > ROUNDING_USD else 0.0
+
+    def _over_budget(self) -> str:
+        return f"The study has cost {usd(self.over_budget_usd)} more than its budget."
+
+    def state(self) -> str:
+        """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81, about 3 m left."""
+        front, progress = self.front, self.progress
+        parts = [counted(front.trials)]
+        done = sum(trial.repeats is None for trial in front.trials)
+        if progress is not None and progress.n_trials is not None:
+            parts = [f"{done} of {progress.n_trials} trials"]
+        if not front.is_foreign:
+            parts.append(
+                dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD"
+            )
+        if self.best is not None and front.quality is not None:
+            parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
+        if progress is not None and progress.ended and progress.elapsed_s > 0:
+            parts.append(f"{dollars(3600 * progress.spent_usd / progress.elapsed_s)} USD per hour")
+            if progress.n_trials is not None and done < progress.n_trials:
+                left_s = (progress.n_trials - done) * progress.elapsed_s / progress.ended
+                parts.append(f"about {duration(left_s)} left")
+        return ("Ended: " if progress is None else "Running: ") + ", ".join(parts)
+
+    def bill(self) -> str:
+        """Dollars spent, committed and left."""
+        bill = f"spent {usd(self.front.spent_usd)}, committed to running jobs at worst {usd(self.committed_usd)}"
+        if self.budget_usd is None:
+            return bill
+        left_usd = self.budget_usd - self.front.spent_usd - self.committed_usd
+        return f"{bill}, left {usd(left_usd)} of {usd(self.budget_usd)}"
 
     def ranks(self) -> dict[str, int]:
         """Run id to Pareto rank, 0 on the front; without runs that have no rank (failed, constraint not met)."""
@@ -195,43 +163,65 @@ class StudyAnswer:
 
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""
+        return "\n\n".join(filter(None, self._blocks())) + "\n"
+
+    def _blocks(self) -> Iterator[str]:
         front = self.front
-        blocks = [" ".join(self.opening()), *(_described(pick, front) for pick in self.picks)]
+        simulated = "Simulated: " if front.is_simulated else ""
+        yield " ".join(self.opening())
+        for pick in self.picks:
+            yield self._described(pick)
         if front.best:
-            title = f"{'Simulated front' if front.is_simulated else 'Front'} over all objectives, cheapest first"
-            blocks.append(f"{title}:\n{front_table(front, _MOST_LINES).text()}{_more(len(front.best))}")
+            yield f"{simulated}Front over all objectives, cheapest first:\n{_first(front_table(front))}"
         if front.forecast:
             title = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
-            blocks.append(f"{title}:\n{forecast_table(front, _MOST_LINES).text()}{_more(len(front.forecast))}")
-        bill = f"spent {usd(front.spent_usd)}, committed {usd(self.committed_usd)}"
-        if self.budget_usd is not None:
-            bill += f", left {usd(self.budget_usd - front.spent_usd - self.committed_usd)} of {usd(self.budget_usd)}"
+            yield f"{title}:\n{_first(forecast_table(front))}"
         if not front.is_foreign:
-            budget = "Simulated budget" if front.is_simulated else "Budget"
-            blocks += [" ".join(self.payoff.sentences()), f"{budget}: {bill}."]
+            yield " ".join(self.payoff.sentences())
+            yield f"{simulated}Budget: {self.bill()}."
         if self.picks and (lines := failures(front.trials)):
-            blocks.append("Without a result:\n" + "\n".join(f"  {line}" for line in lines))
-        return "\n\n".join(blocks) + "\n"
+            yield "Without a result:\n" + "\n".join(f"  {line}" for line in lines)
+
+    def _described(self, pick: Pick) -> str:
+        values = "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
+        lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", pick.point.trial.setting()]
+        lines += [pick.risk] if pick.risk else []
+        if pick.alike:
+            numbers = ", ".join(str(point.number) for point in pick.alike)
+            lines.append(f"equal within noise: trial{'s' if len(pick.alike) > 1 else ''} {numbers}")
+        if pick.real_command:
+            lines += [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
+        else:
+            lines.append(pick.command or "its parameters are none of a job that can be launched")
+        return "\n  ".join(lines)
 
 
-def _more(count: int) -> str:
-    return f"\n... and {count - _MOST_LINES} more" if count > _MOST_LINES else ""
+def _first(table: "DataFrame") -> str:
+    more = len(table) - _MOST_LINES
+    return aligned(table[:_MOST_LINES]) + (f"\n... and {more} more" if more > 0 else "")
 
 
-def _described(pick: Pick, front: StudyFront) -> str:
-    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front))
-    lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", f"  {pick.point.trial.setting()}"]
-    if pick.risk:
-        lines.append(f"  {pick.risk}")
-    if pick.alike:
-        numbers = ", ".join(str(point.number) for point in pick.alike)
-        lines.append(f"  equal within noise: trial{'s' if len(pick.alike) > 1 else ''} {numbers}")
-    if pick.real_command:
-        lines.append(f"  again in the simulation: {pick.command}")
-        lines.append(f"  for real, and for money: {pick.real_command}")
-    else:
-        lines.append(f"  {pick.command}" if pick.command else "  its parameters are none of a job that can be launched")
-    return "\n".join(lines)
+def _nothing(front: StudyFront) -> list[str]:
+    """The reasons why nothing is recommended."""
+    if not front.trials:
+        return ["No trial has been tried yet, so there is no front."]
+    if not front.points:
+        text = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
+        reasons = failures(front.trials)
+        return [text, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons)]
+    count = len(front.points)
+    lines = [f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"]
+    unmet = Counter(sentence.partition(" is ")[0] for point in front.points for sentence in point.unmet)
+    for name, limits in front.constraints.items():
+        reached = [point.means[name] for point in front.points if name in point.means]
+        for bound, closest in (("min", max), ("max", min)):
+            if bound in limits and reached and unmet[label(name)]:
+                limit = f"{'at least' if bound == 'min' else 'at most'} {limits[bound]:g}"
+                lines.append(
+                    f"{label(name)} must be {limit}; the closest reached {front.text(name, closest(reached))}."
+                )
+    absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
+    return [*lines, *(f"{label(name)} was not measured in any of them." for name in absent)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +287,7 @@ class StudyResult(Result):
             "spent_usd": front.spent_usd,
             "committed_usd": self.answer.committed_usd,
             "budget_usd": self.answer.budget_usd,
-            "hypervolume": as_json(self.answer.hypervolume),
+            "hypervolume": as_json(front.hypervolume),
             "recommended": [_recommended(pick) for pick in self.answer.picks],
             "trials": as_json(self.rows()),
             "open_command": self.open_command,

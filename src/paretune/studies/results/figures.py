@@ -1,122 +1,248 @@
-"""The figures of a study's page: the interactive chart, and matplotlib figures as SVG elements."""
+"""The chart of a study: with plotly on its page, where a reader chooses the axes, and with matplotlib as a PNG."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeGuard
+from dataclasses import dataclass
+from html import escape
+from typing import Any
 
 import numpy as np
 
-from paretune.presentation.chart import Axis, Chart, Mark, Spread
+from paretune.core.untrusted import printable
+from paretune.presentation.chart import MARKS, PICKED
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.objective_text import axis, between, format_value, label
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial, short_name
 
-MOST_PAIRS = 10  # pairs of objectives that are drawn with a line along their front: all pairs of 5 objectives
 _SPENT = "spent_usd"
+_LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 
 
-def front_chart(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Chart:
-    """Every point over any two of: objectives, other metrics, numeric parameters, dollars spent so far.
+@dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """One configuration: its kind, a key of MARKS, the lines of its tooltip, and value, low and high end by axis."""
 
-    Points that lack an objective are left out, such as jobs that were cut off to measure seconds. The recommended
-    points are ringed over the objectives that they are judged by; `address` gives the URL of a run id, or nothing.
+    kind: str
+    lines: Sequence[str]
+    spreads: Mapping[str, tuple[float, float, float]]
+    address: str = ""
+    label: str = ""  # of a recommended one
+
+
+def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
+    """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
+
+    Its `layout.meta` holds what `chart.js` needs to show other axes: objectives, other metrics, numeric parameters and
+    dollars spent so far. Predicted points are in the legend and hidden. `address` gives the URL of a run id.
     """
+    import plotly.graph_objects as go
+
     axes = _axes(front)
-    judged_by = {pick.point.number: pick.judged_by for pick in picks}
-    marks = [
-        replace(
-            _mark(front, point, axes, judged_by.get(point.number, ())),
-            address=address(point.trial.run_id),
+    marks = _marks(front, picks, axes, address)
+    if not marks:
+        return None
+    x, y = front.main_pair or (_SPENT, next(iter(front.objectives)))
+    traces = [(kind, [mark for mark in marks if mark.kind == kind]) for kind in MARKS]
+    traces = [(kind, group) for kind, group in traces if group] + [("picked", [mark for mark in marks if mark.label])]
+    figure = go.Figure()
+    for kind, group in traces:
+        is_picked = kind == "picked"
+        look = PICKED if is_picked else MARKS[kind]
+        data = {name: _arrays(group, name) for name in (x, y)}
+        figure.add_scatter(
+            x=data[x][0],
+            y=data[y][0],
+            error_x=None if is_picked else _bars(data[x], look.colour),
+            error_y=None if is_picked else _bars(data[y], look.colour),
+            mode="markers+text" if is_picked else "markers",
+            name=look.name if is_picked else f"{look.name} ({len(group)})",
+            marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
+            text=[_shown(mark.label) for mark in group] if is_picked else None,
+            textposition="top center",
+            cliponaxis=False if is_picked else None,
+            hoverinfo="skip" if is_picked else None,
+            hovertemplate=None if is_picked else "%{hovertext}<extra></extra>",
+            hovertext=[_shown("\n".join(mark.lines)) for mark in group],
+            customdata=[mark.address for mark in group],
+            visible="legendonly" if kind == "predicted" else True,
         )
-        for point in front.measured
-    ]
-    marks += [_predicted(trial, axes) for trial in front.forecast]
-    return Chart(
-        axes=list(axes.values()),
-        marks=marks,
-        lines={
-            **{pair: _stairs(front, pair) for pair in front.pairs[:MOST_PAIRS]},
-            **{(_SPENT, name): _best_so_far(front, name) for name in front.objectives},
-        },
-        first=front.main_pair or (_SPENT, next(iter(front.objectives))),
-        about="a mark per configuration; the same values stand in the tables below",
+    lines = {"\n".join(pair): _transposed(_stairs(front, pair)) for pair in front.pairs}
+    lines |= {f"{_SPENT}\n{name}": _transposed(_best_so_far(front, name)) for name in front.objectives}
+    line = lines.get(f"{x}\n{y}", [[], []])
+    figure.add_scatter(
+        x=line[0],
+        y=line[1],
+        mode="lines",
+        line={"color": MARKS["front"].colour, "width": 1.5},
+        hoverinfo="skip",
+        showlegend=False,
     )
+    figure.update_layout(
+        meta={
+            "first": [x, y],
+            "axes": {
+                name: {
+                    "heading": _shown(heading),
+                    "log": _is_log(front, name, marks),
+                    "traces": [_arrays(group, name) for _, group in traces],
+                }
+                for name, heading in axes.items()
+            },
+            "lines": lines,
+        },
+        xaxis={"title": {"text": _shown(axes[x])}, "type": "log" if _is_log(front, x, marks) else "linear"},
+        yaxis={"title": {"text": _shown(axes[y])}, "type": "log" if _is_log(front, y, marks) else "linear"},
+    )
+    return figure
 
 
-def _axes(front: StudyFront) -> dict[str, Axis]:
-    """The axes: objectives, other metrics, parameters that are numbers and vary, dollars spent."""
+def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
+    """The main pair of objectives as a matplotlib figure; None with one objective, or with nothing to draw."""
+    from matplotlib.figure import Figure
+
+    if front.main_pair is None or not front.feasible:
+        return None
+    x, y = front.main_pair
+    axes = _axes(front)
+    marks = _marks(front, picks, axes, lambda _: "")
+    figure = Figure(figsize=(5.4, 4.6), layout="constrained", dpi=144)
+    plot: Any = figure.add_subplot(xlabel=printable(axes[x]), ylabel=printable(axes[y]))
+    plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
+    plot.plot(*_transposed(_stairs(front, (x, y))), color=MARKS["front"].colour, alpha=0.6)
+    for kind, look in MARKS.items():
+        group = [mark for mark in marks if mark.kind == kind]
+        if group and kind != "predicted":
+            across, up = _arrays(group, x), _arrays(group, y)
+            style = {"fmt": look.sign, "color": look.colour, "elinewidth": 1, "ms": 6}
+            plot.errorbar(across[0], up[0], xerr=across[1:], yerr=up[1:], label=f"{look.name} ({len(group)})", **style)
+    for mark in filter(lambda mark: mark.label, marks):
+        at = mark.spreads[x][0], mark.spreads[y][0]
+        plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
+        plot.annotate(printable(mark.label), at, (0, 11), textcoords="offset points", ha="center", parse_math=False)
+    if _is_log(front, x, marks):
+        plot.set_xscale("log")
+    plot.margins(0.15)
+    plot.spines[["top", "right"]].set_visible(False)
+    plot.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _axes(front: StudyFront) -> dict[str, str]:
+    """Name and heading of the axes: objectives, other metrics, parameters that are numbers and vary, dollars spent."""
     measured = {name for point in front.measured for name in point.means}
     names = dict.fromkeys([*front.objectives, metrics.COST_USD, *sorted(measured)])
-    axes = {name: _axis(front, name) for name in names if name in measured}
+    better = {"minimize": ", less is better", "maximize": ", more is better"}
+    axes = {
+        name: f"{front.heading(name)}{better.get(front.objectives.get(name, ''), '')}"
+        for name in names
+        if name in measured
+    }
     for name in front.shown:
         values = {point.trial.value(name) for point in front.measured}
         if name not in axes and len(values) > 1 and all(map(_is_number, values)):
-            axes[name] = Axis(name=name, heading=short_name(name), short=short_name(name))
-    return {
-        **axes,
-        _SPENT: Axis(name=_SPENT, heading="spent by the study (USD)", short="spent by the study", may_be_log=False),
-    }
+            axes[name] = short_name(name)
+    return {**axes, _SPENT: "spent by the study (USD)"}
 
 
-def _axis(front: StudyFront, name: str) -> Axis:
-    way = {"minimize": ", less is better", "maximize": ", more is better"}.get(front.objectives.get(name, ""), "")
-    return Axis(name=name, heading=f"{axis(name)}{way}", short=label(name), may_be_log=name != front.quality)
+def _marks(
+    front: StudyFront, picks: Sequence[Pick], axes: Mapping[str, str], address: Callable[[str], str]
+) -> list[_Mark]:
+    """A mark for each configuration with every objective, and for each predicted one."""
+    picked = {pick.point.number: pick for pick in picks}
+    marks = [_measured(front, point, axes, picked.get(point.number), address) for point in front.measured]
+    for trial in front.forecast:
+        spreads = {
+            name: (value, *trial.intervals.get(name, (value, value)))
+            for name, value in trial.values.items()
+            if name in axes
+        }
+        lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
+        spreads = _in_units(front, spreads) | _settings(trial, axes)
+        marks.append(_Mark(kind="predicted", lines=[*lines, *trial.setting().split(", ")], spreads=spreads))
+    return marks
 
 
-def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], judged_by: Sequence[frozenset[str]]) -> Mark:
-    """The mark of a point, with its standard errors as bars; `judged_by` as of its recommendation, or empty."""
+def _measured(
+    front: StudyFront, point: Point, axes: Mapping[str, str], pick: Pick | None, address: Callable[[str], str]
+) -> _Mark:
     kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
-    state = {"front": "on the front", "dominated": "dominated"}.get(kind, "no rank")
     spreads = {
-        name: Spread(value, value - point.errors[name], value + point.errors[name])
+        name: (value, value - point.errors[name], value + point.errors[name])
         for name, value in point.means.items()
         if name in axes
     }
-    spreads |= _settings(point.trial, axes)
-    spreads[_SPENT] = Spread(*[point.found_at_usd] * 3)
     runs = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}"
-    recommended = ", recommended" if judged_by else ""
-    tooltip = [f"Trial {point.number}, {runs}: {state}{recommended}", *point.unmet]
-    names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
-    tooltip += [f"{label(name)}: {format_value(name, point.means[name], point.errors[name])}" for name in names]
-    tooltip += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
-    return Mark(
+    lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([] if pick is None else [pick.title]), *point.unmet]
+    lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
+    lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+    return _Mark(
         kind=kind,
-        spreads=spreads,
-        tooltip=[*tooltip, f"run {point.trial.run_id}"],
-        label=", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if judged_by else "",
-        label_over=[*judged_by, *({_SPENT, *names} - {metrics.COST_USD} for names in judged_by)],
+        lines=lines,
+        spreads=_in_units(front, spreads)
+        | _settings(point.trial, axes)
+        | {_SPENT: (point.found_at_usd, point.found_at_usd, point.found_at_usd)},
+        address=address(point.trial.run_id),
+        label="" if pick is None else ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])),
     )
 
 
-def _predicted(trial: Trial, axes: Mapping[str, Axis]) -> Mark:
-    """The mark of a predicted point, with the intervals of its objectives as bars."""
-    spreads = {
-        name: Spread(value, *trial.intervals.get(name, (value, value)))
-        for name, value in trial.values.items()
-        if name in axes
-    }
-    spreads |= _settings(trial, axes)
-    values = [f"{label(name)}: {between(trial, name)}" for name in trial.values]
-    tooltip = ["Predicted, not run", *values, *trial.setting().split(", ")]
-    return Mark(kind="predicted", spreads=spreads, tooltip=tooltip)
+def _in_units(
+    front: StudyFront, spreads: Mapping[str, tuple[float, float, float]]
+) -> dict[str, tuple[float, float, float]]:
+    """The spreads in the units that the page states."""
+    scaled = {name: [value / front.unit(name)[0] for value in spread] for name, spread in spreads.items()}
+    return {name: (value, low, high) for name, (value, low, high) in scaled.items()}
 
 
-def _settings(trial: Trial, axes: Mapping[str, Axis]) -> dict[str, Spread]:
+def _settings(trial: Trial, axes: Mapping[str, str]) -> dict[str, tuple[float, float, float]]:
     """The parameters of a trial that are axes."""
     values = {name: trial.value(name) for name in axes}
-    return {name: Spread(*[float(value)] * 3) for name, value in values.items() if _is_number(value)}
+    return {name: (float(value), float(value), float(value)) for name, value in values.items() if _is_number(value)}  # type: ignore[arg-type]
+
+
+def _arrays(marks: Sequence[_Mark], name: str) -> list[list[float | None]]:
+    """Values of marks on an axis, None where there is none, and how far their bars reach down and up."""
+    spreads = [mark.spreads.get(name) for mark in marks]
+    values = [
+        (spread and (spread[0], spread[0] - spread[1], spread[2] - spread[0])) or (None, 0.0, 0.0) for spread in spreads
+    ]
+    return [list(column) for column in zip(*values, strict=True)] or [[], [], []]
+
+
+def _bars(arrays: Sequence[Sequence[float | None]], colour: str) -> dict[str, Any]:
+    down, up = arrays[1:]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": up,
+        "arrayminus": down,
+        "color": colour,
+        "thickness": 1,
+        "width": 0,
+    }
+
+
+def _is_log(front: StudyFront, name: str, marks: Sequence[_Mark]) -> bool:
+    """Whether an axis is logarithmic at first."""
+    values = [mark.spreads[name][0] for mark in marks if name in mark.spreads and mark.kind != "predicted"]
+    return (
+        name not in (front.quality, _SPENT)
+        and bool(values)
+        and min(values) > 0
+        and max(values) > _LOG_FROM * min(values)
+    )
 
 
 def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float]]:
     """Corners of the front of two objectives; between two neighbours it takes the worse of their values."""
     x, y = pair
-    ranks = front.pair_ranks(pair)
-    best = sorted((point.means[x], point.means[y]) for point in front.feasible if ranks[point.number] == 0)
+    ranks, units = front.pair_ranks(pair), [front.unit(name)[0] for name in pair]
+    best = sorted(
+        (point.means[x] / units[0], point.means[y] / units[1]) for point in front.feasible if ranks[point.number] == 0
+    )
     corners = best[:1]
     for before, after in itertools.pairwise(best):
         corner = (after[0], before[1]) if front.objectives[x] == "minimize" else (before[0], after[1])
@@ -127,14 +253,22 @@ def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float
 def _best_so_far(front: StudyFront, name: str) -> list[tuple[float, float]]:
     """Corners of the best value of an objective over the dollars that the study had spent."""
     points = sorted(front.feasible, key=lambda point: (point.found_at_usd, point.number))
-    values = [point.means[name] for point in points]
+    values = [point.means[name] / front.unit(name)[0] for point in points]
     so_far = (np.maximum if front.objectives[name] == "maximize" else np.minimum).accumulate(values)
     corners: list[tuple[float, float]] = []
     for point, value in zip(points, map(float, so_far), strict=True):
-        corners += [(point.found_at_usd, corners[-1][1]), (point.found_at_usd, value)] if corners else []
-        corners = corners or [(point.found_at_usd, value)]
+        corners += [(point.found_at_usd, corners[-1][1] if corners else value), (point.found_at_usd, value)]
     return corners
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
+def _transposed(corners: Sequence[tuple[float, float]]) -> list[list[float]]:
+    return [[corner[0] for corner in corners], [corner[1] for corner in corners]]
+
+
+def _shown(text: str) -> str:
+    """The text for plotly, which reads a few HTML tags."""
+    return escape(printable(text), quote=False).replace("\n", "<br>")
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

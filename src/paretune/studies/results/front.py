@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, compress
+from statistics import median
 from typing import Any
 
 import moocore
@@ -11,13 +12,14 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
+from paretune.presentation.numbers import to_error, with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, violations
+from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER, TIMES, Constraints, costs, violations
 from paretune.studies.definition.quality import Quality, judged_by
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
-from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus
+from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,54 @@ class StudyFront:
     @cached_property
     def _points(self) -> dict[int, Point]:
         return {trial.number: point for point in self.points for trial in point.trials}
+
+    def unit(self, name: str) -> tuple[float, str]:
+        """What a value of a quantity is divided by to be stated, and the unit: all times of a study have the same."""
+        unit = OBJECTIVES[name].unit if name in OBJECTIVES else ""
+        return self._time_unit if unit == "s" else (1.0, unit)
+
+    @cached_property
+    def _time_unit(self) -> tuple[float, str]:
+        for name in TIMES:
+            seconds = [trial.values[name] for trial in self.trials if name in trial.values]
+            if seconds:
+                usual = median(seconds)
+                return (3600.0, "h") if usual >= 7200 else (60.0, "min") if usual >= 120 else (1.0, "s")
+        return 1.0, "s"
+
+    def heading(self, name: str) -> str:
+        """Name and unit of a quantity, such as job time (h)."""
+        unit = self.unit(name)[1]
+        return f"{label(name)} ({unit})" if unit else label(name)
+
+    def number(self, name: str, value: float, error: float | None = None, *, has_error: bool = True) -> str:
+        """The value in the unit of its quantity, with its error if that is known: 2.310 ± 0.032.
+
+        Without an error it has the digits that one run can know; without `has_error` only its digits are used.
+        """
+        size = self.unit(name)[0]
+        if error is None and name in self.noises:
+            error, has_error = self.noises[name].of_one_run(value), False
+        write = with_error if has_error else to_error
+        return write(value / size, None if error is None else error / size)
+
+    def text(self, name: str, value: float, error: float | None = None) -> str:
+        """`number` with its unit."""
+        return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
+
+    def figures(self, point: Point) -> dict[str, str]:
+        """Name to value with standard error and unit: the study's objectives, and what a run of the point costs."""
+        names = [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
+        return {label(name): self.text(name, point.means[name], point.errors[name]) for name in names}
+
+    def predicted(self, trial: Trial) -> dict[str, str]:
+        """Name to predicted value with unit, and the ends of its interval: 0.9130 (0.9080 to 0.9170)."""
+        texts = {}
+        for name, value in trial.values.items():
+            low, high = trial.intervals.get(name, (value, value))
+            ends = [self.number(name, each, (high - low) / 2, has_error=False) for each in (value, low, high)]
+            texts[label(name)] = f"{ends[0]} ({ends[1]} to {ends[2]}) {self.unit(name)[1]}".strip()
+        return texts
 
     def pair_ranks(self, pair: Sequence[str]) -> dict[int, int]:
         """Number of each feasible point to its rank over these objectives only."""

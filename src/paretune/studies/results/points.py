@@ -19,9 +19,8 @@ from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
 from paretune.studies.definition.quality import F1, Quality
-from paretune.studies.results.objective_text import label
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
-from paretune.studies.results.trials import Trial, TrialStatus, job_of
+from paretune.studies.results.trials import Trial, TrialStatus, job_of, label
 from paretune.studies.sampler.quality import CATEGORY, F1_SPREAD, RATIO, QualityModel
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on

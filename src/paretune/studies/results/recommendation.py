@@ -1,5 +1,7 @@
 """The recommendations of a study: which configurations to take, why, and the commands that launch them."""
 
+import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,19 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from paretune.core.errors import BadInput
-from paretune.jobs.verdicts import below_baseline
-from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
-from paretune.studies.definition.quality import KNOWN
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.objective_text import format_value, label
 from paretune.studies.results.points import Point
-from paretune.studies.results.trials import Trial, TrialStatus, job_of
+from paretune.studies.results.run_noise import FEWEST_EQUAL
+from paretune.studies.results.trials import Trial, TrialStatus, job_of, label
 
 _MOST_REASONS = 6
-_NEVER = 0.01  # probability of a collapse below which nothing is said of it
+NEVER = 0.01  # probability of a collapse below which nothing is said of it
+_RARE = 0.05  # the same after FEWEST_EQUAL repeats of which none collapsed
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
+_ROOM = 1.25  # times the upper end of its time that a recommended job may take
+_UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
 _SIMULATED_ONLY = {"launcher", "simulation"}
 
 
@@ -31,7 +33,7 @@ class Pick:
     titles: tuple[str, ...]  # its roles: the cheapest within noise of the best F1, the fastest, the knee
     point: Point
     reason: str
-    judged_by: tuple[frozenset[str], ...] = ()  # the objectives that decide each role
+    risk: str = ""  # a sentence about runs of it that collapse; empty if there is nothing to say
     runs: str = ""  # how many runs it rests on, and why not on more
     alike: tuple[Point, ...] = ()  # points of its group that cannot be told apart from it
     command: str = ""  # the command that repeats its job; empty if its parameters make no job
@@ -42,31 +44,6 @@ class Pick:
         """All titles, as a heading."""
         title = ", and ".join(self.titles)
         return title[:1].upper() + title[1:]
-
-    @property
-    def risk(self) -> str:
-        """A sentence with the probability that a further run collapses; empty if that was not estimated."""
-        probability = self.point.collapse_probability
-        if probability is None or probability < _NEVER:
-            return ""
-        sentence = f"A further run of it collapses with a probability of about {probability:.0%}"
-        return f"{sentence}: its learning rate may be too high." if probability > _RISKY else f"{sentence}."
-
-    def figures(self, front: StudyFront) -> list[tuple[str, str]]:
-        """Name and value with its standard error: the study's objectives, and what a run costs."""
-        point = self.point
-        origin = "" if point.trial.origin == "measured" else f" ({point.trial.origin})"
-        texts = {
-            name: f"{format_value(name, point.means[name], point.errors[name])}{origin}"
-            for name in dict.fromkeys([*front.objectives, metrics.COST_USD])
-            if name in point.means
-        }
-        if self.risk and front.quality in texts:
-            count = len(point.trials)
-            collapses = f"{point.collapses} of {count} run{'s' if count > 1 else ''} collapsed"
-            if point.collapses or front.quality in KNOWN:  # what a script logs may be a loss: 0 collapses say nothing
-                texts[front.quality] += f" when it trains, {collapses}" if point.collapses < count else f", {collapses}"
-        return [(label(name), text) for name, text in texts.items()]
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
@@ -83,36 +60,6 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
     return [_pick(reasons, front, unverified or {}) for reasons in roles.values()]
 
 
-def headline(front: StudyFront, picks: Sequence[Pick], *, has_reason: bool = True) -> list[str]:
-    """The answer in a few sentences, or the reasons why there is none; simulated studies say so first.
-
-    Without `has_reason`, what says why the first configuration is recommended and how risky it is is left out.
-    """
-    opening = []
-    origins = sorted({trial.origin for trial in front.trials})
-    if origins == ["simulated"]:
-        opening.append("Simulated: nothing of this has run, and no number below was measured.")
-    elif front.is_simulated:
-        opening.append(f"The study mixes {' and '.join(origins)} trials: compare within one origin only.")
-    if not picks:
-        return [*opening, *_nothing(front)]
-    pick = picks[0]
-    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front))
-    opening.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.")
-    if has_reason:
-        opening.append(f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.")
-        opening += [pick.risk] if pick.risk else []
-    opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
-    opening += _below_baseline(pick.point)
-    verdicts = dict.fromkeys(verdict for trial in pick.point.trials for verdict in trial.verdicts)
-    opening += [f"Of its training: {verdict}." for verdict in verdicts]
-    if not front.is_foreign and not any(
-        trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials
-    ):
-        opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
-    return opening
-
-
 def failures(trials: Sequence[Trial]) -> list[str]:
     """Trials that ended without a result: a line for each reason, the most frequent first."""
     words = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
@@ -123,23 +70,22 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
-def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str] = frozenset()) -> str:
-    """The command that launches a job, without names that no job has; empty if the parameters make no job."""
+def command_of(point: Point, without: frozenset[str] | set[str] = frozenset()) -> str:
+    """The command that launches a point's job, without names that no job has; empty if its parameters make no job.
+
+    Its limit is a quarter above the most seconds that the job may take, if they are known.
+    """
+    given = point.trial.given or point.trial.parameters
+    given = {name: text for name, text in given.items() if name.partition(".")[0] not in without}
+    upper_s = max((trial.measured[n] for trial in point.trials for n in _UPPER if n in trial.measured), default=None)
+    if upper_s is not None:
+        minutes = math.ceil(_ROOM * upper_s / 60)
+        step = max(1, 10 ** (len(str(minutes)) - 2))  # two digits are enough
+        given["max_runtime_minutes"] = str(math.ceil(minutes / step) * step)
     try:
-        return job_of(
-            {name: text for name, text in parameters.items() if name.partition(".")[0] not in without}
-        ).command()
+        return re.sub(r"(_minutes \d+)\.0\b", r"\1", job_of(given).command())
     except BadInput:
         return ""
-
-
-def _below_baseline(point: Point) -> list[str]:
-    """Sentences that say that the model is worse than TF-IDF, and what to change; empty if it is not, or unknown."""
-    if point.trial.plan is None or metrics.F1 not in point.means or point.trial.baseline_f1 is None:
-        return []
-    values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
-    sentences = below_baseline(job_of(point.trial.parameters), values, point.errors[metrics.F1])
-    return [f"{sentence}." for sentence in sentences]
 
 
 class _Reason(NamedTuple):
@@ -148,7 +94,6 @@ class _Reason(NamedTuple):
     point: Point
     title: str
     reason: str
-    judged_by: frozenset[str]
 
 
 def _cheapest_good(front: StudyFront) -> _Reason:
@@ -156,19 +101,19 @@ def _cheapest_good(front: StudyFront) -> _Reason:
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
         reason = "No objective of the study says how good a model is."
-        return _Reason(min(front.feasible, key=front.cost_of), cheap, reason, frozenset(front.objectives))
+        return _Reason(min(front.feasible, key=front.cost_of), cheap, reason)
     best, equal = _best(front, name)
     point = _cheapest(front, equal)
     same = f" Every configuration reaches the same {label(name)} within noise: choose by dollars."
     same = same if len(equal) == len(front.points) > 1 else ""
-    title, judged_by = f"{cheap} within noise of the best {label(name)}", {name, metrics.COST_USD} & {*front.objectives}
+    title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
-        return _Reason(point, title, f"It has the best {label(name)} itself.{same}", frozenset(judged_by))
+        return _Reason(point, title, f"It has the best {label(name)} itself.{same}")
     reason = (
-        f"The best {label(name)}, {format_value(name, best.means[name], best.errors[name])} in trial {best.number}, "
+        f"The best {label(name)}, {front.text(name, best.means[name], best.errors[name])} in trial {best.number}, "
         f"differs by less than 2 standard errors; {len(equal)} configurations lie that close.{same}"
     )
-    return _Reason(point, title, reason, frozenset(judged_by))
+    return _Reason(point, title, reason)
 
 
 def _fastest(front: StudyFront) -> _Reason | None:
@@ -180,7 +125,7 @@ def _fastest(front: StudyFront) -> _Reason | None:
     reason = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
         reason += f"; trial {best.number} is within noise of it and costs more"
-    return _Reason(point, "the fastest", f"{reason}.", frozenset({name}))
+    return _Reason(point, "the fastest", f"{reason}.")
 
 
 def _knee(front: StudyFront) -> _Reason | None:
@@ -206,47 +151,37 @@ def _knee(front: StudyFront) -> _Reason | None:
     leader = next((group.recommended for group in front.groups if knee in group.others), knee)
     if leader.number != knee.number:
         reason += f" Trial {knee.number}, which does, is equal to it within noise and costs more."
-    return _Reason(leader, "the knee", reason, frozenset(pair))
+    return _Reason(leader, "the knee", reason)
 
 
 def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int, str]) -> Pick:
-    points, titles, sentences, judged_by = zip(*reasons, strict=True)
-    trial, count = points[0].trial, len(points[0].trials)
-    why_no_more = f" ({unverified[trial.number]})" if trial.number in unverified else ""
+    points, titles, sentences = zip(*reasons, strict=True)
+    point, count = points[0], len(points[0].trials)
+    why_no_more = f" ({unverified[point.number]})" if point.number in unverified else ""
     return Pick(
         titles=titles,
-        judged_by=judged_by,
-        point=points[0],
+        point=point,
         reason=" ".join(sentences),
+        risk=_risk(front, point),
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
-        alike=next((group.others for group in front.groups if group.recommended.number == points[0].number), ()),
-        command="" if front.is_foreign else command_of(trial.given or trial.parameters),
-        real_command=command_of(trial.given or trial.parameters, _SIMULATED_ONLY)
-        if trial.origin == "simulated"
-        else "",
+        alike=next((group.others for group in front.groups if group.recommended.number == point.number), ()),
+        command="" if front.is_foreign else command_of(point),
+        real_command=command_of(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
     )
 
 
-def _nothing(front: StudyFront) -> list[str]:
-    if not front.trials:
-        return ["No trial has been tried yet, so there is no front."]
-    reasons = failures(front.trials)
-    if not front.points:
-        text = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
-        return [text, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons)]
-    count = len(front.points)
-    first = f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"
-    unmet = Counter(sentence.partition(" is ")[0] for point in front.points for sentence in point.unmet)
-    lines = []
-    for name, limits in front.constraints.items():
-        reached = [point.means[name] for point in front.points if name in point.means]
-        for bound, closest in (("min", max), ("max", min)):
-            if bound in limits and reached and unmet[label(name)]:
-                limit = f"{'at least' if bound == 'min' else 'at most'} {limits[bound]:g}"
-                lines.append(f"{label(name)} must be {limit}; the closest reached {with_error(closest(reached))}.")
-    absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
-    lines += [f"{label(name)} was not measured in any of them." for name in absent]
-    return [first, *lines]
+def _risk(front: StudyFront, point: Point) -> str:
+    """A sentence about collapses; empty if none is to be expected, or if the training does not depend on chance."""
+    probability, count = point.collapse_probability or 0.0, len(point.trials)
+    is_sure = front.quality is not None and not front.noises[front.quality].deviation
+    if point.collapses:
+        was = "1 of its runs" if point.collapses == 1 else f"{point.collapses} of its runs"
+        again = f": of {count}, and the next one does with a probability of about {probability:.0%}"
+        return f"Collapsed: {was}{again}; the {label(front.quality or '')} above is that of runs that train."
+    if probability < (_RARE if count > FEWEST_EQUAL else NEVER) or is_sure:
+        return ""
+    advice = ": its learning rate may be too high" if probability > _RISKY else ""
+    return f"A further run of it collapses with a probability of about {probability:.0%}{advice}."
 
 
 def _measured(front: StudyFront) -> list[str]:

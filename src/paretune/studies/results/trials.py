@@ -12,6 +12,7 @@ from paretune.core.errors import BadInput
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
+from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # parameters of a trial whose job is not paretune's
@@ -184,6 +185,11 @@ class Trial:
         if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):
             del texts["per_device_train_batch_size"]
         return ", ".join(filter(None, [cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]))
+
+
+def label(objective: str) -> str:
+    """The name of an objective in words, such as training time."""
+    return OBJECTIVES[objective].label if objective in OBJECTIVES else objective
 
 
 def short_name(parameter: str) -> str:

@@ -11,9 +11,8 @@ from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.objective_text import label
 from paretune.studies.results.run_noise import INTERVAL
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Job
 from paretune.studies.sampler.sampler import UNPRICED_USD_PER_HOUR, Belief, SplitSampler
 from paretune.studies.search.driver import Driver

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,17 @@ from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
 from paretune.specification import metrics
+from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
-from paretune.studies.results.answer import StudyAnswer, StudyResult
+from paretune.studies.results.answer import Progress, StudyAnswer, StudyResult
 from paretune.studies.results.design import correlations, effects, findings, labels, table
 from paretune.studies.results.design import picture as correlation_picture
+from paretune.studies.results.figures import picture
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
+from paretune.studies.results.page import PICTURE_FILE, page, study_note
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.driver import Driver
@@ -76,6 +79,7 @@ class StudyRunWriter:
         """A driver whose trials are written here."""
         on_trial, say = self.trial_ended, self.say
         self._driver = Driver(file, self._table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
+        self._began_s, self._spent_before_usd = workplace.clock.now(), self._table.balance().spent_usd
         self._run.set_tags({schema.ORIGIN: workplace.launcher.origin})
         return self._driver
 
@@ -92,10 +96,10 @@ class StudyRunWriter:
             self._next_page = time.monotonic() + _BETWEEN_PAGES * (time.monotonic() - began)
 
     def answer(self) -> StudyAnswer:
-        """The answer so far."""
-        file = self._file
+        """The answer so far, of a study that goes on."""
+        file, balance, trials = self._file, self._table.balance(), list(self._driver.trials.values())
         front = StudyFront.of(
-            list(self._driver.trials.values()),
+            trials,
             file.objectives,
             file.constraints,
             shrinks=True,
@@ -108,10 +112,17 @@ class StudyRunWriter:
             name=file.name,
             front=front,
             budget_usd=file.budget_usd,
-            committed_usd=self._table.balance().committed_usd,
+            committed_usd=balance.committed_usd,
             later_runs=file.later_runs or None,
             default=default_trial(self._driver),
             unverified=self._unverified,
+            progress=Progress(
+                n_trials=file.n_trials,
+                running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
+                elapsed_s=self._driver.workplace.clock.now() - self._began_s,
+                ended=sum(trial.ended_at >= self._began_s for trial in trials),
+                spent_usd=balance.spent_usd - self._spent_before_usd,
+            ),
         )
 
     @cached_property
@@ -124,7 +135,7 @@ class StudyRunWriter:
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
         self._unverified = unverified
-        final = self.answer()
+        final = replace(self.answer(), progress=None)
         self._write(final, is_last=True)
         if final.picks:
             point = final.picks[0].point
@@ -181,7 +192,7 @@ class StudyRunWriter:
         """Write the results so far, and say how to go on."""
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self._driver.trials:
-                self._write(self.answer(), is_last=True)
+                self._write(replace(self.answer(), progress=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
@@ -212,9 +223,15 @@ class StudyRunWriter:
         self._run.log_text(current.csv(), "pareto.csv")
         if (rows := self._design_rows()) is not None:
             self._run.log_text(rows.to_csv(index=False), "design.csv")
-        drawn = picture(current) if is_last else None
+        drawn = picture(current.front, current.picks) if is_last else None
         if drawn is not None:
-            self._run.log_figure(drawn.figure(), PICTURE_FILE)
+            self._run.log_figure(drawn, PICTURE_FILE)
+        done, best = len(current.front.trials), current.best
+        values = {"trials_done": float(done), "spent_usd": current.front.spent_usd}
+        values["hypervolume"] = current.front.hypervolume
+        if best is not None and current.front.quality is not None:
+            values[f"best_{current.front.quality}"] = best.means[current.front.quality]
+        self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
         self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
         self._write_ranks(current.ranks(), is_last=is_last)
 

@@ -5,7 +5,6 @@ from importlib.metadata import version
 
 import pytest
 
-from paretune.estimating import hardware
 from paretune.launchers.sagemaker import images
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
@@ -128,34 +127,6 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
             "holds transformers 4.36, paretune's training needs 5.3",
         ),
         (
-            {
-                "instance_type": V100,
-                "sagemaker.training_image": "x/huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312",
-            },
-            "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312 holds PyTorch 2.9 for CUDA 13.0, which "
-            "runs on GPUs of compute capability 7.5 to 12.1, and ml.p3.2xlarge has NVIDIA V100 of 7.0",
-        ),
-        (
-            {"instance_type": V100, "sagemaker.training_image": "x/pytorch-training:2.7.1-gpu-py312-cu128-ubuntu22.04"},
-            "CUDA 12.8",
-        ),
-        (
-            {"instance_type": V100, "sagemaker.training_image": "pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime"},
-            "PyTorch 2.11",
-        ),
-        (
-            {"instance_type": "ml.p6-b200.48xlarge", "sagemaker.training_image": "x/pytorch-training:2.6.0-gpu-py312"},
-            "5.0 to 9.0",
-        ),
-        (
-            {
-                "instance_type": GPU,
-                "fallback_instance_types": V100,
-                "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312",
-            },
-            "ml.p3.2xlarge has NVIDIA V100",
-        ),
-        (
             {"instance_type": P4D, "strategy": "smp", "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"},
             "needs the library in the image, and pytorch-training:2.9.0-gpu-py312 lacks it",
         ),
@@ -183,28 +154,3 @@ def test_an_old_image_is_fine_for_a_script_of_the_user_s_own() -> None:
     uri = "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"
 
     assert images.faults(spec(GPU, sagemaker={"training_image": uri}, entry_script="train.py"), "us-east-1") == []
-
-
-@pytest.mark.parametrize(
-    "image_uri",
-    [
-        "x/pytorch-training:2.6.0-gpu-py312",
-        "x/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04",
-        "pytorch/pytorch:2.6.0-cuda12.6-cudnn9-runtime",
-        "x/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04",  # sources disagree on it
-        "own:1",
-        "x/pytorch-of-mine:2.9.0",  # whose CUDA nobody tells
-    ],
-)
-def test_an_image_is_refused_for_its_gpu_only_where_its_tag_says_that_it_cannot_run(image_uri: str) -> None:
-    assert images.faults(spec(V100, sagemaker={"training_image": image_uri}), "us-east-1") == []
-
-
-def test_a_gpu_that_no_image_of_aws_runs_on_is_refused_with_the_newest_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "accelerator_of", lambda _: hardware.named("Tesla K80"))
-
-    (fault,) = images.faults(spec(V100), "us-east-1")
-
-    assert "no image for strategy ddp on ml.p3.2xlarge" in fault
-    assert "pytorch-training:2.6.0" in fault
-    assert "of 3.7): give sagemaker.training_image" in fault

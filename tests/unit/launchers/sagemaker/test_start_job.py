@@ -102,29 +102,35 @@ def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path) -
 
 
 @pytest.mark.parametrize(
-    ("can_use", "environment", "runs"),
-    [("True", {}, True), ("False", {}, False), ("False", {"PARETUNE_ALLOW_NO_GPU": "1"}, True)],
+    ("is_available", "computes", "environment", "runs"),
+    [
+        (True, True, {}, True),
+        (False, True, {}, False),
+        (True, False, {}, False),  # no kernel for this GPU
+        (False, True, {"PARETUNE_ALLOW_NO_GPU": "1"}, True),
+    ],
 )
 def test_driver_and_cuda_are_printed_and_without_a_usable_gpu_the_job_ends_in_its_first_seconds(
-    ml: Path, can_use: str, environment: dict[str, str], runs: bool
+    ml: Path, is_available: bool, computes: bool, environment: dict[str, str], runs: bool
 ) -> None:
     script, tools = ml.parent / "code" / "start_job.py", ml.parent / "tools"
-    script.write_text(
-        script.read_text()
-        .replace('list(Path("/dev").glob("nvidia[0-9]*"))', '[Path("/dev/nvidia0")]')
-        .replace(
-            '"import torch; print(torch.__version__, torch.version.cuda, ', f'"print(\\"2.9\\", \\"13.0\\", {can_use}'
-        )
-        .replace("torch.cuda.is_available())", ")", 1)
-    )
+    script.write_text(script.read_text().replace('list(Path("/dev").glob("nvidia[0-9]*"))', '[Path("/dev/nvidia0")]'))
     tools.mkdir()
     (tools / "nvidia-smi").write_text("#!/bin/sh\necho 470.57, Tesla T4\n")
     (tools / "nvidia-smi").chmod(0o755)
+    (tools / "torch.py").write_text(
+        "import types\n__version__, version = '2.9', types.SimpleNamespace(cuda='13.0')\n"
+        f"cuda = types.SimpleNamespace(is_available=lambda: {is_available})\n"
+        "def ones(size, device):\n"
+        f"    if not {computes}: raise RuntimeError('no kernel image is available')\n"
+        "    return types.SimpleNamespace(add=lambda number: types.SimpleNamespace(item=lambda: 1 + number))\n"
+    )
 
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = run(ml, "echo", "it runs", PATH=path, **environment)
+    done = run(ml, "echo", "it runs", PATH=path, PYTHONPATH=str(tools), **environment)
 
-    assert f"driver 470.57, Tesla T4; PyTorch 2.9 for CUDA 13.0; torch.cuda.is_available() is {can_use}" in done.stdout
+    works = is_available and computes
+    assert f"driver 470.57, Tesla T4; PyTorch 2.9 for CUDA 13.0; it computes: {works}" in done.stdout
     assert ("it runs" in done.stdout) is runs
     if not runs:
         reason = (ml / "output" / "failure").read_text()

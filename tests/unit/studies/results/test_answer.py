@@ -16,7 +16,7 @@ def test_ranks_name_the_runs_that_have_one() -> None:
     result = answer(trials, COST_AND_F1, {"f1": {"min": 0.5}}, name="s", budget_usd=None)
 
     assert result.ranks() == {"run0": 0, "run1": 1}
-    assert result.hypervolume == pytest.approx((1.1 - 1.0) * (0.9 - 0.81))  # a tenth beyond the only best point
+    assert result.front.hypervolume == pytest.approx((1.1 - 1.0) * (0.9 - 0.81))  # a tenth beyond the only best point
 
 
 def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:
@@ -30,7 +30,7 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert text.startswith(f"Take trial {pick.point.number} (")
     assert pick.command in text
     assert "Front over all objectives, cheapest first:" in text
-    assert "committed 3.00 USD" in text
+    assert "committed to running jobs at worst 3.00 USD" in text
     assert "out of memory: batch does not fit 16 GiB" in text
 
 
@@ -38,15 +38,15 @@ def test_a_simulated_text_says_so_in_each_block_of_numbers() -> None:
     text = answer(many_trials(20, origin="simulated"), COST_AND_F1, {}, name="s", budget_usd=9.0).text()
 
     assert text.startswith("Simulated: ")
-    assert "Simulated front over" in text
-    assert "Simulated budget:" in text
+    assert "Simulated: Front over" in text
+    assert "Simulated: Budget:" in text
 
 
 def test_no_trials_are_an_answer_too() -> None:
     result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
 
     assert result.ranks() == {}
-    assert result.hypervolume == 0.0
+    assert result.front.hypervolume == 0.0
     assert result.picks == ()
     assert "No trial has been tried yet" in result.text()
     assert "<html" in page(result)
@@ -119,10 +119,10 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     assert [float(good[name]) for name in ("f1", "f1_low", "f1_high")] == pytest.approx([0.93, 0.92, 0.95])
     assert (cheap["cost_usd"], good["cost_usd"]) == ("0.5", "3.0")
     for output in (result.text(), page(result)):
-        assert "0.9300 (0.9200 to 0.9500)" in output
-        assert "0.9200 (" not in output  # beaten by another predicted one
-    assert "Show 2 predicted points, not run" in page(result)  # beside the figure
-    assert "predicted, not run" not in page(answer(trials, COST_AND_F1, {}, name="s"))
+        assert "0.930 (0.920 to 0.950)" in output
+        assert "0.920 (" not in output  # beaten by another predicted one
+    assert "predicted, not run (2)" in page(result)  # beside the figure
+    assert "predicted, not run (" not in page(answer(trials, COST_AND_F1, {}, name="s"))
     assert [pick.point.number for pick in result.picks] == [1]
     assert result.front.spent_usd == 20.0
 

@@ -1,4 +1,4 @@
-"""The page stands alone, parses, escapes, and stays small."""
+"""The page stands alone, parses, escapes, and says everything; the note of the study's run."""
 
 import json
 import re
@@ -6,9 +6,11 @@ import time
 from html.parser import HTMLParser
 from typing import Any
 
+import plotly
 import pytest
 
-from paretune.studies.results.figures import front_chart
+from paretune.studies.results.answer import Progress
+from paretune.studies.results.figures import front_figure, picture
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page, study_note
 from paretune.studies.results.recommendation import recommend
@@ -17,32 +19,28 @@ from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial
 
 VOID = {"meta", "br", "wbr", "img", "input", "hr", "link"}
 ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
+EVIL = '</script><script>alert("1")</script><!--&amp;$x$\u2028'
+PLOTLY = plotly.offline.get_plotlyjs()
 
 
 class Reader(HTMLParser):
-    """Tags must nest; keeps attributes, ids and text."""
+    """Tags must nest; keeps tags and text."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.tags: list[str] = []
-        self.attributes: set[str] = set()
-        self.links: list[str] = []
-        self.ids: list[str] = []
+        self.attributes: dict[str, str | None] = {}
         self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.attributes |= {name for name, _ in attrs}
-        self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action", "data"}]
-        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.attributes |= dict(attrs)
         if tag not in VOID:
             self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -52,200 +50,146 @@ class Reader(HTMLParser):
 
 
 def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None, **also: Any) -> str:
+    """The page without plotly's own script, which takes seconds to parse."""
     settings: dict[str, Any] = {"name": "a study", "budget_usd": 100.0, "committed_usd": 5.0, **also}
-    return page(answer(trials, objectives, constraints or {}, **settings))
-
-
-def read(page: str) -> Reader:
-    reader = Reader()
-    reader.feed(page)
-    reader.close()
-    assert reader.open == []
-    return reader
+    text = page(answer(trials, objectives, constraints or {}, **settings), lambda run: f"https://host/{run}")
+    return text.replace(PLOTLY, "")
 
 
 @pytest.mark.parametrize(
     ("count", "objectives"),
     [(1, COST_AND_F1), (3, {"f1": "maximize"}), (1, {"train_seconds": "minimize"}), (40, ALL_THREE)],
 )
-def test_it_parses_and_refers_to_nothing_outside(count: int, objectives: dict[str, str]) -> None:
-    page = page_of(many_trials(count, seed=3), objectives, {"f1": {"min": 0.9}})
-    reader = read(page)
+def test_it_parses_and_loads_nothing(count: int, objectives: dict[str, str]) -> None:
+    trials = many_trials(count, seed=3)
+    text = page_of(trials, objectives, {"f1": {"min": 0.9}})
+    reader = Reader(text)
 
-    assert reader.tags.count("script") == 2  # data, and our own script
     assert "src" not in reader.attributes
-    assert not {"link", "iframe", "object"} & set(reader.tags)
-    assert [link for link in reader.links if not link.startswith(("#", "data:image/png;base64,"))] == []
-    assert len(reader.ids) == len(set(reader.ids))
-    assert set(re.findall(r'https?://[^\s"<]+', page)) == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert "@import" not in page
-
-
-def test_everything_is_escaped() -> None:
-    evil = '<script>alert("1")</script>&amp;$x$'
-    point = {"dataset": evil, "learning_rate": 1e-4}
-    trials = [
-        trial_of(n, 1.0 + n, 0.9, point={**point, "text_column": f"{evil}{n}"}, run_id=f"{evil}{n}") for n in range(9)
+    assert not {"link", "iframe", "object", "img"} & set(reader.tags)
+    assert "@import" not in text
+    assert re.findall(r'<a href="([^"]+)" target="_blank" rel="noopener">', text) == [
+        f"https://host/{trial.run_id}" for trial in trials
     ]
-    trials.append(failed(9, TrialStatus.FAILED, evil))
-    reader = read(page_of(trials, name=evil))
-    tags = set(read(page_of(many_trials(9))).tags)
-
-    assert reader.tags.count("script") == 2  # data, and our own script
-    assert set(reader.tags) <= tags
-    assert reader.text.count(evil) > 20
 
 
-def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
+def test_hostile_names_are_texts_everywhere() -> None:
+    point = {"dataset": EVIL, "learning_rate": 1e-4}
+    trials = [
+        trial_of(n, 1.0 + n, 0.9 + n / 99, point={**point, "text_column": f"{EVIL}{n}", EVIL: n}, run_id=f"{EVIL}{n}")
+        for n in range(9)
+    ]
+    text = page_of([*trials, failed(9, TrialStatus.FAILED, EVIL)], name=EVIL)
+    reader = Reader(text)
+
+    assert set(reader.tags) <= set(Reader(page_of(many_trials(9))).tags)
+    assert text.count("alert(") > 20
+    assert "<script>alert" not in text
+    assert "\u2028" not in text
+    assert "alert" not in page(
+        answer(many_trials(5), COST_AND_F1, {}, name="s"), lambda _: "javascript:alert(1)"
+    ).replace(PLOTLY, "")
+
+
+def test_a_note_begins_with_state_and_answer_and_names_in_it_are_texts() -> None:
     evil = "<img src=x>![a](http://host/pixel.png)"
-    trials = [trial_of(n, 1.0 + n, 0.9 + n / 99, point={"dataset": f"{evil}{n}"}) for n in range(3)]
-    note = study_note(answer(trials, COST_AND_F1, {}, name=evil), "run0", has_picture=False)
+    trials = [trial_of(n, 1.0 + n, 0.9 + n / 99, point={"dataset": f"{evil}{n}"}, origin="simulated") for n in range(3)]
+    result = answer(trials, COST_AND_F1, {}, name=evil, budget_usd=50.0)
+    note = study_note(result, "run0", has_picture=False)
     outside_code = re.sub(r"`.*?`", "", note)
 
+    assert note.startswith("**Ended: 3 trials, 30.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
+    assert "nothing of this has run" in note
+    assert "--launcher simulated" not in note  # the command is the one that is worth typing
     assert "pixel.png" in outside_code
     assert "<" not in outside_code
     assert "](" not in outside_code
 
 
-def test_the_first_line_of_a_note_is_the_answer() -> None:
-    for origin in ("measured", "simulated"):
-        note = study_note(answer(many_trials(5, origin=origin), COST_AND_F1, {}, name="s"), "run0", has_picture=False)
-        assert note.startswith("**Take trial")
-        assert ("nothing of this has run" in note) == (origin == "simulated")
-        assert "--launcher simulated" not in note  # the command is the one that is worth typing
+def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
+    trials = [
+        *many_trials(40),
+        trial_of(40, 900.0, 0.2, more={"train_seconds": 9e3}),
+        trial_of(41, 0.02, 0.0, values={"cost_usd": 0.02}),
+    ]
+    guess = trial_of(90, 1.0, 0.99, more={"train_seconds": 9.0})
+    front = answer(trials, ALL_THREE, {}, name="a", forecast=[guess]).front
+    picks = recommend(front)
+    figure = json.loads(front_figure(front, picks, lambda run: f"http://h/{run}").to_json())
+    traces = {trace.get("name", "line").partition(" (")[0]: trace for trace in figure["data"]}
+    axes, lines = figure["layout"]["meta"]["axes"], figure["layout"]["meta"]["lines"]
+    drawn = [name for name in ("dominated", "on the front") for _ in traces[name]["hovertext"]]
+
+    assert len(drawn) == len(front.measured)  # without the job that was cut off to learn seconds
+    assert traces["predicted, not run"]["visible"] == "legendonly"
+    assert len(traces["recommended"]["text"]) == len(picks)
+    assert "rate: 2.45e-5<br>" in traces["on the front"]["hovertext"][0]
+    assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
+    assert {"cost_usd", "f1", "train_seconds", "learning_rate", "spent_usd"} <= axes.keys()
+    assert axes["train_seconds"]["heading"] == "training time (min), less is better"
+    assert all(len(axis["traces"]) == len(figure["data"]) - 1 for axis in axes.values())
+    assert {"cost_usd\nf1", "spent_usd\nf1"} <= lines.keys()
+    assert figure["layout"]["xaxis"]["type"] == "log"
 
 
 @pytest.mark.parametrize(
-    ("cluster", "words"),
-    [
-        ({"instance_type": "ml.g5.xlarge"}, ["trial 0, ml.g5.xlarge"]),
-        ({"instance_type": "ml.g5.xlarge", "instance_count": 4}, ["trial 0, 4 x ml.g5.xlarge"]),
-        ({}, ["trial 0"]),
-    ],
+    ("cluster", "word"),
+    [({"instance_type": "ml.g5.xlarge", "instance_count": 4}, "trial 0, 4 x ml.g5.xlarge"), ({}, "trial 0")],
 )
-def test_a_recommended_mark_is_labelled_with_its_cluster_where_the_study_searches_it(
-    cluster: dict[str, Any], words: list[str]
-) -> None:
-    trials = [trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-5, **cluster})]
-    front = StudyFront.of(trials, COST_AND_F1, {})
+def test_a_recommended_mark_is_named_in_chart_and_picture(cluster: dict[str, Any], word: str) -> None:
+    front = StudyFront.of([trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-5, **cluster})], COST_AND_F1, {})
 
-    assert [mark.label for mark in front_chart(front, recommend(front), lambda _: "").marks] == words
-
-
-def test_the_data_of_the_chart_survive_hostile_names() -> None:
-    evil = "</script><!--<script>\u2028'&"
-    trials = [trial_of(n, 1.0 + n, 0.9, point={evil: n}, run_id=evil) for n in range(4)]
-    text = page(answer(trials, COST_AND_F1, {}, name=evil), lambda run_id: f"https://mlflow.example/{run_id}")
-    found = re.search(r'<script type="application/json">(.*?)</script>', text, flags=re.DOTALL)
-
-    assert found is not None
-    assert not set("<>&'") & set(found[1])
-    data = json.loads(found[1])
-    assert data["addresses"] == [f"https://mlflow.example/{evil}"] * 4
-    assert evil in data["axes"]
-
-
-def test_runs_are_linked_in_a_window_of_their_own_and_only_over_http() -> None:
-    answered = answer(many_trials(5), COST_AND_F1, {}, name="a study")
-    linked = re.findall(
-        r'<a href="([^"]+)" target="_blank" rel="noopener">', page(answered, lambda run: f"http://h/{run}")
-    )
-
-    assert linked == [f"http://h/{trial.run_id}" for trial in answered.front.trials]
-    assert "alert" not in page(answered, lambda _: "javascript:alert(1)")
-
-
-def test_the_picture_shows_every_point_and_says_where_an_axis_is_broken() -> None:
-    trials = [*many_trials(40), trial_of(40, 900.0, 0.2)]
-    text = page_of(trials)
-    completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
-
-    assert len(re.findall(r'<g id="chart-tip\d+" class="mark [a-z ]+">', text)) == completed
-    assert "The axis of cost is broken: 1 point lies past the break, up to 900, not to scale." in text
-    assert "The axis of F1 is broken: 1 point lies past the break, down to 0.2, not to scale." in text
-
-
-def test_a_job_that_was_cut_off_to_learn_seconds_is_no_mark_and_stretches_no_axis() -> None:
-    whole = [trial_of(number, 4.0 + number, 0.9 + number / 100) for number in range(3)]
-    cut = trial_of(3, 0.02, 0.0, values={"cost_usd": 0.02})
-    front = answer([*whole, cut], COST_AND_F1, {}, name="a").front
-
-    chart = front_chart(front, [], lambda _: "")
-    assert len(chart.marks) == 3
-    assert "0.1" not in [text for _, text in chart.scale("cost_usd").ticks()]
-    assert chart.scale("cost_usd").at(4.0) < 0.3  # were the job there, three quarters along
-
-
-def test_a_study_of_one_objective_shows_it_over_the_dollars_spent() -> None:
-    text = page_of(many_trials(20), {"f1": "maximize"})
-
-    assert "spent by the study (USD)</text>" in text
-    assert re.search(r'<g class="line"><path d="M[^"]+L', text)
+    assert front_figure(front, recommend(front), lambda _: "").data[-2].text == (word,)
+    assert word in [text.get_text() for text in picture(front, recommend(front)).axes[0].texts]
 
 
 def test_the_answer_comes_first_and_everything_is_there() -> None:
     trials = many_trials(60)
-    text = read(page_of(trials, ALL_THREE, later_runs=50, default=trials[0])).text
+    text = Reader(page_of(trials, ALL_THREE, later_runs=50, default=trials[0])).text
 
-    parts = ["a study", "Take trial", "paretune train --", "recommended", "The cheapest within noise"]
-    parts += ["Pareto front over all", "Whether the search paid", "Budget", "How far one run scatters", "All trials"]
-    places = [text.index(part, text.index("</style>") if "</style>" in text else 0) for part in parts]
+    parts = ["Take trial", "paretune train --", "What else is on the front", "Did the search pay"]
+    parts += ["How far one run scatters", "All trials"]
+    places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert all(trial.run_id in text for trial in trials)
+    assert "committed to running jobs at worst 5.00 USD" in text
 
 
-def test_the_budget_adds_up() -> None:
-    text = read(page_of([trial_of(0, 1.0, 0.9)])).text  # 10 spent
+def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again() -> None:
+    progress = Progress(n_trials=8, running=("trial 4: batch 32",), elapsed_s=1800.0, ended=4, spent_usd=3.0)
+    running = page_of([trial_of(n, 1.0, 0.9) for n in range(4)], progress=progress)
 
-    assert re.search(r"spent10.00 USD.*worst5.00 USDleft85.00 USDbudget100.00 USD", text)
-    assert "budget100" not in read(page_of([trial_of(0, 1.0, 0.9)], budget_usd=None)).text
-
-
-def test_the_sentence_below_the_banner_does_not_repeat_that_all_is_simulated() -> None:
-    lead = re.search('<p class="lead">(.*?)</p>', page_of(many_trials(3, origin="simulated")))
-
-    assert lead is not None
-    assert "Take trial" in lead[1]
-    assert "simulated" not in lead[1]
+    assert "Running: 4 of 8 trials, 40.00 of 100 USD, best F1" in running
+    assert "6.00 USD per hour, about 30 m left; under way: trial 4: batch 32." in running
+    assert "location.reload()" in running
+    assert "location.reload()" not in page_of([trial_of(0, 1.0, 0.9)])
 
 
-@pytest.mark.slow
-def test_a_simulated_study_says_so_at_its_top_and_under_every_figure() -> None:
-    page = page_of(many_trials(30, origin="simulated"), ALL_THREE)
-
-    assert '<p class="banner" role="note">Simulated: all numbers' in page
-    assert page.count("<figcaption>") == page.count("<figcaption>Simulated. ")
-    assert "imulated" not in page_of(many_trials(30), ALL_THREE)
+def test_a_simulated_study_says_so_at_its_top_and_a_measured_one_does_not() -> None:
+    assert "Simulated: all numbers, dollars included" in page_of(many_trials(9, origin="simulated"), ALL_THREE)
+    assert "imulated" not in page_of(many_trials(9), ALL_THREE)
 
 
 @pytest.mark.parametrize("trials", [[], [failed(0, TrialStatus.FAILED, "no such column: text")]])
 def test_without_a_result_the_page_says_why(trials: list[Trial]) -> None:
-    reader = read(page_of(trials))
+    text = Reader(page_of(trials)).text
 
-    assert "there is no front" in reader.text
-    assert all(trial.reason in reader.text for trial in trials)
+    assert "there is no front" in text
+    assert all(trial.reason in text for trial in trials)
 
 
 def test_equal_trials_and_a_single_value_of_everything_are_drawn() -> None:
-    read(page_of([trial_of(n, 0.0, 0.5, point={"seed": 1}) for n in range(9)]))
+    trials = [trial_of(n, 0.0, 0.5, point={"seed": 1}) for n in range(4)]
 
-
-def test_repeats_are_not_counted_as_trials() -> None:
-    trials = [trial_of(n, 1.0, 0.9 + 0.01 * n) for n in range(4)] + [trial_of(n, 1.0, 0.93, repeats=3) for n in (4, 5)]
-
-    assert "4 trials and 2 repeats, 6 completed" in page(answer(trials, COST_AND_F1, {}, name="s", budget_usd=None))
+    Reader(page_of([*trials, *(trial_of(n, 1.0, 0.93, repeats=3) for n in (4, 5))]))
+    assert "4 trials and 2 repeats" in page_of([*trials, *(trial_of(n, 1.0, 0.93, repeats=3) for n in (4, 5))])
 
 
 @pytest.mark.slow
-def test_a_thousand_trials_make_a_page_below_3_mb_in_a_few_seconds() -> None:
+def test_a_thousand_trials_make_a_page_below_8_mb_in_a_few_seconds() -> None:
     trials = many_trials(1000)
     began = time.process_time()
-    page = page_of(trials, ALL_THREE)
+    text = page(answer(trials, ALL_THREE, {}, name="s"))
 
-    assert len(page.encode()) < 3_000_000
+    assert len(text.encode()) < 8_000_000  # 4.8 of them are plotly's script
     assert time.process_time() - began < 10  # 2 s where nothing else runs
-    read(page)
-
-
-def test_the_same_trials_make_the_same_page() -> None:
-    assert page_of(many_trials(9)) == page_of(many_trials(9))

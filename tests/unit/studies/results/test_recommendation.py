@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
-from paretune.studies.results.answer import payoff_of
+from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import Pick, command_of, failures, headline, recommend
+from paretune.studies.results.payoff import payoff_of
+from paretune.studies.results.recommendation import Pick, command_of, failures, recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 
@@ -30,7 +31,7 @@ def picks_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: An
 
 def words(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None) -> str:
     front = StudyFront.of(trials, objectives, constraints or {})
-    return " ".join(headline(front, recommend(front)))
+    return " ".join(StudyAnswer(name="s", front=front).opening())
 
 
 def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_picked() -> None:
@@ -76,16 +77,21 @@ def test_equal_f1_in_every_configuration_says_to_choose_by_dollars() -> None:
     assert sentence not in words(LADDER[:1])
 
 
-@pytest.mark.parametrize(("metric", "has_count"), [("f1", True), ("val_loss", False)])
-def test_runs_that_did_not_collapse_are_counted_for_metrics_whose_noise_is_known(metric: str, has_count: bool) -> None:
-    trials = [trial_of(number, 1.0 + number, 0.9, more={"val_loss": 0.4}) for number in range(2)]
-    front = StudyFront.of(trials, {"cost_usd": "minimize", metric: COST_AND_F1.get(metric, "minimize")}, {})
-    pick = recommend(front)[0]
+def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak_against_it() -> None:
+    rows = [trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-4}), trial_of(1, 9.0, 0.8)]
+    again = [trial_of(n, 1.0, value, repeats=0) for n, value in ((2, 0.901), (3, 0.899))]
+    equal = [trial_of(n, 1.0, 0.9, repeats=0) for n in (2, 3)]
 
-    for collapses in (0, 1):
-        point = replace(pick.point, collapse_probability=0.02, collapses=collapses)
-        text = str(replace(pick, point=point).figures(front))
-        assert (f"{collapses} of 1 run collapsed" in text) == (has_count or collapses == 1)
+    def risk(trials: list[Trial], probability: float, collapses: int = 0) -> str:
+        front = StudyFront.of(trials, COST_AND_F1, {})
+        points = tuple(replace(p, collapse_probability=probability, collapses=collapses) for p in front.points)
+        return recommend(replace(front, points=points))[0].risk
+
+    assert risk(rows, 0.04) == "A further run of it collapses with a probability of about 4%."
+    assert "its learning rate may be too high" in risk([*rows, *again], 0.2)
+    assert risk([*rows, *again], 0.04) == ""
+    assert risk([*rows, *equal], 0.2) == ""  # the training does not depend on chance
+    assert "1 of its runs: of 3, and the next one does with a probability of about 20%" in risk([*rows, *again], 0.2, 1)
 
 
 def test_a_perplexity_is_best_when_small() -> None:
@@ -135,7 +141,18 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
 
 
 def test_parameters_of_no_job_give_no_line() -> None:
-    assert command_of({"learning_rate": "fast"}) == ""
+    trial = trial_of(0, 1.0, 0.9, parameters={"learning_rate": "fast"})
+    assert command_of(StudyFront.of([trial], COST_AND_F1, {}).points[0]) == ""
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 360), (65_820.0, 1400)])
+def test_the_line_has_a_limit_that_a_careful_person_would_type(seconds: float, minutes: int) -> None:
+    trials = [
+        trial_of(0, 1.0, 0.9, measured={"job_seconds": seconds}),
+        trial_of(1, 1.0, 0.9, repeats=0, measured={"estimated_seconds_high": 0.9 * seconds}),
+    ]
+
+    assert command_of(StudyFront.of(trials, COST_AND_F1, {}).points[0]).endswith(f"--max_runtime_minutes {minutes}")
 
 
 def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> None:
@@ -146,7 +163,6 @@ def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> Non
 
     assert "--launcher simulated" in pick.command
     assert pick.real_command == "paretune train --learning_rate 0.0001"
-    assert all(value.endswith("(simulated)") for _, value in pick.figures(front))
     assert words(trials).startswith("Simulated: nothing of this has run")
 
 
@@ -245,7 +261,7 @@ def test_the_verdict_below_tfidf_is_that_of_the_runs_and_not_of_a_model() -> Non
     point = next(point for point in shrunk.points if point.number == 7)
 
     assert point.measured["f1"][0] == 0.66
-    assert not any("below 0.6593" in sentence for sentence in headline(shrunk, recommend(shrunk)))
+    assert not any("below 0.6593" in sentence for sentence in StudyAnswer(name="s", front=shrunk).opening())
 
 
 def test_an_estimated_default_says_that_it_is() -> None:

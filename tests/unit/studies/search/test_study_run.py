@@ -77,7 +77,11 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert parent.data.metrics["pick_cost_usd"] == pytest.approx(trial.data.metrics["cost_usd"])
     assert "pick_f1" not in parent.data.metrics  # no F1 is known of it
     note = parent.data.tags["mlflow.note.content"]
-    assert note.startswith("**Take trial")
+    assert note.startswith("**Ended: 1 trial, 0.15")
+    assert " USD.** Take trial 0 (" in note
+    assert parent.data.metrics["trials_done"] == 1
+    assert parent.data.metrics["spent_usd"] == pytest.approx(parent.data.metrics["cost_usd"])
+    assert "hypervolume" in parent.data.metrics
     assert "Simulated: nothing of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert "front.png" not in note  # one objective makes no picture
