@@ -100,7 +100,7 @@ def main(study: Path, folder: Path) -> None:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
         (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
-        words = [str(Path(sys.executable).with_name("paretune")), "study", "--study", f"studies/{study.name}"]
+        words = [sys.executable, "-m", "paretune", "study", "--study", f"studies/{study.name}"]
         subprocess.run(words, cwd=workspace, check=True)
         (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
         run_id = parent.info.run_id

@@ -158,7 +158,7 @@ def test_sharding_goes_with_adapters_frozen_encoders_and_language_models(
     assert 0 < parameters["trainable_parameters"] < parameters["total_parameters"] / 3
 
 
-def test_each_process_holds_its_share_of_weights_and_optimiser_state(
+def test_one_process_loads_the_model_and_each_holds_its_share_of_weights_and_optimiser_state(
     in_two_processes: Callable[[str], JobFolder],
 ) -> None:
     folder = in_two_processes("fsdp").root.parent
@@ -166,6 +166,7 @@ def test_each_process_holds_its_share_of_weights_and_optimiser_state(
     held = [json.loads((folder / f"held-{rank}.json").read_text()) for rank in range(2)]
     whole = held[0]["whole"]
     assert held[0]["kinds"] == held[1]["kinds"] == ["DTensor"]
+    assert [each["loaded"] for each in held] == [whole, 0]
     for name, size in (("weights", whole), ("moments", 2 * whole)):  # Adam has two
         shares = [each[name] for each in held]
         assert sum(shares) == size
@@ -180,7 +181,12 @@ from pathlib import Path
 if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv):
     import paretune.training.loop as loop
 
-    write = loop._write_results
+    write, build, loaded = loop._write_results, loop.build_model, []
+
+    def weigh_and_build(*arguments, **options):
+        model, drawn = build(*arguments, **options)
+        loaded.extend(item.numel() for item in model.parameters() if not item.is_meta)
+        return model, drawn
 
     def weigh_and_write(trainer, *arguments, **options):
         trainer.model.reshard()  # an evaluation leaves the outermost parameters gathered
@@ -188,6 +194,7 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
         states = [entry[name] for entry in trainer.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
         held = {
             "kinds": sorted({type(item.data).__name__ for item in items}),
+            "loaded": sum(loaded),
             "whole": sum(item.numel() for item in items),
             "weights": sum(item.to_local().numel() for item in items),
             "moments": sum(item.to_local().numel() for item in states),
@@ -195,7 +202,7 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
         Path(__file__).with_name(f"held-{os.environ['RANK']}.json").write_text(json.dumps(held))
         return write(trainer, *arguments, **options)
 
-    loop._write_results = weigh_and_write
+    loop._write_results, loop.build_model = weigh_and_write, weigh_and_build
 '''
 
 

@@ -65,5 +65,4 @@ def test_what_launches_runs_without_torch_and_a_local_job_says_what_to_install(w
     assert fit.startswith("paretune: accelerate, datasets, peft, torch, transformers must be installed")
     assert "python -m pip install 'paretune[train]'" in fit
     assert "Traceback" not in done.stderr
-    assert "memory by formula" in done.stdout
     assert {run.info.status for run in MlflowClient().search_runs(["0"])} == {"FINISHED"}

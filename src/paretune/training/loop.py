@@ -80,7 +80,7 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
     callback = trainer.callback
     profiler = None
     if document.spec.profile_steps is not None and trainer.is_world_process_zero():
-        profiler = ProfileCallback(document, folder.profile, callback)
+        profiler = ProfileCallback(document.spec.profile_steps, folder.profile, callback)
         trainer.add_callback(profiler)
     if checkpoint is not None:
         callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")

@@ -1,19 +1,17 @@
 """Profiles some optimiser steps of a training with torch.profiler: a callback of the Trainer for `profile_steps`."""
 
-import importlib.metadata
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented there
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from paretune.core.errors import first_line
 from paretune.estimating.workload import warmup_steps
-from paretune.specification.container import PROFILE_JSON, JobDocument, write_json
+from paretune.specification.container import PROFILE_JSON, write_json
 from paretune.training import device
 from paretune.training.callback import NOT_TRAINING, MetricsCallback
 
@@ -23,13 +21,13 @@ _DEAREST = 20  # number of operators in profile.md
 
 
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
-    """Profiles `profile_steps` optimiser steps after the warm-up, and writes trace and table of them into `folder`.
+    """Profiles `steps` optimiser steps after the warm-up, and writes trace and table of them into `folder`.
 
     The stopwatch of `metrics` stands still in these steps, so that neither their time nor their rows count.
     """
 
-    def __init__(self, document: JobDocument, folder: Path, metrics: MetricsCallback) -> None:
-        self._document, self._folder, self._metrics = document, folder, metrics
+    def __init__(self, steps: int, folder: Path, metrics: MetricsCallback) -> None:
+        self._steps, self._folder, self._metrics = steps, folder, metrics
         self._first = 0  # number of the first profiled step
         self._profiler: Any = None
         self._block: Any = None  # of the current step
@@ -40,7 +38,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Close the block of the step; after the last one write the profile. A training that is stopped writes none."""
-        last = min(self._first + (self._document.spec.profile_steps or 0) - 1, state.max_steps)
+        last = min(self._first + self._steps - 1, state.max_steps)
         if self._block is not None:
             device.synchronize()
             self._block.__exit__(None, None, None)
@@ -84,7 +82,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             parts = ", ".join(f"{name} {share:g} %" for name, share in shares.items() if share)
             summary = f"{parts} of {step_ms:,.1f} ms per step"
             described = {"first_step": self._first, "steps": steps, "step_ms": step_ms, "shares_percent": shares}
-            write_json(self._folder / PROFILE_JSON, {"summary": summary, **described, **self._circumstances()})
+            write_json(self._folder / PROFILE_JSON, {"summary": summary, **described})
             by = f"self_{'device' if device.has_gpu() else 'cpu'}_time_total"
             table = averages.table(sort_by=by, row_limit=_DEAREST, max_name_column_width=60)
             page = f"# Profile\n\n{summary}. Open trace.json.gz in https://ui.perfetto.dev.\n\n```text\n{table}\n```\n"
@@ -92,20 +90,6 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         except (OSError, RuntimeError) as error:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._metrics.events.write(0, {}, message=f"there is no profile: {first_line(error)}")
-
-    def _circumstances(self) -> dict[str, Any]:
-        """How the job ran."""
-        spec, plan = self._document.spec, self._document.plan
-        return {
-            "device": device.device_name(),
-            "precision": device.choose_precision(spec.precision),
-            "strategy": spec.strategy,
-            "processes": spec.degrees.devices,
-            "threads": torch.get_num_threads(),
-            "per_device_train_batch_size": plan.per_device_train_batch_size,
-            "gradient_accumulation_steps": plan.gradient_accumulation_steps,
-            "torch": importlib.metadata.version("torch"),
-        }
 
 
 def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:

@@ -11,6 +11,7 @@ import math
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -398,7 +399,7 @@ def _word_labels(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targe
 def _number(value: Any) -> float | None:
     """The finite number in a cell, also if it is a text; None if there is none."""
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
@@ -416,7 +417,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
         parts = []
         for column in columns:
             cells = _cells(table, column)
-            values = [_number(int(cell) if isinstance(cell, bool) else cell) for cell in cells]
+            values = [_number(cell) for cell in cells]
             wrong = [index for index, value in enumerate(values) if value not in (0.0, 1.0)]
             if wrong:
                 faults.append(f"label_column: {column!r} must hold 0 or 1, and {split} {_examples(wrong, cells)}")
@@ -500,10 +501,8 @@ def _labels_of(cell: Any, separator: str, declared: Sequence[str]) -> tuple[str,
 def _parsed_list(text: str) -> Any:
     """The list in a text, as JSON or, as pandas writes it, as Python; None if it is neither."""
     for parse in (json.loads, ast.literal_eval):
-        try:
+        with suppress(ValueError, SyntaxError):
             return parse(text)
-        except (ValueError, SyntaxError):
-            continue
     return None
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from paretune.training.cpu_kernels import (
     LONGEST_ROWS,
-    ByteDropout,
     attention_by_products,
     byte_threshold,
     drop,
@@ -40,11 +39,6 @@ def batch_of(lengths: list[int], labels: torch.Tensor | None = None) -> dict[str
     tokens = torch.randint(5, 60, (len(lengths), max(lengths)), generator=generator)
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     return {"input_ids": tokens, "attention_mask": mask, "labels": tokens if labels is None else labels}
-
-
-@pytest.mark.parametrize(("probability", "threshold"), [(0.1, 26), (0.5, 128), (0.05, 13), (0.9, 230)])
-def test_a_probability_becomes_the_nearest_number_of_256ths(probability: float, threshold: int) -> None:
-    assert byte_threshold(probability) == threshold
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, 0.001, 0.0065])
@@ -78,17 +72,6 @@ def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(
         assert columns.max() < 0.16
 
 
-def test_a_seed_repeats_the_masks_and_evaluation_has_none() -> None:
-    layer, inputs = ByteDropout(0.5, 128), torch.ones(100)
-    torch.manual_seed(7)
-    first, second = layer(inputs), layer(inputs)
-    torch.manual_seed(7)
-
-    assert torch.equal(layer(inputs), first)
-    assert not torch.equal(first, second)
-    assert layer.eval()(inputs) is inputs
-
-
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 4, 1]], ids=str)
 def test_a_decoder_with_grouped_heads_has_the_loss_and_gradients_of_pytorch_s_attention(lengths: list[int]) -> None:
     peer_result = llama()
@@ -103,23 +86,6 @@ def test_a_decoder_with_grouped_heads_has_the_loss_and_gradients_of_pytorch_s_at
     assert loss == pytest.approx(expected, abs=1e-6)
     for result, requested in zip(gradients, reference, strict=True):
         assert torch.allclose(result, requested, atol=1e-6)
-
-
-def test_an_encoder_without_dropout_has_the_loss_and_gradients_of_pytorch_s_attention(tiny_model: Path) -> None:
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    torch.manual_seed(0)  # of the head
-    peer_result = AutoModelForSequenceClassification.from_pretrained(
-        tiny_model, num_labels=2, **dict.fromkeys(names, 0.0)
-    )
-    actual = copy.deepcopy(peer_result)
-    use_cpu_kernels(actual)
-    batch = batch_of([7, 3], labels=torch.tensor([0, 1]))
-
-    loss, gradients = loss_and_gradients(actual.train(), batch)
-    expected, reference = loss_and_gradients(peer_result.train(), batch)
-
-    assert loss == pytest.approx(expected, abs=1e-6)
-    assert all(torch.allclose(first, other, atol=1e-6) for first, other in zip(gradients, reference, strict=True))
 
 
 def test_attention_drops_weights_only_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:

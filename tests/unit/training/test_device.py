@@ -1,20 +1,12 @@
 """What can be said about a device on any machine."""
 
 import os
-import re
 
 import pytest
 import torch
 
 from paretune.specification.job import JobSpec
 from paretune.training import device
-
-
-def test_auto_is_a_precision_that_this_machine_does_not_refuse() -> None:
-    chosen = device.choose_precision("auto")
-
-    assert chosen == ("bf16" if device.has_bf16() else "fp32")
-    assert device.device_faults(JobSpec(precision=chosen)) == []
 
 
 def test_auto_on_a_gpu_without_bf16_is_fp16_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,10 +22,6 @@ def test_auto_on_a_gpu_without_bf16_is_fp16_and_says_so(monkeypatch: pytest.Monk
     assert device.choose_precision("auto") == "fp32"
 
 
-def test_a_precision_that_was_asked_for_is_not_changed() -> None:
-    assert [device.choose_precision(request) for request in ("fp32", "bf16", "fp16")] == ["fp32", "bf16", "fp16"]
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which fp16 needs")
 def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> None:
     places = len(os.sched_getaffinity(0))
@@ -46,20 +34,11 @@ def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> No
     ]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, whose peak may be known")
-def test_the_peak_rate_of_a_processor_is_not_known() -> None:
-    assert device.peak_flops("bf16") is None
-
-
 def test_peak_memory_counts_what_was_touched() -> None:
     grown = torch.ones(2**27, device="cuda" if device.has_gpu() else "cpu")  # 0.5 GiB
 
     assert grown.sum() == 2**27
     assert 0.5 <= device.peak_memory_gib() < 1024
-
-
-def test_the_device_has_a_name() -> None:
-    assert re.search(r"\w", device.device_name())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import (
-    AutoConfig,
     AutoTokenizer,
     CLIPConfig,
     LlamaConfig,
@@ -29,7 +28,6 @@ from paretune.training.model import (
     build_model,
     find_model,
     load_tokenizer,
-    longest_text,
     model_faults,
 )
 
@@ -121,12 +119,6 @@ def test_a_tokenizer_without_padding_pads_with_its_end_of_text(tmp_path: Path) -
 
 
 # --- checking
-
-
-def test_a_fitting_model_has_no_faults(tiny_model: Path, tiny_causal_model: Path) -> None:
-    assert model_faults(JobSpec(max_seq_length=64), tiny_model) == []
-    assert model_faults(JobSpec(max_seq_length=64), tiny_causal_model) == []
-    assert model_faults(JobSpec(max_seq_length=64, task="causal-lm"), tiny_causal_model) == []
 
 
 def test_an_encoder_is_refused_for_causal_lm_and_its_length_is_checked_at_once(tiny_model: Path) -> None:
@@ -252,33 +244,6 @@ def test_fine_tuning_the_head_trains_the_head_alone(tiny_model: Path) -> None:
     assert Shape.of(model).trainable == HIDDEN * 3 + 3
 
 
-def test_fine_tuning_the_head_of_a_causal_model_trains_its_output_layer(tiny_causal_model: Path) -> None:
-    model = build(tiny_causal_model, task="causal-lm", fine_tuning="head")
-
-    output = model.get_output_embeddings().weight
-    assert Shape.of(model).trainable == output.numel()
-    assert output.requires_grad
-
-
-def test_lora_trains_low_rank_pairs_beside_every_linear_layer_and_the_head(tiny_model: Path) -> None:
-    model = build(tiny_model, fine_tuning="lora")
-
-    per_layer = 4 * (HIDDEN + HIDDEN) + 2 * (HIDDEN + WIDE)  # query, key, value, output; up, down
-    pooler = HIDDEN * HIDDEN + HIDDEN  # the folder, that of a masked language model, has none
-    head = HIDDEN * 3 + 3
-    assert Shape.of(model).trainable == JobSpec().lora.r * LAYERS * per_layer + pooler + head
-    parts = ("lora_", "pooler.dense.modules_to_save", "classifier.modules_to_save")
-    assert all(any(part in name for part in parts) for name in trainable(model))
-
-
-def test_lora_works_on_a_causal_model(tiny_causal_model: Path) -> None:
-    model = build(tiny_causal_model, task="causal-lm", fine_tuning="lora")
-
-    names = trainable(model)
-    assert names
-    assert all("lora_" in name for name in names)
-
-
 def test_matrix_parameters_leave_out_tables_that_are_only_looked_up() -> None:
     sizes = {
         "vocab_size": 50,
@@ -296,12 +261,3 @@ def test_matrix_parameters_leave_out_tables_that_are_only_looked_up() -> None:
     assert found.matrices == 4 * 32 * 32 + 3 * 32 * 64 + 3 * 32 + 50 * 32
     assert found.trained_share == 1
     assert Shape.of(tied).matrices == found.matrices  # the shared table multiplies, so it counts
-
-
-@pytest.mark.parametrize(("kind", "longest"), [("xlnet", None), ("gpt2", 1024), ("bert", 512), ("roberta", 510)])
-def test_the_longest_text_is_that_of_the_configuration(kind: str, longest: int | None) -> None:
-    config = AutoConfig.for_model(kind)
-    if kind == "roberta":
-        config.max_position_embeddings = 512
-
-    assert longest_text(config) == longest

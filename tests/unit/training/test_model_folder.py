@@ -172,17 +172,6 @@ def test_merged_weights_have_the_number_format_of_the_base_s_own_files(
     assert torch.allclose(answer(loaded), trained.logits(), rtol=0.05, atol=0.05)
 
 
-def test_merging_changes_nothing_in_the_model_in_memory(base_of: Callable[..., Path], make: Make) -> None:
-    trained = make(base_of())
-    before = {name: item.clone() for name, item in trained.model.state_dict().items()}
-
-    trained.folder.write(trained.model)
-
-    after = trained.model.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(item, after[name]) for name, item in before.items())
-
-
 def test_a_large_model_is_written_in_several_files_that_load_as_one(base_of: Callable[..., Path], make: Make) -> None:
     trained = make(base_of())
     trained.folder.write(trained.model)

@@ -171,15 +171,6 @@ def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None
     assert fault in strategy_fault
 
 
-def test_what_a_strategy_can_do_is_not_refused() -> None:
-    for spec in (
-        JobSpec(training_arguments={"torch_compile": True}),
-        JobSpec(strategy="fsdp", fine_tuning="lora"),
-        JobSpec(strategy="deepspeed", training_arguments={"deepspeed": {}}, instance_type="ml.p4d.24xlarge"),
-    ):
-        assert strategy_faults(spec) == []
-
-
 def test_four_bit_weights_without_their_package_are_refused_here_and_not_on_sagemaker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import DeviceType
-from transformers import Trainer
 
 from paretune.specification.container import EventReader, JobDocument, JobFolder
-from paretune.training import loop
 from paretune.training import profile as profiling
 from paretune.training.callback import Progress
 from paretune.training.loop import _open, _trainer, train
@@ -77,43 +75,6 @@ def test_profiled_steps_count_neither_for_throughput_nor_for_the_time_of_the_tra
     assert counted == [0, 4, 5, 6, 7, 8, 9, 10, 11]
     assert report.metrics["throughput_samples_per_second"] > 0
     assert report.facts["steps"] == 12
-
-
-def test_a_profile_of_all_steps_after_the_warm_up_leaves_no_throughput(folder: JobFolder, counted: list[int]) -> None:
-    report = test_loop.report_of(SPEC.replace(profile_steps=11), folder)
-
-    assert counted == [0]
-    assert "throughput_samples_per_second" not in report.metrics
-    document = json.loads((folder.profile / "profile.json").read_text())
-    assert document["steps"] == 11
-
-
-def test_a_training_without_a_profile_has_nothing_of_it(
-    folder: JobFolder, counted: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    callbacks: list[str] = []
-    learn = Trainer.train
-
-    def learning(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
-        callbacks.extend(type(callback).__name__ for callback in trainer.callback_handler.callbacks)
-        return learn(trainer, *args, **kwargs)
-
-    def never(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError("a profiler was made")
-
-    monkeypatch.setattr(Trainer, "train", learning)
-    for owner, name in (
-        (torch.profiler, "profile"),
-        (profiling, "profile"),
-        (loop, "ProfileCallback"),
-    ):
-        monkeypatch.setattr(owner, name, never)
-    test_loop.report_of(SPEC, folder)
-
-    assert "MetricsCallback" in callbacks
-    assert not [name for name in callbacks if "Profile" in name]
-    assert counted == list(range(12))
-    assert not folder.profile.exists()
 
 
 def test_a_training_that_is_stopped_writes_its_checkpoint_and_no_profile(folder: JobFolder) -> None:

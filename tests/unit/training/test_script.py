@@ -148,14 +148,6 @@ def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_p
     }
 
 
-def test_a_hub_data_set_is_passed_on_by_its_name() -> None:
-    result = arguments(dataset="nyu-mll/glue", dataset_config_name="sst2")
-
-    assert result["dataset_name"] == "nyu-mll/glue"
-    assert result["dataset_config_name"] == "sst2"
-    assert "train_file" not in result
-
-
 def test_training_arguments_come_last_and_may_hold_the_scripts_own() -> None:
     result = arguments(
         training_arguments={"logging_steps": 5, "lowercase": True, "mapping": {"a": 1}, "note": "two words"}
@@ -193,19 +185,6 @@ def test_printed_dictionaries_of_texts_become_curves(
     )
     assert (evaluation.step, evaluation.metrics) == (10, {"eval/loss": 0.5, "eval/f1": 0.75, "eval/epoch": 0.5})
     assert (second.step, second.metrics) == (20, {"train/loss": 0.25, "train/epoch": 1.0})
-
-
-def test_everything_printed_still_appears_in_its_order(
-    reader: tuple[PrintedMetrics, io.StringIO, EventReader],
-) -> None:
-    output, stream, _ = reader
-
-    output.write("hel")
-    output.write("lo\n{'loss': ")
-    output.write("'0.5'}\nbye\n")
-
-    lines = [line for line in stream.getvalue().splitlines() if not line.startswith('{"time"')]  # the event's own line
-    assert lines == ["hello", "{'loss': '0.5'}", "bye"]
 
 
 @pytest.mark.parametrize(
@@ -277,10 +256,6 @@ def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
         "all_results.json: eval_accuracy, f1, eval_loss; "
         "train_results.json: train_loss, train_seconds, throughput_samples_per_second"
     )
-
-
-def test_a_script_that_leaves_no_results_has_an_empty_report(tmp_path: Path) -> None:
-    assert report_of({}, "", document()).metrics == {}
 
 
 # --- for real

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
-from paretune.training import device, processes
+from paretune.training import processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
@@ -62,15 +62,6 @@ def test_a_smaller_plan_after_a_lack_of_memory_wins_over_the_specification(folde
     assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 2)
 
 
-def test_the_trainer_reports_to_nobody_and_draws_no_bar(folder: JobFolder) -> None:
-    made = arguments_of(BASE, folder)
-
-    assert made.report_to == []
-    assert made.disable_tqdm
-    assert made.save_total_limit == 1
-    assert made.use_cpu is not device.has_gpu()
-
-
 @pytest.mark.parametrize(("steps", "points"), [(100, 4), (7, 4), (2, 2), (1, 1)])
 def test_a_short_training_is_evaluated_four_times_at_most_and_at_its_end(
     steps: int, points: int, folder: JobFolder
@@ -86,10 +77,6 @@ def test_a_short_training_is_evaluated_four_times_at_most_and_at_its_end(
 @pytest.mark.parametrize(("steps", "every"), [(10, 1), (100, 2), (2500, 50), (100_000, 50)])
 def test_a_curve_has_fifty_points_where_there_are_steps_for_them(steps: int, every: int, folder: JobFolder) -> None:
     assert arguments_of(BASE, folder, steps_per_epoch=steps).logging_steps == every
-
-
-def test_a_training_of_many_epochs_is_evaluated_after_each(folder: JobFolder) -> None:
-    assert arguments_of(BASE.replace(num_train_epochs=4.0), folder).eval_strategy == "epoch"
 
 
 def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
@@ -119,13 +106,6 @@ def test_steps_of_the_user_s_own_decide_when_to_log_and_evaluate(folder: JobFold
 
     assert made.max_steps == 200
     assert (made.logging_steps, made.eval_strategy, made.eval_steps) == (4, "steps", 50)
-
-
-def test_max_steps_that_are_off_leave_everything_as_it_is(folder: JobFolder) -> None:
-    made = arguments_of(BASE.replace(training_arguments={"max_steps": -1}), folder)  # -1 is transformers' "off"
-    standard = arguments_of(BASE, folder)
-
-    assert (made.eval_steps, made.logging_steps) == (standard.eval_steps, standard.logging_steps)
 
 
 def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: JobFolder) -> None:
@@ -233,29 +213,6 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
     text = (tmp_path / "events.jsonl").read_text()
     assert "continuing with 4 rows a batch" in text
     assert "the evaluation has failed, and the model is kept: CUDA out of memory" in text
-
-
-def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
-    prepared: Path, tiny_model: Path, folder: JobFolder
-) -> None:
-    path = prepared / "validation.arrow"
-    as_they_come = TokenRows(path, pad_id=0)
-    longest_first = TokenRows(path, pad_id=0, longest_first=True)
-    padding = [
-        sum(
-            int((rows.__getitems__(range(start, min(start + 8, 50)))["attention_mask"] == 0).sum())
-            for start in range(0, 50, 8)
-        )
-        for rows in (as_they_come, longest_first)
-    ]
-    first, one_confusion, _ = evaluated(as_they_come, tiny_model, folder)
-    other, other_confusion, _ = evaluated(longest_first, tiny_model, folder)
-
-    assert padding[1] < padding[0] / 2  # the order is another one, and this is what it is for
-    assert (first["eval_f1"], first["eval_accuracy"]) == (other["eval_f1"], other["eval_accuracy"])
-    assert first["eval_loss"] == pytest.approx(other["eval_loss"], rel=1e-5)
-    assert one_confusion == other_confusion
-    assert np.sum(one_confusion["confusion_matrix"]) == 50
 
 
 def test_an_evaluation_is_not_on_the_clock(

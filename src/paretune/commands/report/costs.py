@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
+import moocore
 import pandas as pd
 
 from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.document import Chart, Report, Section, records, scatter, table
 from paretune.commands.report.jobs import began, dates, frame_of
-from paretune.core.pareto import front
 from paretune.core.result import value_of
 from paretune.jobs.bill import recorded_price
 from paretune.presentation.numbers import dollars, plain
@@ -96,7 +96,8 @@ def costs_report(
     for column, cost in (("on_front", "cost_usd"), ("on_new_front", "new_cost_usd")):
         for own in kinds.values():
             known = [row for row in own if row["f1"] is not None and row[cost] is not None]
-            marks = front([(row["f1"], row[cost]) for row in known], (True, False))
+            points = [(row["f1"], row[cost]) for row in known]
+            marks = moocore.is_nondominated(points, maximise=(True, False), keep_weakly=True).tolist() if points else []
             for row, is_best in zip(known, marks, strict=True):
                 row[column] = is_best
     origins = sorted({job.origin for job in jobs})

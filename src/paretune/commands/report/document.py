@@ -6,9 +6,9 @@ from html import escape
 from operator import itemgetter
 from typing import Any
 
+import moocore
 import pandas as pd
 
-from paretune.core.pareto import front
 from paretune.core.result import csv_text
 from paretune.core.untrusted import markdown, printable
 from paretune.presentation.page import template
@@ -171,7 +171,9 @@ def scatter(
         _add_line(figure, curve / size, _text(name), _GREY, dash="dot")
     for name, rows in (fronts or {}).items():
         points = rows[[x, y]].dropna()
-        best = points[front(points.to_numpy().tolist(), (False, y == metrics.F1))].sort_values([x, y])
+        maximise = (False, y == metrics.F1)
+        is_best = moocore.is_nondominated(points, maximise=maximise, keep_weakly=True) if len(points) else slice(0)
+        best = points[is_best].sort_values([x, y])
         _add_line(figure, best.set_index(x)[y] / size, _text(name), _GREY, dash="dash", shape="hv")
     layout = {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GREY}
     figure.update_xaxes(title=_AXES[x], **layout, **_scale(used[x], x))

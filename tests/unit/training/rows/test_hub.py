@@ -1,7 +1,5 @@
 """Real loading from a hub: the preparing process against a hub on this machine."""
 
-import http.client
-import json
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -211,38 +209,6 @@ def test_a_gated_model_is_explained_with_the_way_to_log_in(
     assert hub.explain("model", "someone/secret", refused.value) == (
         "model someone/secret needs an access token with accepted terms: log in with `hf auth login`"
     )
-
-
-def test_the_stand_in_speaks_the_parts_of_the_protocol_that_clients_rely_on(server: Hub, root: Path) -> None:
-    def ask(method: str, path: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read()
-        connection.close()
-        return answer, body
-
-    config = (root / "models" / "someone" / "tiny" / "config.json").read_bytes()
-    head, nothing = ask("HEAD", "/someone/tiny/resolve/main/config.json")
-    assert (head.status, nothing, int(head.headers["Content-Length"])) == (200, b"", len(config))
-    part, some = ask("GET", "/someone/tiny/resolve/main/config.json", Range="bytes=5-9")
-    assert (part.status, some) == (206, config[5:10])
-    assert part.headers["Content-Range"] == f"bytes 5-9/{len(config)}"
-    assert part.headers["ETag"] == head.headers["ETag"]
-    commit = head.headers["X-Repo-Commit"]
-    assert ask("GET", f"/someone/tiny/resolve/{commit}/config.json")[1] == config
-    for path, code in (
-        ("/someone/tiny/resolve/main/absent.json", "EntryNotFound"),
-        ("/someone/tiny/resolve/v2/config.json", "RevisionNotFound"),
-        ("/someone/absent/resolve/main/config.json", "RepoNotFound"),
-    ):
-        refused, _ = ask("GET", path)
-        assert (refused.status, refused.headers["X-Error-Code"]) == (404, code)
-    moved, _ = ask("GET", "/api/models/distilbert-base-uncased/tree/main?recursive=true")
-    assert moved.status == 307
-    assert moved.headers["Location"] == "/api/models/distilbert/distilbert-base-uncased/tree/main?recursive=true"
-    _, listed = ask("GET", moved.headers["Location"])
-    assert {"config.json", "model.safetensors"} <= {entry["path"] for entry in json.loads(listed)}
 
 
 def test_legacy_names_are_those_that_current_libraries_refuse() -> None:

@@ -72,10 +72,6 @@ def test_a_file_uri_is_the_path_of_the_file(tmp_path: Path) -> None:
     assert len(rows["train"]) == 18
 
 
-def test_a_relative_file_uri_is_a_relative_path() -> None:
-    assert JobSpec(dataset="file://my%20rows.csv").dataset == "my rows.csv"
-
-
 def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
     (fault,) = faults(tmp_path)
 
@@ -111,16 +107,6 @@ def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str) -> None:
     assert all(text.startswith(split) for split, part in rows.items() for text in part.texts)
 
 
-def test_a_folder_without_validation_rows_is_split(tmp_path: Path) -> None:
-    write(tmp_path / "folder" / "train.csv")
-    write(tmp_path / "folder" / "test.csv", ["kept aside"], ["good"])
-
-    rows, _ = read_rows(spec(tmp_path / "folder"))
-
-    assert {split: len(part) for split, part in rows.items()} == {"train": 18, "validation": 2, "test": 1}
-    assert list(rows["test"].texts) == ["kept aside"]
-
-
 def test_columns_may_have_any_names(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", columns=("review body", "stars?"))
 
@@ -141,18 +127,6 @@ def test_whole_number_labels_are_ordered_as_numbers_and_named_by_them(tmp_path: 
         assert part.labels is not None
         assert part.labels.dtype == np.int64
         assert [names[label] for label in part.labels] == [text.split()[0] for text in part.texts]
-
-
-def test_five_classes_are_each_validated_in_proportion(tmp_path: Path) -> None:
-    values = [label for label, count in zip("abcde", (100, 50, 20, 20, 10), strict=True) for _ in range(count)]
-    path = write(tmp_path / "rows.csv", [f"row {number}" for number in range(200)], values)
-
-    rows, names = read_rows(spec(path))
-
-    assert names == ("a", "b", "c", "d", "e")
-    validation = rows["validation"].labels
-    assert validation is not None
-    assert np.bincount(validation).tolist() == [10, 5, 2, 2, 1]
 
 
 def test_the_split_is_a_tenth_disjoint_and_the_same_for_every_seed(tmp_path: Path) -> None:
@@ -182,16 +156,6 @@ def test_own_validation_and_test_files_are_taken_whole(tmp_path: Path) -> None:
     assert rows["validation"].labels is not None
     assert rows["validation"].labels.tolist() == [1, 0, 1]
     assert list(rows["test"].texts) == ["t1"]
-
-
-def test_an_own_validation_file_replaces_the_one_of_a_folder(tmp_path: Path) -> None:
-    write(tmp_path / "folder" / "train.csv")
-    write(tmp_path / "folder" / "validation.csv", ["the folder's"], ["good"])
-    mine = write(tmp_path / "mine.csv", ["mine"], ["bad"])
-
-    rows, _ = read_rows(spec(tmp_path / "folder", validation_file=str(mine)))
-
-    assert list(rows["validation"].texts) == ["mine"]
 
 
 def test_samples_are_the_asked_number_of_rows_and_the_same_each_time(tmp_path: Path) -> None:
@@ -236,23 +200,6 @@ def test_a_text_that_says_na_or_null_is_kept_as_text(tmp_path: Path) -> None:
     for workspace in ("rows.csv", "rows.tsv", "folder"):
         rows, _ = read_rows(spec(tmp_path / workspace))
         assert set(words) <= {*rows["train"].texts, *rows["validation"].texts}, workspace
-
-
-def test_a_class_may_be_called_null(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv", TEXTS, [("null", "NA")[number % 2] for number in range(20)])
-
-    _, names = read_rows(spec(path))
-
-    assert names == ("NA", "null")
-
-
-def test_commas_quotes_line_breaks_and_other_scripts_survive(tmp_path: Path) -> None:
-    strange = ['he said "no", twice', "two\nlines", "crème brûlée", "映画は良い", "🎬"]
-    path = write(tmp_path / "rows.csv", strange + TEXTS, ["good"] * 5 + LABELS)
-
-    rows, _ = read_rows(spec(path))
-
-    assert set(strange) <= {*rows["train"].texts, *rows["validation"].texts}
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
@@ -302,15 +249,6 @@ def test_a_pipe_and_a_name_that_is_too_long_are_no_data_sets(tmp_path: Path) -> 
         assert fault == f"dataset {path} does not exist (looked from {Path.cwd()})"
 
 
-def test_both_missing_extra_files_are_named_at_once(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv")
-
-    messages = faults(path, validation_file=str(tmp_path / "v.csv"), test_file=str(tmp_path / "t.csv"))
-
-    assert [fault.split()[0] for fault in messages] == ["validation_file", "test_file"]
-    assert all("does not exist" in fault for fault in messages)
-
-
 def test_a_missing_data_set_and_a_missing_validation_file_are_named_at_once(tmp_path: Path) -> None:
     messages = faults(tmp_path / "absent.csv", validation_file=str(tmp_path / "v.csv"))
 
@@ -352,15 +290,6 @@ def test_a_file_without_rows_is_refused_as_having_none(tmp_path: Path, content: 
     assert "no rows" in fault
 
 
-def test_a_validation_file_without_rows_is_refused_by_its_own_name(tmp_path: Path) -> None:
-    empty = write_text(tmp_path / "validation.csv", "text,label\n")
-
-    (fault,) = faults(write(tmp_path / "rows.csv"), validation_file=str(empty))
-
-    assert "validation" in fault
-    assert "rows" in fault
-
-
 def test_one_class_only_is_refused(tmp_path: Path) -> None:
     (fault,) = faults(write(tmp_path / "rows.csv", labels=["good"] * 20))
 
@@ -380,16 +309,6 @@ def test_text_in_another_encoding_is_refused_with_the_way_to_convert_it(tmp_path
 
     assert f"dataset {path} is not UTF-8 text" in fault
     assert "iconv" in fault
-
-
-@pytest.mark.parametrize(("encoding", "name"), [("latin-1", "LATIN1"), ("utf-16", "UTF-16")])
-def test_the_way_to_convert_a_file_names_the_encoding_that_it_has(tmp_path: Path, encoding: str, name: str) -> None:
-    path = write(tmp_path / "rows.csv")
-    path.write_bytes(path.read_text().replace("great", "crème").encode(encoding))
-
-    (fault,) = faults(path)
-
-    assert f"`iconv -f {name} -t UTF-8 {path} > utf8.csv`" in fault
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -412,14 +331,6 @@ def test_a_damaged_file_is_not_blamed_on_the_hub(tmp_path: Path, monkeypatch: py
         (fault,) = faults(write_text(tmp_path / name, "this is neither of the two\n"))
         assert f"dataset {tmp_path / name} cannot be loaded: " in fault
         assert "hub" not in fault
-
-
-def test_rows_of_unequal_width_are_refused_with_the_line(tmp_path: Path) -> None:
-    path = write_text(tmp_path / "rows.csv", "text,label\nfine,good\nnot, quite, fine,bad\n")
-
-    (fault,) = faults(path)
-
-    assert "line 3" in fault
 
 
 def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path: Path) -> None:
@@ -453,20 +364,6 @@ def test_the_current_folder_means_its_only_file_of_rows(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
 
     assert len(read_rows(JobSpec(dataset="."))[0]["train"]) == 18
-
-
-def test_missing_whole_number_labels_are_called_missing_and_not_decimal(tmp_path: Path) -> None:
-    labels: list[Any] = [number % 2 for number in range(20)]
-    path = write_text(
-        tmp_path / "rows.csv",
-        "\n".join(
-            ["text,label", *(f"row {number},{'' if number == 4 else label}" for number, label in enumerate(labels))]
-        ),
-    )
-
-    (fault,) = faults(path)
-
-    assert "'label' is missing in 1 of 20 train rows (first: rows 5)" in fault
 
 
 def test_decimal_labels_are_refused(tmp_path: Path) -> None:
@@ -504,13 +401,6 @@ def test_a_sample_that_misses_a_class_asks_for_more_rows(tmp_path: Path) -> None
     (fault,) = faults(path, max_train_samples=4)
 
     assert "(c): raise max_train_samples" in fault
-
-
-def test_an_absent_folder_is_refused_as_a_path_and_not_as_a_network_fault(tmp_path: Path) -> None:
-    (fault,) = faults(tmp_path / "absent")
-
-    assert str(tmp_path / "absent") in fault
-    assert "does not exist" in fault
 
 
 def test_a_folder_without_files_of_rows_is_refused_with_the_kinds_of_files(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Prepared data: made once, found again by its content, and read as batches."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -123,23 +120,6 @@ def test_a_batch_is_what_padding_by_hand_gives(
     assert split.lengths.tolist() == [len(row) for row in rows]
 
 
-@given(rows=st.lists(st.lists(st.integers(10, 99), max_size=9), min_size=1, max_size=8), data=st.data())
-@pytest.mark.slow
-def test_any_rows_in_any_order_are_padded_right(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[list[int]], data: st.DataObject
-) -> None:
-    index = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8))
-    if not any(rows):
-        rows[0] = [10]  # a data set without a single token is refused
-    split = TokenRows(write_split(tmp_path_factory.mktemp("rows") / "train.arrow", rows), pad_id=PAD)
-
-    batch = split.__getitems__(index)
-
-    chosen = [rows[row] for row in index]
-    assert batch["input_ids"].tolist() == padded(chosen, 1, PAD)
-    assert batch["attention_mask"].sum(dim=1).tolist() == [len(row) for row in chosen]
-
-
 def test_a_batch_of_empty_texts_is_one_column_of_padding(tmp_path: Path) -> None:
     split = TokenRows(write_split(tmp_path / "train.arrow", [[], [], [11]], [0, 1, 0]), pad_id=PAD)
 
@@ -164,14 +144,6 @@ def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_told(tmp_path: 
     assert prepared.labels == LABELS
 
 
-def test_a_text_of_exactly_the_limit_does_not_count_as_cut(tmp_path: Path) -> None:
-    rows = some_rows(train=Rows(texts=["a b c d", "a b c d e"], labels=np.array([0, 1])))
-
-    prepared = prepare_words(tmp_path, SPEC.replace(max_seq_length=4), rows)
-
-    assert prepared.facts[TRUNCATED_SHARE] == 0.5
-
-
 def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path: Path, measure: Measure) -> None:
     first = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
     made = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
@@ -181,14 +153,6 @@ def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path:
     assert again == first
     assert measure.calls == 1
     assert {path: path.stat().st_mtime_ns for path in again.folder.iterdir()} == made
-
-
-def test_a_tokenizer_that_was_used_before_gives_the_same_key(tmp_path: Path) -> None:
-    tokenizer = word_tokenizer()
-
-    keys = {prepare(SPEC, some_rows(), LABELS, tokenizer, tmp_path).key for _ in range(2)}
-
-    assert len(keys) == 1
 
 
 def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> None:
@@ -237,13 +201,6 @@ def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_a
     assert len({prepared.key for prepared in alike}) == 4
     assert len({prepared.validation_rows for prepared in alike}) == 1
     assert len({prepared.validation_rows for prepared in [alike[0], *others]}) == 5
-
-
-def test_a_change_of_what_does_not_matter_gives_the_same_key(tmp_path: Path) -> None:
-    assert (
-        prepare_words(tmp_path).key
-        == prepare_words(tmp_path, SPEC.replace(learning_rate=1e-3, seed=1, num_train_epochs=3)).key
-    )
 
 
 def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(tmp_path: Path) -> None:
@@ -322,14 +279,6 @@ def test_two_processes_that_prepare_the_same_end_with_one_data_set(
     assert Path(others[0].answer["dataset"]) == prepared.folder
     assert "mine" not in prepared.facts  # the one that came first stays
     assert [path.name for path in cache.iterdir()] == [prepared.key]
-
-
-def test_a_copy_of_the_folder_elsewhere_reads_the_same(tmp_path: Path) -> None:
-    prepared = prepare_words(tmp_path / "cache")
-    copied = PreparedDataset.read(shutil.copytree(prepared.folder, tmp_path / "channel"))
-
-    assert replace(copied, folder=prepared.folder) == prepared
-    assert tokens_of(copied, "train") == tokens_of(prepared, "train")
 
 
 def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:

@@ -54,14 +54,6 @@ def test_class_metrics_agree_with_scikit_learn(classes: int) -> None:
     assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
 
 
-def test_f1_is_the_sum_by_hand() -> None:
-    # truth 0 0 0 1, answers 0 0 1 1: F1 of 0 is 2*2/(2*2+0+1) = 0.8, of 1 it is 2*1/(2*1+1+0) = 2/3.
-    logits = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
-    result = evaluation("classification", 2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
-
-    assert result == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
-
-
 def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:
     classification = evaluation("classification", 3)
     classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))

@@ -11,7 +11,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training.rows.sources import read_rows
-from paretune.training.tasks import read_targets, strata
+from paretune.training.tasks import read_targets
 
 SETS = [["a", "b"], ["b"], [], ["c"]] * 5
 
@@ -139,15 +139,6 @@ def test_a_split_keeps_sets_of_labels_in_their_proportions(tmp_path: Path) -> No
     assert rows["validation"].labels is not None
     counts = rows["validation"].labels.sum(axis=0)
     assert dict(zip(names, counts, strict=True)) == {"a": 5, "b": 10, "c": 5}
-
-
-def test_sets_of_one_row_are_one_group() -> None:
-    labels = np.array([[1, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
-
-    groups = strata("multi-label", labels)
-
-    assert groups is not None
-    assert groups[0] == groups[1] != groups[2] == groups[3]
 
 
 def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
