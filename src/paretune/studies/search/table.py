@@ -96,7 +96,7 @@ class StudyTable:
         """Translate the errors of Optuna when its storage goes away into LostContact: the same command continues."""
         try:
             yield
-        except (StorageInternalError, SQLAlchemyError) as error:
+        except (StorageInternalError, SQLAlchemyError, UpdateFinishedTrialError) as error:
             text = f"it does not answer ({first_line(error)}): the same command continues the study"
             raise LostContact(f"storage {self._where}: {text}") from error
 
@@ -170,7 +170,8 @@ class StudyTable:
 
     def name_run(self, number: int, run_id: str) -> None:
         """Record the MLflow run of a trial."""
-        self._write(number, {RUN_ID: run_id})
+        with suppress(UpdateFinishedTrialError):  # somebody has told it: the run is named when it is booked
+            self._write(number, {RUN_ID: run_id})
 
     def book(self, trial: Trial) -> None:
         """Record how the job of a trial has ended and what it cost, in place of its reservation."""
@@ -180,7 +181,7 @@ class StudyTable:
         try:
             self._write(trial.number, values)
         except UpdateFinishedTrialError:  # somebody has told it
-            self.study.set_user_attr(f"booked {trial.number}", values)
+            self.study.set_user_attr(f"booked {trial.number}", {**values, RUN_ID: trial.run_id})
 
     def book_kept(self, number: int, usd: float) -> None:
         """Record the cost of the warm pool kept after a trial's job, in place of its reservation."""

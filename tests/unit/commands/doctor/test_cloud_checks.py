@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import NoCredentialsError
 
-from paretune.commands.doctor.cloud_checks import cloud_findings, image_findings
+from paretune.commands.doctor.cloud_checks import cloud_findings
 from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, Verdict
-from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 
@@ -38,17 +37,6 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     expected = ["region", "credentials", "role", "bucket", "quotas", "quotas", "image", "price"]
     assert subjects(checks, Verdict.PASSED) == expected
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
-
-
-def test_redacted_and_without_sagemaker_nothing_is_needed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-
-    (checks,) = findings()
-
-    assert checks.verdict is Verdict.PASSED
-    assert "no credentials are found: local and simulated jobs need nothing of AWS" in checks.text
-    assert aws.count() == 0
 
 
 @pytest.mark.parametrize("typed", [{"launcher": "local"}, {"launcher": "simulated"}, {"instance_type": "local"}])
@@ -132,12 +120,3 @@ def test_what_the_profile_says_of_the_account_is_checked(
 
     assert subjects(checks, Verdict.FAILED) == ["role", "bucket"]
     assert "aws s3 mb s3://never-made --region us-east-1" in checks[-4].commands + checks[-5].commands
-
-
-def test_the_image_is_found_without_asking_aws(aws: Aws) -> None:
-    (result,) = image_findings(JobSpec(instance_type="ml.m5.large"), "us-east-1")
-    assert (result.verdict, "pytorch-training:" in result.text) == (Verdict.PASSED, True)
-
-    (result,) = image_findings(JobSpec(instance_type="ml.g5.xlarge", strategy="smddp"), "us-east-1")
-    assert result.verdict is Verdict.FAILED
-    assert aws.count() == 0

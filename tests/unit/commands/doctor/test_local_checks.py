@@ -16,10 +16,6 @@ from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 __all__ = ["nothing_of_this_machine"]
 
 
-def test_the_installed_packages_are_those_that_are_asked_for() -> None:
-    assert {finding.verdict for finding in local_checks.environment_findings()} == {Verdict.PASSED}
-
-
 def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -87,15 +83,6 @@ def test_a_broken_profile_is_a_finding_and_not_a_refusal(tmp_path: Path, text: s
     assert {finding.verdict for finding in result} == {Verdict.FAILED}
     assert report in result[-1].text
     assert str(path) in result[-1].text
-
-
-def test_what_a_profile_sets_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "paretune.toml"
-    path.write_text('region = "eu-west-1"\ntags = {team = "nlp"}\n')
-
-    (result,) = local_checks.profile_findings({"PARETUNE_PROFILE": str(path)}, ())
-
-    assert (result.verdict, result.text) == (Verdict.PASSED, f'{path} sets region=eu-west-1, tags={{"team": "nlp"}}')
 
 
 def test_a_home_that_cannot_be_a_folder_is_wrong(tmp_path: Path) -> None:

@@ -69,8 +69,3 @@ def test_nothing_is_paid_where_something_is_wrong(capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "no usable AWS credentials" in out
     assert out.splitlines()[-1] == "paid=true: no job was launched, repair what is wrong first"
-
-
-def test_what_was_mistyped_is_refused_as_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--instance_typ", "ml.g5.xlarge"]) == 2
-    assert "unknown parameter instance_typ: did you mean instance_type" in capsys.readouterr().err
