@@ -4,6 +4,4 @@
 - `table.Table`: a table declared by its columns; for a terminal, Markdown, pages (with `tables.js`), CSV and JSON.
 - `page.template`: HTML templates, with `style.css` and `macros.html` for all of them.
 - `chart.chart_html`: a chart of plotly on a page; `chart.MARKS`: how kinds of marks look, also in pictures.
-- `picture.Picture`: a matplotlib figure, as an SVG element with classes and tooltips and as a PNG; the colours.
-- `scale`: ticks of an axis.
 """
