@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import arguments
 import published
@@ -52,9 +53,9 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
 def main() -> None:
     """Print one line per job, then the errors."""
     arguments.parse(argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]))
-    hardware.processor_flags = lambda: {"avx512_bf16"}  # of the machine that has measured the peaks
     rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in csv.DictReader(PEAKS.open())]
-    results = [(model, estimated(model, json.loads(changes)), peak) for model, changes, peak in rows]
+    with mock.patch.object(hardware, "processor_flags", lambda: {"avx512_bf16"}):  # of the machine that measured
+        results = [(model, estimated(model, json.loads(changes)), peak) for model, changes, peak in rows]
     for (model, item, peak), (_, changes, _) in zip(results, rows, strict=True):
         memory = item.memory
         interval = f"({memory.gib_low:.2f} to {memory.gib_high:.2f}; {memory.gib / peak - 1:+6.1%})"

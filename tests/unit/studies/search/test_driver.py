@@ -629,7 +629,7 @@ def test_jobs_whose_upload_is_bounded_by_their_bytes_reserve_nothing_more(desk: 
 
 
 def test_a_trial_that_somebody_ends_in_optuna_has_its_job_stopped_and_booked_and_is_not_run_again(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: "endless" if times == 0 else DONE
+    desk.launcher.judge = lambda spec, times: "endless" if spec.learning_rate == RATES[0] else DONE
     driver = desk.driver()
     assert driver.begin({"learning_rate": RATES[0]}) == 0
     driver.table.study.tell(0, state=TrialState.FAIL)
