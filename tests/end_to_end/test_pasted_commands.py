@@ -11,7 +11,6 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.core.commands import parameters_of
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = {"instance_type": "ml.g5.xlarge", "launcher": "simulated", "max_train_samples": "2000"}
@@ -58,7 +57,7 @@ def test_a_line_of_mlflow_run_is_repeated_by_the_one_it_prints_and_records(workp
 
     (run, *_) = MlflowClient().search_runs(["0"])
     assert to_launch.startswith(typed)
-    assert parameters_of(to_launch) == PARAMETERS
+    assert sorted(word for word in shlex.split(to_launch) if "=" in word) == sorted(shlex.split(arguments)[1::2])
     assert run.data.tags["paretune.command"] == to_launch
     assert statuses() == {"FINISHED"}  # none is left running
 
@@ -73,5 +72,5 @@ def test_what_a_study_recommends_is_launched_by_the_line_it_prints(
     words = shlex.split(again)
     assert main([*words[words.index("train") :], "--dry_run"]) == 0
 
-    assert parameters_of(again).keys() > {"instance_type", "launcher", "per_device_train_batch_size"}
+    assert {"--instance_type", "--launcher", "--per_device_train_batch_size"} < set(words)
     assert statuses() == {"FINISHED"}

@@ -65,15 +65,5 @@ def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> 
     assert not [pattern for pattern in patterns if not re.search(pattern, texts)]
 
 
-def test_the_page_of_the_recording_has_what_the_recording_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    import record
-
-    typed = [line for _, line in record.COMMANDS]
-    page = record.PAGE.read_text()
-    assert page == record.page_of(record.CAST)
-    assert re.findall(r"^```(?:bash|text)\n(paretune(?: .*)?)\n```", page, re.MULTILINE) == typed
-
-
 def test_there_is_a_notebook() -> None:
     assert NOTEBOOKS

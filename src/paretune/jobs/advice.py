@@ -340,7 +340,7 @@ def _with_less_memory(job: ForeseenJob) -> str:
 
 
 def small_disk(job: ForeseenJob) -> str:
-    """Warn if volume_gib is too small for what the job reads and writes, or has no effect."""
+    """Warn if sagemaker.volume_size_in_gb is too small for what the job reads and writes, or has no effect."""
     spec = job.spec
     given_gib = spec.sagemaker.volume_size_in_gb
     if given_gib is None or job.disk_bytes is None or not spec.has_instances:

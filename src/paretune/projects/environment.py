@@ -142,7 +142,8 @@ def pip_requirement(package: str) -> str:
     name, rest = match["name"].lower(), match["rest"].strip()
     if _NOT_PYTHON.fullmatch(name):
         raise ValueError(
-            f"conda package {package!r} is no Python package: use an image that holds it (image_uri), or leave it out"
+            f"conda package {package!r} is no Python package: leave it out, or use an image "
+            "that holds it (sagemaker.training_image)"
         )
     name = _PIP_NAMES.get(name, name)
     plain = rest if rest.startswith("==") else rest.removeprefix("=")
@@ -165,7 +166,7 @@ def _docker_environment(raw: dict[str, Any]) -> Environment:
         raise BadInput(
             [
                 f"docker_env: SageMaker takes images from ECR only, got {image}: push it there "
-                "(ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG), or give image_uri"
+                "(ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG), or give sagemaker.training_image"
             ]
         )
     entries = raw.get("environment") or []

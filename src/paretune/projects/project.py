@@ -180,7 +180,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     if not spec.on_sagemaker and command is not None:
         faults += _missing_packages(spec, project, root, command.text)
     if project.docker_env and spec.sagemaker.training_image is None:
-        faults.append("docker_env of the project is not used: give its image in ECR as image_uri, on SageMaker")
+        faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
     if not files:
         faults.append(f"project {spec.project} has no files that git would not ignore: it needs a script at least")
     refuse(faults)

@@ -119,7 +119,8 @@ def machine_faults(spec: JobSpec) -> list[str]:
     if spec.processes <= torch.cuda.device_count():
         return []
     seen = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
-    return [f"{seen}, and the job has a process for each of its {spec.processes}: set image_uri to another image"]
+    reason = f"{seen}, and the job has a process for each of its {spec.processes}"
+    return [f"{reason}: set sagemaker.training_image to another image"]
 
 
 def machine_remarks(spec: JobSpec) -> list[str]:
@@ -151,7 +152,8 @@ def _missing_gpu(spec: JobSpec) -> list[str]:
     except (OSError, IndexError):
         driver = "none (/proc/driver/nvidia/version is missing)"
     software = f"PyTorch {torch.__version__}, {build}, sees no GPU; driver: {driver}"
-    return [f"{hardware_of_type}, but {software}: set image_uri to a GPU image whose CUDA this driver supports"]
+    remedy = "set sagemaker.training_image to a GPU image whose CUDA this driver supports"
+    return [f"{hardware_of_type}, but {software}: {remedy}"]
 
 
 if __name__ == "__main__":

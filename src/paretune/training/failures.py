@@ -19,7 +19,7 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         return FailureKind.BAD_INPUT, str(error)
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or sentence).partition(".")[0]
-        remedy = "list it in the job's requirements, or set image_uri to an image that has it"
+        remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
         return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
     from paretune.training.callback import Diverged
     from paretune.training.device import is_out_of_memory

@@ -33,13 +33,16 @@ from paretune.training.parallel.sharding import Build, Division
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
 the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
-_DEEPSPEED = ("deepspeed", "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp")
+_DEEPSPEED = (
+    "deepspeed",
+    "use fsdp, add it to the job's requirements, or set sagemaker.training_image to an image that has it",
+)
 _PACKAGES: Mapping[str, tuple[str, str]] = {
     "smddp": (
         "smdistributed",
-        "set image_uri to an AWS image that has it and choose instances with EFA, such as ml.p4d.24xlarge, or use ddp",
+        "use ddp, or set sagemaker.training_image to an AWS image that has it, on instances with EFA (ml.p4d.24xlarge)",
     ),
-    "smp": ("torch.sagemaker", "set image_uri to an AWS pytorch-smp image, or use fsdp"),
+    "smp": ("torch.sagemaker", "set sagemaker.training_image to an AWS pytorch-smp image, or use fsdp"),
     **dict.fromkeys(DEEPSPEED, _DEEPSPEED),
 }
 """Strategy to the module that the image must have, and the remedy if it is missing."""

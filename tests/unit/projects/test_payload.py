@@ -119,5 +119,5 @@ def test_what_is_wrong_is_said_before_anything_starts(
 def test_a_docker_environment_is_not_passed_over(project: Path, tmp_path: Path) -> None:
     text = (project / "MLproject").read_text().replace("python_env: env.yaml", "docker_env: {image: mine}")
     (project / "MLproject").write_text(text)
-    with pytest.raises(BadInput, match="give its image in ECR as image_uri"):
+    with pytest.raises(BadInput, match="give its image in ECR"):
         payload(project, tmp_path)

@@ -11,6 +11,7 @@ STUDY = """
 name: two rates
 job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
 search: {learning_rate: {choices: [1e-5, 3e-5]}}
+objectives: {cost_usd: minimize, job_seconds: minimize}
 sampler: grid
 """
 PROFILE = 'budget = "team.yaml"\ntags = {team = "nlp", user = "ana"}\n'

@@ -35,7 +35,7 @@ def test_an_image_without_the_library_is_named_with_a_way_out(
         strategies.begin(JobSpec(strategy=name, **GPU))
 
     assert f"strategy {name} needs package {package}, which this image lacks" in str(error.value)
-    assert "image_uri" in str(error.value)
+    assert "sagemaker.training_image" in str(error.value)
 
 
 def test_a_job_of_one_process_has_nobody_to_share_with(monkeypatch: pytest.MonkeyPatch) -> None:

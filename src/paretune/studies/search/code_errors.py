@@ -68,4 +68,4 @@ def _remedy(reason: str, spec: JobSpec) -> str:
         names = ("python_env.yaml", "conda.yaml", "requirements.txt")
         file = next((name for name in names if exists(Path(spec.project) / name)), names[0])
         return f"; add {package} to {Path(spec.project) / file}"
-    return f"; set image_uri to an image with {package}"
+    return f"; set sagemaker.training_image to an image with {package}"

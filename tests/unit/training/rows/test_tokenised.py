@@ -1,6 +1,6 @@
 """Prepared data: made once, found again by its content, and read as batches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,15 +68,15 @@ class Measure:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, *_: object, classes: int) -> dict[str, float]:
+    def __call__(self, task: str, train: object, validation: object, names: Sequence[str]) -> dict[str, float]:
         self.calls += 1
-        return {"classes": classes}
+        return {"classes": len(names)}
 
 
 @pytest.fixture(autouse=True)
 def measure(monkeypatch: pytest.MonkeyPatch) -> Measure:
     made = Measure()
-    monkeypatch.setattr(tokenised, "classification_baselines", made)
+    monkeypatch.setattr(tokenised, "baselines_of", made)
     return made
 
 
@@ -243,10 +243,10 @@ def test_a_folder_without_its_description_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_failed_preparation_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, classes: int) -> dict[str, float]:
+    def fail(*_: object) -> dict[str, float]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tokenised, "classification_baselines", fail)
+    monkeypatch.setattr(tokenised, "baselines_of", fail)
 
     with pytest.raises(OSError, match="No space left"):
         prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
@@ -271,7 +271,7 @@ def test_two_processes_that_prepare_the_same_end_with_one_data_set(
         others.append(run_prepare(model=str(tiny_model), dataset=str(reviews), max_seq_length="16"))
         return {"mine": 1.0}
 
-    monkeypatch.setattr(tokenised, "classification_baselines", other_process_finishes_first)
+    monkeypatch.setattr(tokenised, "baselines_of", other_process_finishes_first)
 
     prepared = prepare(spec, rows, labels, load_tokenizer(tiny_model), cache)
 
