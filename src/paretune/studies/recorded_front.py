@@ -14,7 +14,7 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.table import Cell, Table
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
-from paretune.studies.definition.quality import DIRECTIONS
+from paretune.studies.definition.objectives import DIRECTIONS
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import PREDICTED
 from paretune.tracking import RecordedRun, Tracking, schema
@@ -184,9 +184,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     rows = read_rows(text)
-    goals = json.loads(run.params["objectives"])  # {"f1": "maximize"}, or with `direction` inside
-    objectives = {name: goal["direction"] if isinstance(goal, Mapping) else goal for name, goal in goals.items()}
-    return run.tags.get(schema.STUDY, name), rows, objectives
+    return run.tags.get(schema.STUDY, name), rows, json.loads(run.params["objectives"])
 
 
 def _study_run(name: str, tracking: Tracking) -> RecordedRun:

@@ -13,7 +13,7 @@ from paretune.presentation.numbers import dollars, duration, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import costs, spelled
+from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import Payoff, payoff_of
 from paretune.studies.results.points import Point
@@ -99,7 +99,6 @@ class StudyAnswer:
             return lines
         point = self.picks[0].point
         lines = [*filter(None, [self.picks[0].risk]), *lines]
-        lines += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
         if point.trial.plan is not None and metrics.F1 in point.means and point.trial.baseline_f1 is not None:
             values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
             sentences = below_baseline(job_of(point.trial.parameters), values, point.errors[metrics.F1])
@@ -282,7 +281,7 @@ class StudyResult(Result):
             "run_id": self.run_id,
             "ending": self.ending,
             "origin": " and ".join(sorted({trial.origin for trial in front.trials})) or None,
-            "objectives": spelled(front.objectives, front.takes),
+            "objectives": dict(front.objectives),
             "quality": front.quality,
             "spent_usd": front.spent_usd,
             "committed_usd": self.answer.committed_usd,
