@@ -127,7 +127,6 @@ class StudyFile(Parameters):
     once: bool = parameter(
         False, "collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
     )
-    later_runs: int = parameter(0, "how often the winner will be trained again", ge=0)
     value_of_front_usd: float | None = parameter(
         None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", gt=0
     )

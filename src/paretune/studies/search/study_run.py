@@ -16,7 +16,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.studies.definition.file import ROW, StudyFile
-from paretune.studies.results.answer import Progress, StudyAnswer, StudyResult
+from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.design import correlations, effects, findings, labels, table
 from paretune.studies.results.design import picture as correlation_picture
 from paretune.studies.results.figures import picture
@@ -74,7 +74,6 @@ class StudyRunWriter:
         """A driver whose trials are written here."""
         on_trial, say = self.trial_ended, self.say
         self._driver = Driver(file, self._table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
-        self._began_s, self._spent_before_usd = workplace.clock.now(), self._table.balance().spent_usd
         self._run.set_tags({schema.ORIGIN: workplace.launcher.origin})
         return self._driver
 
@@ -106,22 +105,16 @@ class StudyRunWriter:
             front=front,
             budget_usd=file.budget_usd,
             committed_usd=balance.committed_usd,
-            later_runs=file.later_runs or None,
             default=default_trial(self._driver),
             unverified=self._unverified,
-            progress=Progress(
-                n_trials=file.n_trials,
-                running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
-                elapsed_s=self._driver.workplace.clock.now() - self._began_s,
-                ended=sum(trial.ended_at >= self._began_s for trial in trials),
-                spent_usd=balance.spent_usd - self._spent_before_usd,
-            ),
+            n_trials=file.n_trials,
+            running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
         )
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
         self._unverified = unverified
-        final = replace(self.answer(), progress=None)
+        final = replace(self.answer(), running=None)
         self._write(final, is_last=True)
         if final.picks:
             point = final.picks[0].point
@@ -178,7 +171,7 @@ class StudyRunWriter:
         """Write the results so far, and say how to go on."""
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self._driver.trials:
-                self._write(replace(self.answer(), progress=None), is_last=True)
+                self._write(replace(self.answer(), running=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps

@@ -32,7 +32,7 @@ def told(trials: list[Trial], name: str, change: Callable[[float], float] = lamb
 
 def answered(trials: list[Trial], name: str, direction: str, quality: Objective | None = None) -> StudyAnswer:
     goals = {"cost_usd": "minimize", name: direction}
-    return answer(trials, goals, {}, name="own", later_runs=100, default=trials[0], quality=quality)
+    return answer(trials, goals, {}, name="own", default=trials[0], quality=quality)
 
 
 def points_of(study_answer: StudyAnswer, name: str, sign: float = 1.0) -> list[tuple[int, float, float, int | None]]:
