@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneErr
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, launching_alone, own_job_tags, running_job
-from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
+from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.model import register
@@ -241,8 +241,7 @@ def _foresee(
         estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
     if estimate is not None:
         sentences.append(estimate.sentence())
-    warnings = warnings_of(with_history([job], workplace.tracking))
-    return smaller_batch, estimate, sentences, warnings
+    return smaller_batch, estimate, sentences, warnings_of([job])
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
