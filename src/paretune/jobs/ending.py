@@ -146,7 +146,7 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
                 schema.OVER_BOUND_USD: f"{outcome.over_bound_usd:.6g}" if outcome.over_bound_usd else None,
                 schema.REMARKS: "; ".join(outcome.remarks) or None,
                 schema.VERDICT: "; ".join(outcome.verdicts) or None,
-                **record.workplace.watches.release(run.run_id),
+                schema.WATCHED_BY: "",
                 schema.WARM_POOL: None if outcome.pool is None else outcome.pool.status,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
                 # The run of another project is not ours to describe.

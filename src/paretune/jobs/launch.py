@@ -149,14 +149,12 @@ def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) 
         if opened is not None:
             has_job = workplace.launcher.attach(job_name(opened.run_id, 1)) is not None
             if not has_job:
-                tags = own_job_tags(opened.tags()) | opening_tags(spec, workplace)
-                opened.set_tags(tags | workplace.watches.hold(opened))
+                opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
         yield has_job
     except ParetuneError as error:
         if opened is not None:
             no_job = {} if has_job else {schema.STATE: ""}
-            no_watch = workplace.watches.release(opened.run_id)
-            opened.set_tags({schema.FAILURE_REASON: str(error), **no_job, **no_watch})
+            opened.set_tags({schema.FAILURE_REASON: str(error), schema.WATCHED_BY: "", **no_job})
             opened.end(RUN_STATUS[JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED])
         raise
 

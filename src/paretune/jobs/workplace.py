@@ -16,7 +16,6 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home
 from paretune.estimating.forecast import Forecast
 from paretune.jobs.progress import Work
-from paretune.jobs.watch import Watches
 from paretune.launchers.base import Launcher
 from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
@@ -129,11 +128,6 @@ class Workplace:
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
         return self.open_tracking()
-
-    @cached_property
-    def watches(self) -> Watches:
-        """The runs whose jobs this process watches."""
-        return Watches()
 
     @cached_property
     def forecast(self) -> Forecast:

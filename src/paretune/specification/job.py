@@ -433,7 +433,6 @@ class JobSpec(Parameters):
         basic=True,
     )
 
-
     rules: ClassVar[Rules] = RULES
     last_rules: ClassVar[Rules] = LAST_RULES
 
