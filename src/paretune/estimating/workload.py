@@ -134,27 +134,6 @@ def warmup_steps(steps: int) -> int:
     return min(10, max(1, steps // 10))
 
 
-def profile_faults(spec: JobSpec, rows: float | None) -> list[str]:
-    """Return a fault if a job on `rows` training rows has too few steps for its profile; empty if they are unknown."""
-    if spec.profile_steps is None:
-        return []
-    try:
-        known_steps = training_steps(spec, spec.plan(), rows) if rows else _whole_argument(spec, "max_steps")
-    except BadInput as error:
-        return list(error.faults)
-    steps = spec.probe_steps or known_steps
-    if steps is None or spec.profile_steps <= steps - warmup_steps(steps):
-        return []
-    warm = warmup_steps(steps)
-    few = "the job has 1 optimiser step, which warms up: train longer, or leave profile_steps out"
-    return [
-        f"profile_steps must be at most {steps - warm} here, got {spec.profile_steps}: the job has {steps} optimiser "
-        f"steps, of which {warm} warm{'s' if warm == 1 else ''} up; lower it, or train longer"
-        if steps > warm
-        else few
-    ]
-
-
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     """Return the rows of one evaluation if the data are not prepared yet: by default a ninth of the training rows."""
     if spec.max_eval_samples is not None:
