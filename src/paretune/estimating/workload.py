@@ -8,7 +8,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
+from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
 EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
@@ -170,10 +170,7 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 def adapted_widths(spec: JobSpec, built: Architecture) -> float:
     """Return inputs plus outputs of the linear layers that get adapters, summed; 0 without adapters."""
-    if spec.fine_tuning not in ADAPTERS:
-        return 0.0
-    names = spec.lora.target_modules
-    return built.adapted_widths(() if names == (ALL_LINEAR,) else names)
+    return built.adapted_widths if spec.fine_tuning in ADAPTERS else 0.0
 
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
