@@ -114,7 +114,8 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
         BadInput: the file does not exist, is not a regular file, is too large, or cannot be read.
     """
     if not is_file(path):
-        reason = "is not a file" if exists(path) else f"does not exist (looked from {Path.cwd()})"
+        kind = "is a folder" if is_folder(path) else "is not a file"
+        reason = kind if exists(path) else f"does not exist (looked from {Path.cwd()})"
         raise BadInput([f"{must}{path} {reason}: {hint}"])
     try:
         with at_home(path).open("rb") as file:
