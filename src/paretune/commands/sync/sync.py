@@ -25,7 +25,6 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
 from paretune.launchers.processes import is_alive
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.projects.collection import Collector
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
@@ -108,8 +107,7 @@ class Sync:
                 return _close_never_created(run, spec, workplace)
         except (BadInput, LaunchRefused, LostContact) as error:
             return f"its job cannot be looked at: {error}"
-        collector = Collector(workplace.clock) if schema.LOGGING in run.tags else None
-        record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collector=collector)
+        record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
         document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)
         job = Attempts(record, document, self.on_events, partial(inputs_of, spec, workplace))
