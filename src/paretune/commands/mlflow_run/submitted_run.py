@@ -70,11 +70,7 @@ class SageMakerSubmittedRun(SubmittedRun):
             except LostContact as error:
                 self._job.record.leave()
                 raise ExecutionException(str(error)) from error
-            output = None if self._job.current is None else self._job.current.output
-            for line in output.printed() if output is not None and was_open else ():
-                # A progress bar returns to the beginning of its line: print its last state.
-                print(printable(line.rstrip("\r").rpartition("\r")[2]), flush=True)
-            if end is not None and was_open:
+            if was_open:
                 self._report(end)
             return end
 
@@ -87,13 +83,17 @@ class SageMakerSubmittedRun(SubmittedRun):
                 leave_or_abandon(self._job, error)
             except LostContact as lost:
                 raise ExecutionException(str(lost)) from lost
-            if self._job.end is not None:
-                self._report(self._job.end)
+            self._report(self._job.end)
 
-    def _report(self, end: JobOutcome) -> None:
-        """Print why the job failed, if it did, and the remarks on its record."""
-        for sentence in ([str(end.error())] if end.failure is not None else []) + list(end.remarks):
-            tell(sentence)
+    def _report(self, end: JobOutcome | None) -> None:
+        """Print what the command has printed, and at the end why the job failed, if it did, and remarks."""
+        output = None if self._job.current is None else self._job.current.output
+        for line in output.printed() if output is not None else ():
+            # A progress bar returns to the beginning of its line: print its last state.
+            print(printable(line.rstrip("\r").rpartition("\r")[2]), flush=True)
+        if end is not None:
+            for sentence in ([str(end.error())] if end.failure is not None else []) + list(end.remarks):
+                tell(sentence)
 
 
 def follow(submitted: SageMakerSubmittedRun) -> None:
