@@ -96,12 +96,12 @@ def wait_for_step(folder: JobFolder, step: int) -> None:
 
 
 def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
-    """(step, name) to value of everything that was recorded but speed and load."""
+    """(step, name) to value of everything that was recorded but speed, load and the share of micro-batches done."""
     return {
         (event.step, name): value
         for event in EventReader(folder.events).new()
         for name, value in event.metrics.items()
-        if not name.startswith("system/") and not name.endswith("_per_second")
+        if not name.startswith("system/") and not name.endswith(("_per_second", "epoch"))
     }
 
 

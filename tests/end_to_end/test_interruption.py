@@ -81,7 +81,8 @@ def _recorded(name: str = "Default") -> list[Run]:
 
 
 def _checkpoints(home: Path) -> list[Path]:
-    return [path for path in home.glob("checkpoints/*/checkpoint-*") if (path / "trainer_state.json").exists()]
+    """The whole ones: those that are not needed any more are emptied."""
+    return [path.parent for path in home.glob("checkpoints/*/checkpoint-*/complete.json") if path.stat().st_size]
 
 
 def _check_it_was_stopped(run: Run, reason: str, instances: int = 1) -> None:

@@ -52,16 +52,14 @@ def is_run_elsewhere(entry_point: str, parameters: dict[str, str]) -> bool:
 
 def needs_an_account(entry_point: str, parameters: dict[str, str]) -> bool:
     is_real = "launcher" not in parameters and parameters.get("instance_type", "").startswith("ml.")
-    return entry_point in {"main", "doctor"} and is_real
+    return entry_point in {"train", "doctor"} and is_real
 
 
 def without_training(entry_point: str, parameters: dict[str, str]) -> dict[str, str]:
-    """The same command, checked to the last where it would train, and rehearsed where it would search."""
-    if "launcher" in parameters:
+    """The same command, checked to the last where it would train."""
+    if "launcher" in parameters or "once" in parameters:
         return parameters
-    return parameters | {"train": {"dry_run": "true"}, "study": {"launcher": "simulated", "n_trials": "4"}}.get(
-        entry_point, {}
-    )
+    return parameters | ({"dry_run": "true"} if entry_point in {"train", "study"} else {})
 
 
 @pytest.fixture
@@ -73,7 +71,9 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")
-    (workplace / "train.py").write_text("print('trained')\n")
+    (workplace / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--learning_rate', type=float)\n"
+    )
     for project in ("sklearn_elasticnet", "torch_mlp", "hf_trainer"):
         (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
     runs = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,usd an hour"

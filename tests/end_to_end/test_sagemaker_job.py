@@ -231,7 +231,7 @@ def test_two_instances_reach_what_one_reaches(cloud: Cloud, tiny_job: dict[str, 
     first, two = cloud.runs()
     # The same rows in every step; dropout draws its own numbers in each process.
     assert two.data.metrics["eval_loss"] == pytest.approx(first.data.metrics["eval_loss"], abs=5e-3)
-    losses = [[point.value for point in cloud.history(run, "train/loss")] for run in (first, four)]
+    losses = [[point.value for point in cloud.history(run, "train/loss")] for run in (first, two)]
     assert losses[1] == pytest.approx(losses[0], abs=2e-2)
 
 

@@ -243,8 +243,8 @@ def test_a_half_copied_checkpoint_is_passed_over_for_the_one_before(long_job: Jo
         first.send_signal(signal.SIGTERM)
         assert [first.wait(ENDS_WITHIN_S), second.wait(ENDS_WITHIN_S)] == [0, 0]
     copy_checkpoints_to_all(folders)
-    whole = sorted(folders[0].checkpoints.glob("checkpoint-*/complete.json"), key=lambda path: path.stat().st_mtime)
-    older, newest = (path.parent.name for path in whole)
+    sealed = [path for path in folders[0].checkpoints.glob("checkpoint-*/complete.json") if path.stat().st_size]
+    *_, older, newest = (path.parent.name for path in sorted(sealed, key=lambda path: path.stat().st_mtime))
     (folders[1].checkpoints / newest / "model.safetensors").unlink()  # it was not in S3 yet when that instance started
 
     with running(folders) as processes:

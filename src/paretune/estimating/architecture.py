@@ -9,7 +9,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -38,17 +38,6 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
 
-# Names of linear layers in different model families, by what they compute; GPT-2's, MPT's and others' are fused.
-_QUERIES = ("q_proj", "query", "q_lin", "query_proj", "q")
-_KEYS = ("k_proj", "key", "k_lin", "key_proj", "k")
-_VALUES = ("v_proj", "value", "v_lin", "value_proj", "v")
-_FUSED = ("qkv_proj", "query_key_value", "Wqkv", "c_attn")
-_ATTENDED = ("o_proj", "out_proj", "out_lin", "dense", "o", "Wo", "c_proj")
-_GATING = ("gate_proj", "gate_up_proj", "wi_0", "Wi")
-_WIDENING = ("up_proj", "gate_up_proj", "fc1", "lin1", "dense", "dense_h_to_4h", "wi", "wi_1", "Wi", "c_fc")
-_NARROWING = ("down_proj", "fc2", "lin2", "dense", "dense_4h_to_h", "wo", "Wo", "c_proj")
-_FUSING_FAMILIES = ("gpt2", "gpt_neox", "falcon", "bloom", "mpt", "phi3", "modernbert")
-
 LARGEST_NUMBER = 10**9  # Largest number in a config.json. The largest that a model has is its vocabulary, below 10^7.
 
 
@@ -69,32 +58,18 @@ class Architecture:
     has_gate: bool = False
     config: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
-    def adapted_widths(self, target_modules: Collection[str] = ()) -> float:
-        """Return inputs plus outputs of the linear layers that get adapters, summed: the adapters' weights at rank 1.
+    @property
+    def adapted_widths(self) -> float:
+        """Inputs plus outputs of all linear layers below the head, summed: the adapters' weights at rank 1.
 
-        Layers of these names get them; without names, all below the head. Experts of a mixture have none (peft adapts
-        no stacked weights).
+        Experts of a mixture have no adapters (peft adapts no stacked weights). Adapters of some layers only have fewer.
         """
-        shapes = _shapes(_of_text(self.config or {}), self)
-        chosen = [width for names, width in shapes if not target_modules or set(names) & set(target_modules)]
-        return float(self.layers * sum(chosen))
-
-
-def _shapes(config: Mapping[str, Any], built: Architecture) -> list[tuple[tuple[str, ...], int]]:
-    """Return names, and inputs plus outputs, of each linear layer in a block."""
-    hidden, kind = built.hidden_size, str(config.get("model_type", ""))
-    queries, grouped = _attention(config, hidden)
-    inner = _first(config, _INNER) or 4 * hidden
-    fused = any(name in kind for name in _FUSING_FAMILIES)
-    shapes: list[tuple[tuple[str, ...], int]] = [(_ATTENDED, queries + hidden)]
-    if fused:
-        shapes += [(_FUSED, hidden + queries + 2 * grouped)]
-    else:
-        shapes += [(_QUERIES, hidden + queries), (_KEYS, hidden + grouped), (_VALUES, hidden + grouped)]
-    if (_first(config, _EXPERTS) or 1) == 1:
-        shapes += [(_WIDENING, hidden + inner), (_NARROWING, inner + hidden)]
-        shapes += [(_GATING, hidden + inner)] if built.has_gate else []
-    return shapes
+        config, hidden = _of_text(self.config or {}), self.hidden_size
+        queries, grouped = _attention(config, hidden)
+        widths = 2 * (hidden + queries) + 2 * (hidden + grouped)
+        if (_first(config, _EXPERTS) or 1) == 1:
+            widths += (3 if self.has_gate else 2) * (hidden + (_first(config, _INNER) or 4 * hidden))
+        return float(self.layers * widths)
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,18 +207,17 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310  # checked above
             config = parse_json(response.read(LARGEST_CONFIG))
-    except urllib.error.HTTPError as error:
-        error.close()
-        reason = {
-            401: "is not there, or needs a token that may read it (HF_TOKEN)",  # the hub does not distinguish the two
-            403: "needs a token that may read it (HF_TOKEN)",
-        }.get(error.code, f"is not there ({error.code})")
-        raise BadInput([f"model {model}: its config.json {reason} on {endpoint}; else {remedy}"]) from error
+        if not isinstance(config, dict):
+            raise ValueError("it is no JSON object")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        fault = f"model {model} is not well known and {endpoint} does not answer ({error}): {remedy}"
-        raise BadInput([fault]) from error
-    if not isinstance(config, dict):
-        raise BadInput([f"model {model}: what {endpoint} sends is no configuration; {remedy}"])
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        raise BadInput(
+            [
+                f"model {model} is not well known, and {endpoint} gives no config.json of it ({error}); one that is "
+                f"private or behind terms needs HF_TOKEN; else {remedy}"
+            ]
+        ) from error
     return config
 
 

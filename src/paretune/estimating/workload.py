@@ -8,7 +8,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
+from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
 EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
@@ -134,27 +134,6 @@ def warmup_steps(steps: int) -> int:
     return min(10, max(1, steps // 10))
 
 
-def profile_faults(spec: JobSpec, rows: float | None) -> list[str]:
-    """Return a fault if a job on `rows` training rows has too few steps for its profile; empty if they are unknown."""
-    if spec.profile_steps is None:
-        return []
-    try:
-        known_steps = training_steps(spec, spec.plan(), rows) if rows else _whole_argument(spec, "max_steps")
-    except BadInput as error:
-        return list(error.faults)
-    steps = spec.probe_steps or known_steps
-    if steps is None or spec.profile_steps <= steps - warmup_steps(steps):
-        return []
-    warm = warmup_steps(steps)
-    few = "the job has 1 optimiser step, which warms up: train longer, or leave profile_steps out"
-    return [
-        f"profile_steps must be at most {steps - warm} here, got {spec.profile_steps}: the job has {steps} optimiser "
-        f"steps, of which {warm} warm{'s' if warm == 1 else ''} up; lower it, or train longer"
-        if steps > warm
-        else few
-    ]
-
-
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     """Return the rows of one evaluation if the data are not prepared yet: by default a ninth of the training rows."""
     if spec.max_eval_samples is not None:
@@ -191,10 +170,7 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 def adapted_widths(spec: JobSpec, built: Architecture) -> float:
     """Return inputs plus outputs of the linear layers that get adapters, summed; 0 without adapters."""
-    if spec.fine_tuning not in ADAPTERS:
-        return 0.0
-    names = spec.lora.target_modules
-    return built.adapted_widths(() if names == (ALL_LINEAR,) else names)
+    return built.adapted_widths if spec.fine_tuning in ADAPTERS else 0.0
 
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:

@@ -7,7 +7,6 @@ launch         prepares, launches, watches and records one job
 workplace      launcher, store, clock, home folder and budgets that the jobs of a command share
 preparation    the prepared rows and the model that a job reads
 advice         warnings about a job before it is paid for
-watch          who watches a job, known across machines by a lease in the tags of its run
 attempts       follows a job over all its attempts: begin, poll, stop, abandon; what follows a failure
 record         the run of a job from its first tag until the job ends
 bill           seconds and dollars of a job, and of instances kept after it

@@ -91,7 +91,7 @@ def close_watcher(workplace: Workplace, watched: RecordedRun) -> None:
     opened = workplace.tracking.opened_run_id()
     if opened is not None and opened != watched.run_id:
         run = workplace.tracking.run(opened)
-        no_job = {schema.STATE: "", **workplace.watches.release(opened)}  # `sync` and reports leave it alone
+        no_job = {schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
         run.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: watched.run_id, **no_job})
         run.end(RunStatus.FINISHED)
 

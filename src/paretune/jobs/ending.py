@@ -113,7 +113,7 @@ def _outcome(
         kept_usd=bill.kept_usd,
         over_bound_usd=over_bound_usd,
         remarks=tuple(remarks),
-        verdicts=tuple(_verdicts(record, report)) if report is not None and has_completed else (),
+        verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
 
 
@@ -146,7 +146,7 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
                 schema.OVER_BOUND_USD: f"{outcome.over_bound_usd:.6g}" if outcome.over_bound_usd else None,
                 schema.REMARKS: "; ".join(outcome.remarks) or None,
                 schema.VERDICT: "; ".join(outcome.verdicts) or None,
-                **record.workplace.watches.release(run.run_id),
+                schema.WATCHED_BY: "",
                 schema.WARM_POOL: None if outcome.pool is None else outcome.pool.status,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
                 # The run of another project is not ours to describe.
@@ -167,13 +167,6 @@ def _over_bound_usd(record: JobRecord, bill: Bill) -> float:
         return 0.0
     over_usd = cost_usd - worst_usd
     return over_usd if over_usd > ROUNDING_USD else 0.0
-
-
-def _verdicts(record: JobRecord, report: JobReport) -> list[str]:
-    # A simulated job has no loss curve of its own.
-    has_curve = record.workplace.launcher.origin == "measured" and not record.spec.runs_own_training
-    loss = [value for _, value in sorted(record.run.curve("train/loss").items())] if has_curve else []
-    return verdicts(record.spec, {**record.data_facts, **report.metrics}, report, loss)
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:

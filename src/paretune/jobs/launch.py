@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneErr
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, launching_alone, own_job_tags, running_job
-from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
+from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.model import register
@@ -162,14 +162,12 @@ def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) 
         if opened is not None:
             has_job = workplace.launcher.attach(job_name(opened.run_id, 1)) is not None
             if not has_job:
-                tags = own_job_tags(opened.tags()) | opening_tags(spec, workplace)
-                opened.set_tags(tags | workplace.watches.hold(opened))
+                opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
         yield has_job
     except ParetuneError as error:
         if opened is not None:
             no_job = {} if has_job else {schema.STATE: ""}
-            no_watch = workplace.watches.release(opened.run_id)
-            opened.set_tags({schema.FAILURE_REASON: str(error), **no_job, **no_watch})
+            opened.set_tags({schema.FAILURE_REASON: str(error), schema.WATCHED_BY: "", **no_job})
             opened.end(RUN_STATUS[JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED])
         raise
 
@@ -254,8 +252,7 @@ def _foresee(
         estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
     if estimate is not None:
         sentences.append(estimate.sentence())
-    warnings = warnings_of(with_history([job], workplace.tracking))
-    return smaller_batch, estimate, sentences, warnings
+    return smaller_batch, estimate, sentences, warnings_of([job])
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import training_is_missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
-from paretune.estimating.workload import profile_faults, training_rows
 from paretune.launchers.processes import training_process
 from paretune.projects.packages import package_faults
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
@@ -49,23 +48,20 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
 
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)
-    elif not workplace.launcher.reads_inputs:
-        faults = _profile_faults(spec, JobInputs())
-    elif spec.entry_script is not None:
+    elif workplace.launcher.reads_inputs and spec.entry_script is not None:
         faults = missing_files(spec.as_text())
         if not faults:
             faults = argument_faults(spec)
             script = at_home(spec.entry_script)
             faults += [] if spec.on_sagemaker else package_faults(script.name, script.parent, [script])
-    else:
+    elif workplace.launcher.reads_inputs:
         _fetch(spec, workplace)
         cached = load_cached_inputs(spec, workplace.home)
         if cached is None:
             inputs = _make(spec, workplace, meanwhile)
             cache_inputs(spec, workplace.home, inputs)
-            refuse(_profile_faults(spec, inputs))
             return inputs
-        inputs, faults = cached, _profile_faults(spec, cached)
+        inputs = cached
     with collecting(faults):
         meanwhile()
     refuse(faults)
@@ -106,10 +102,6 @@ def known_inputs(spec: JobSpec, workplace: "Workplace") -> JobInputs:
     return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 
 
-def _profile_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    return profile_faults(spec, None if inputs.dataset is None else inputs.dataset.facts["train_rows"])
-
-
 def _make(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None]) -> JobInputs:
     if missing := training_is_missing():  # rows are tokenised on this machine, wherever they are trained on
         raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
@@ -119,7 +111,7 @@ def _make(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None]) 
         local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
         write_json(request, spec.given() | local)
         paths = (request, workplace.home / "datasets", result)
-        faults = profile_faults(spec, training_rows(spec))
+        faults = list[str]()
         with training_process("paretune.training.prepare", paths, log, workplace.environment) as child:
             with collecting(faults):
                 meanwhile()

@@ -1,24 +1,17 @@
 """Progress of running jobs on standard error: a bar in a terminal, lines in a notebook or a log."""
 
-import itertools
-import shutil
 import sys
-import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import printable
 from paretune.specification.container import Event
-
-_NARROWEST = 40  # columns
-_WRAPPED: dict[str, Any] = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
-_QUIET_S = 15.0  # seconds between two lines about the same work in a log file
 
 
 def is_notebook() -> bool:
@@ -31,21 +24,19 @@ class ProgressPrinter:
     """A bar in a terminal; lines for evaluations and messages everywhere."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
+        self._console = _console(stream)
         self._bar: Progress | None = None
 
     def __call__(self, events: list[Event]) -> None:
         """Show these events."""
         for event in events:
-            if self._stream.isatty():
-                self._draw(event)
+            if self._console.is_terminal and event.total_steps is not None:
+                self._draw(event, event.total_steps)
             evaluation = {name: value for name, value in event.metrics.items() if name.startswith("eval/")}
-            if evaluation:
-                evaluation.pop("eval/epoch", None)
-                values = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
-                self._line(event.message or f"step {event.step}: {', '.join(values)}")
-            elif event.message:
-                self._line(event.message)
+            evaluation.pop("eval/epoch", None)
+            values = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
+            if text := event.message or (f"step {event.step}: {', '.join(values)}" if values else ""):
+                _print(self._console, text)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -53,87 +44,52 @@ class ProgressPrinter:
             self._bar.stop()
             self._bar = None
 
-    def _draw(self, event: Event) -> None:
-        if event.total_steps is None:
-            return
+    def _draw(self, event: Event, total_steps: int) -> None:
         if self._bar is None:
-            self._bar = _bar(self._stream, MofNCompleteColumn(), TextColumn("steps, loss {task.fields[loss]}"))
-            self._bar.add_task("training", total=event.total_steps, loss="")
+            steps = (MofNCompleteColumn(), TextColumn("steps, loss {task.fields[loss]}"), TimeElapsedColumn())
+            # It is redrawn when there is news; anything printed meanwhile appears above it.
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                *steps,
+                console=self._console,
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+            )
+            self._bar.add_task("training", total=total_steps, loss="")
             self._bar.start()
         (task,) = self._bar.task_ids
-        self._bar.update(task, completed=event.step)
-        if "train/loss" in event.metrics:
-            self._bar.update(task, loss=f"{event.metrics['train/loss']:.3f}")
+        loss = event.metrics.get("train/loss")
+        self._bar.update(task, completed=event.step, **({} if loss is None else {"loss": f"{loss:.3f}"}))
         self._bar.refresh()
 
-    def _line(self, text: str) -> None:
-        if self._bar is not None:
-            self._bar.console.print(fitted(text, self._stream), markup=False, highlight=False, soft_wrap=True)
-        else:
-            print(fitted(text, self._stream), file=self._stream, flush=True)
 
-
-class Work:
-    """Work that takes a while: a spinner in a terminal; in a log file a line at its beginning and every _QUIET_S."""
-
-    def __init__(self, title: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._title, self._stream, self._clock = printable(title), stream or sys.stderr, clock
-        self._bar: Progress | None = None
-        self._printed_at = clock()
-
-    def __enter__(self) -> "Work":
-        if self._stream.isatty():
-            self._bar = _bar(self._stream)
-            self._bar.add_task(self._title, total=None)
-            self._bar.start()
-        else:
-            self._print("")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def update(self, detail: str = "") -> None:
-        """Show how far the work is, in words."""
-        detail = printable(detail)
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=f"{self._title}: {detail}" if detail else self._title)
-        elif self._clock() - self._printed_at >= _QUIET_S:
-            self._print(detail or "still working")
-
-    def _print(self, detail: str) -> None:
-        self._printed_at = self._clock()
-        print(f"{self._title}: {detail}" if detail else f"{self._title} ...", file=self._stream, flush=True)
-
-
-def _bar(stream: TextIO, *columns: Any) -> Progress:
-    """A moving line that is removed at the end; anything printed meanwhile appears above it."""
-    console = Console(file=stream, force_terminal=True)
-    all_columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        *columns,
-        TimeElapsedColumn(),
-    )
-    # A bar is redrawn when there is news; a spinner, which has none, is redrawn in a thread.
-    return Progress(*all_columns, console=console, transient=True, auto_refresh=not columns, redirect_stdout=False)
+@contextmanager
+def work(title: str, stream: TextIO | None = None) -> Iterator[Callable[[str], None]]:
+    """Show that something takes a while: a spinner in a terminal, else a line; yields a function for its progress."""
+    console = _console(stream)
+    if not console.is_terminal:
+        _print(console, f"{title} ...")
+        yield lambda _: None
+        return
+    with console.status(Text(printable(title))) as status:
+        yield lambda detail: status.update(Text(printable(f"{title}: {detail}" if detail else title)))
 
 
 def say_on_stderr(text: str) -> None:
-    """Print a text on standard error, at once."""
-    print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+    """Print a text on standard error, at once, without control characters."""
+    _print(_console(None), text)
 
 
-def fitted(text: str, stream: TextIO) -> str:
-    """The text without control characters, wrapped to the width of a terminal; not wrapped for any other stream."""
-    text = printable(text)
-    if not stream.isatty():
-        return text
-    width = max(_NARROWEST, shutil.get_terminal_size().columns)
-    lines = [textwrap.wrap(line, width, **_WRAPPED) or [""] for line in text.splitlines()]
-    return "\n".join(itertools.chain.from_iterable(lines))
+def _console(stream: TextIO | None) -> Console:
+    stream = stream or sys.stderr
+    return Console(file=stream, force_terminal=stream.isatty())
+
+
+def _print(console: Console, text: str) -> None:
+    """Print between the edges of a terminal; lines of a log file, which is searched by line, are not broken."""
+    console.print(Text(printable(text)), soft_wrap=not console.is_terminal)
 
 
 @contextmanager

@@ -5,7 +5,6 @@
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,10 +14,9 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute, parse_json
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.bill import price_tags
-from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
-from paretune.launchers.processes import this_process
+from paretune.launchers.processes import is_alive, this_process
 from paretune.pricing.prices import Price
 from paretune.projects.collection import Collector
 from paretune.specification import metrics
@@ -67,7 +65,7 @@ class JobRecord:
         self.is_adopted = False
         """Whether an earlier process has started the job."""
         self.is_beside = False
-        """Whether another process watches the job, too: it keeps the lease, and an interruption here stops nothing."""
+        """Whether another process watches the job, too, as far as is known: an interruption here stops nothing."""
         self.first_plan: BatchPlan | None = None
         """The batch of the first attempt, if it is not the one that was asked for."""
         self.has_gap_tag = False
@@ -118,7 +116,8 @@ class JobRecord:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         tags = self.run.tags()
         self.is_adopted, self.first_plan = True, first_plan(self.spec, tags)
-        self.is_beside = bool(watcher(tags, time.time()))
+        watched_by = tags.get(schema.WATCHED_BY, "")
+        self.is_beside = watched_by not in ("", this_process()) and is_alive(watched_by) is not False
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
@@ -136,7 +135,7 @@ class JobRecord:
             {
                 schema.ORIGIN: launcher.origin,
                 schema.LAUNCHER: launcher.name,
-                **({} if self.is_beside else self.workplace.watches.hold(self.run)),
+                schema.WATCHED_BY: None if self.is_beside else this_process(),
                 schema.RETRIES_SMALLER: spell(self.retries_smaller),
                 **{f"{schema.PREFIX}{name}": text for name, text in ours.items()},
                 **price_tags(launcher.price(spec)),
@@ -154,13 +153,12 @@ class JobRecord:
     def watch(self) -> None:
         """Record that this process watches the job."""
         if not self.is_beside:
-            self.run.set_tags(self.workplace.watches.hold(self.run))
+            self.run.set_tags({schema.WATCHED_BY: this_process()})
 
     def leave(self) -> None:
         """Record that this process no longer watches the job; the job goes on, and its run stays open."""
-        nobody = self.workplace.watches.release(self.run.run_id)
         if self.run.has_gap or self.run.tags().get(schema.WATCHED_BY) in {None, "", this_process()}:
-            self.run.set_tags(nobody)  # else another process has taken over
+            self.run.set_tags({schema.WATCHED_BY: ""})  # else another process has taken over
 
     def begin_again(self) -> None:
         """Open the run of a job that was never created, and that `sync` may have closed."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,8 +15,7 @@ from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home
 from paretune.estimating.forecast import Forecast
-from paretune.jobs.progress import Work
-from paretune.jobs.watch import Watches
+from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
 from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
@@ -116,24 +115,14 @@ class Workplace:
         """The budgets that a job counts against."""
         return JobBudgets(workplace=self, spec=spec, attribution=attribution)
 
-    @contextmanager
-    def working_on(self, title: str) -> Iterator[Callable[[str], None]]:
+    def working_on(self, title: str) -> AbstractContextManager[Callable[[str], None]]:
         """Show that something takes a while; yields a function to call now and then with its progress."""
-        if not self.shows_work:
-            yield lambda _: None
-            return
-        with Work(title) as work:
-            yield work.update
+        return work(title) if self.shows_work else nullcontext(lambda _: None)
 
     @cached_property
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
         return self.open_tracking()
-
-    @cached_property
-    def watches(self) -> Watches:
-        """The runs whose jobs this process watches."""
-        return Watches()
 
     @cached_property
     def forecast(self) -> Forecast:

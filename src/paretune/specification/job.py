@@ -9,13 +9,11 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import PrivateAttr
-
 from paretune.core.commands import command_line
 from paretune.specification import catalog, metrics
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
-from paretune.specification.parallelism import DEVICE_MAP, OF_STRATEGY, ParallelDegrees
+from paretune.specification.parallelism import DEVICE_MAP, ParallelDegrees
 from paretune.specification.parameters import (
     COMPUTES,
     STEP,
@@ -434,8 +432,6 @@ class JobSpec(Parameters):
         basic=True,
     )
 
-    _is_single: bool = PrivateAttr(False)  # whether it is imagined on one device of its instance type
-
     rules: ClassVar[Rules] = RULES
     last_rules: ClassVar[Rules] = LAST_RULES
 
@@ -481,7 +477,7 @@ class JobSpec(Parameters):
     @property
     def processes(self) -> int:
         """Number of training processes on each instance: one per accelerator."""
-        return max(1, self.instance().accelerator_count) if self.has_instances and not self._is_single else 1
+        return max(1, self.instance().accelerator_count) if self.has_instances else 1
 
     @property
     def degrees(self) -> ParallelDegrees:
@@ -538,17 +534,6 @@ class JobSpec(Parameters):
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
         fits = total % (batch * moved.data_parallel_devices) == 0
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
-
-    def on_one_device(self, plan: BatchPlan) -> Self:
-        """The same training on one device of its instance type, to compare with; no such job can be launched."""
-        changes = {name: type(self).model_fields[name].default for name in OF_STRATEGY}
-        changes |= {"instance_count": 1, "fallback_instance_types": (), "gradient_accumulation_steps": None}
-        changes["global_batch_size"] = plan.global_batch_size
-        changes["per_device_train_batch_size"] = plan.per_device_train_batch_size
-        kept = {name: value for name, value in self.training_arguments.items() if name != "gradient_checkpointing"}
-        single = self.model_copy(update=changes | {"training_arguments": kept})
-        single._is_single = True
-        return single
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`.

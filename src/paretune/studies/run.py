@@ -15,7 +15,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
 from paretune.core.result import CommandOutput
-from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
+from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
@@ -322,7 +322,7 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> lis
     refusals = [text for job in estimated if (text := limit_refusal(job))]
     if is_new and len(refusals) == len(estimated) and all(limit_refusal(foresee(spec)) for spec in jobs):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
-    warnings = warnings_of(with_history(estimated, workplace.tracking), only_common=True)
+    warnings = warnings_of(estimated, only_common=True)
     if refusals:
         warnings.append(f"{len(refusals)} of {len(estimated)} points looked at are not tried, the first: {refusals[0]}")
     return warnings

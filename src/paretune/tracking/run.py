@@ -103,12 +103,6 @@ class Run:
         self._tags |= {name: without_secrets(text)[:_LONGEST_TAG] for name, text in tags.items() if text is not None}
         self._record()
 
-    def renew(self, tags: Mapping[str, str]) -> None:
-        """Set tags at once, from any thread; what a server that is away does not take is forgotten."""
-        with contextlib.suppress(*TROUBLE):
-            for name, text in tags.items():
-                self._client.set_tag(self.run_id, name, text)
-
     def log_events(self, events: Iterable[Event]) -> None:
         """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
         for event in events:

@@ -60,8 +60,7 @@ WARM_POOL = "paretune.warm_pool"
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
-WATCHED_AT = "paretune.watched_at"
-"""When that process last said that it still watches, in seconds since the epoch by its machine's clock."""
+
 RETRIES_SMALLER = "paretune.retries_smaller"
 """Whether a job that runs out of memory is tried again with a smaller per-device batch: `true` or `false`.
 

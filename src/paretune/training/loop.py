@@ -14,13 +14,13 @@ import transformers
 from paretune.estimating.workload import evaluation_batch
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
 from paretune.training.callback import Diverged, EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
-from paretune.training.model_folder import ModelFolder
+from paretune.training.model_folder import write_model
 from paretune.training.parallel.sharding import Division
 from paretune.training.profile import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
@@ -201,21 +201,15 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
 def _save(trainer: LengthGroupedTrainer, inputs: _Inputs, spec: JobSpec) -> None:
     """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes."""
     folder, events = inputs.folder, trainer.callback.events
-    model_folder = ModelFolder(
-        path=folder.model,
-        source=folder.model_source.resolve(),
-        spec=spec,
-        tell=lambda sentence: events.write(0, {}, message=sentence),
-    )
-    if inputs.division is not None:
-        model_folder.write(inputs.division.model, inputs.division.weights())
-    elif spec.strategy in DEEPSPEED:  # every process takes part; adapters stay unmerged
+    if spec.strategy in DEEPSPEED:  # every process takes part; adapters stay unmerged
         trainer.save_model(str(folder.model))
-    elif trainer.is_world_process_zero():
-        if spec.fine_tuning in ADAPTERS:
-            model_folder.write(trainer.model)
-        else:
-            trainer.save_model(str(folder.model))
+        return
+    model, division = trainer.model, inputs.division
+    if division is not None:
+        model = division.model
+    elif not processes.is_first():
+        return
+    write_model(model, folder.model, spec, tell=lambda text: events.write(0, {}, message=text), division=division)
 
 
 def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:

@@ -163,17 +163,7 @@ def test_every_well_known_model_has_the_configuration_that_its_weights_were_coun
         assert {found.hidden_size for found in counted} == {built.hidden_size}, name
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ((), 41_943_040),  # what peft counts for rank 16 beside all linear layers of Llama-3.1-8B
-        (("q_proj", "v_proj"), 16 * 32 * (2 * 4096 + 4096 + 1024)),
-        (("query",), 16 * 32 * 2 * 4096),
-        (("no_such_layer",), 0),
-        (("gate_proj", "up_proj", "down_proj"), 16 * 32 * 3 * (4096 + 14336)),
-    ],
-)
-def test_adapters_are_counted_from_the_layers_that_have_them(names: tuple[str, ...], expected: int) -> None:
+def test_adapters_are_counted_from_all_linear_layers() -> None:
     config = {
         "model_type": "llama",
         "hidden_size": 4096,
@@ -186,4 +176,4 @@ def test_adapters_are_counted_from_the_layers_that_have_them(names: tuple[str, .
     built = of_config(config, "causal-lm")
 
     assert built is not None
-    assert 16 * built.adapted_widths(names) == expected
+    assert 16 * built.adapted_widths == 41_943_040  # what peft counts for rank 16

@@ -54,11 +54,11 @@ def test_a_configuration_is_read_and_no_weights_are(hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("nobody/knows", "is not there (404)"),
-        ("odd/empty", "is not there (404)"),
-        ("gated/bert", "needs a token that may read it (HF_TOKEN)"),
-        ("odd/list", "is no configuration"),
-        ("odd/text", "does not answer"),
+        ("nobody/knows", "404"),
+        ("odd/empty", "404"),
+        ("gated/bert", "needs HF_TOKEN"),
+        ("odd/list", "it is no JSON object"),
+        ("odd/text", "gives no config.json"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub, model: str, message: str) -> None:
@@ -84,18 +84,11 @@ def test_a_hub_that_does_not_answer_is_named() -> None:
         listener.bind(("127.0.0.1", 0))  # nobody listens
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
-        assert f"{address} does not answer" in refusal("good/bert", {"HF_ENDPOINT": address})
+        assert f"{address} gives no config.json" in refusal("good/bert", {"HF_ENDPOINT": address})
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (b"what?\r\n\r\n", "does not answer"),
-        (b"HTTP/1.0 401 no\r\n\r\n", "is not there, or needs a token that may read it"),
-        (b"HTTP/1.0 500 oh\r\n\r\n", "is not there (500)"),
-    ],
-)
-def test_a_server_of_another_kind_is_no_traceback_and_gets_the_token_once(answer: bytes, message: str) -> None:
+@pytest.mark.parametrize("answer", [b"what?\r\n\r\n", b"HTTP/1.0 401 no\r\n\r\n"])
+def test_a_server_of_another_kind_is_no_traceback_and_gets_the_token_once(answer: bytes) -> None:
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -111,6 +104,6 @@ def test_a_server_of_another_kind_is_no_traceback_and_gets_the_token_once(answer
         text = refusal("good/bert", {"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret"})
         thread.join()
 
-    assert message in text
+    assert "gives no config.json" in text
     assert b"Authorization: Bearer hf_secret" in heard[0]
     assert "hf_secret" not in text

@@ -11,7 +11,6 @@ from paretune.estimating.workload import (
     Workload,
     evaluation_batch,
     frozen_weight_bytes,
-    profile_faults,
     warmup_steps,
     workload,
 )
@@ -164,27 +163,6 @@ def test_rows_that_nobody_knows_are_not_guessed() -> None:
 @pytest.mark.parametrize(("steps", "warm"), [(1, 1), (9, 1), (19, 1), (20, 2), (99, 9), (500, 10)])
 def test_a_tenth_of_the_steps_warms_up_but_at_most_ten(steps: int, warm: int) -> None:
     assert warmup_steps(steps) == warm
-
-
-@pytest.mark.parametrize(
-    ("job", "rows", "most"),
-    [
-        ({}, 160, 9),  # ten steps, of which one warms up
-        ({"num_train_epochs": 4.0}, 160, 36),
-        ({"training_arguments": {"max_steps": 25}}, 160, 23),
-        ({"probe_steps": 20, "num_train_epochs": 9.0}, 160, 18),
-        ({"probe_steps": 20}, None, 18),  # whatever the rows are
-        ({"training_arguments": {"max_steps": 25}}, None, 23),
-        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}, 160, 4),
-    ],
-)
-def test_a_profile_longer_than_the_job_is_refused_with_what_is_possible(
-    job: dict[str, Any], rows: float | None, most: int
-) -> None:
-    assert profile_faults(JobSpec(profile_steps=most, **job), rows) == []
-    (fault,) = profile_faults(JobSpec(profile_steps=most + 1, **job), rows)
-
-    assert fault.startswith(f"profile_steps must be at most {most} here, got {most + 1}: the job has ")
 
 
 def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:

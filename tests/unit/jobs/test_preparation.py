@@ -125,48 +125,6 @@ def test_a_script_of_the_user_s_own_finds_its_own_inputs(workplace: Path) -> Non
         _prepare(JobSpec(entry_script="missing.py"), workplace / "home")
 
 
-@pytest.mark.slow
-def test_a_profile_of_more_steps_than_the_prepared_rows_make_is_refused_each_time(
-    workplace: Path, tiny_model: Path, reviews: Path
-) -> None:
-    spec = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32, profile_steps=7)
-    for _ in ("prepared now", "known from before"):
-        with pytest.raises(
-            BadInput, match=r"profile_steps must be at most 6 here, got 7: the job has 7 optimiser steps"
-        ):
-            _prepare(spec, workplace / "home")
-
-    assert _prepare(spec.replace(profile_steps=6), workplace / "home").dataset is not None
-
-
-@pytest.mark.slow
-def test_a_profile_that_is_known_to_be_too_long_is_reported_with_all_other_faults(workplace: Path) -> None:
-    (workplace / "no-weights").mkdir()
-    with pytest.raises(BadInput) as raised:
-        _prepare(JobSpec(model="./no-weights", max_train_samples=32, profile_steps=9), workplace / "home")
-
-    said = " and ".join(raised.value.faults)
-    assert "profile_steps must be at most 1 here, got 9" in said
-    assert "no-weights" in said
-
-
-@pytest.mark.slow
-def test_what_is_prepared_is_told_while_it_takes_its_time(
-    workplace: Path,
-    tiny_model: Path,
-    reviews: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("paretune.jobs.progress._QUIET_S", 0.0)
-    place = make_workplace(home=workplace / "home", environment=dict(os.environ))
-    inputs_of(JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32), replace(place, shows_work=True))
-
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "preparing model and data ..."
-    assert any(line.startswith("preparing model and data: ") and not line.endswith("still working") for line in told)
-
-
 def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
     home, interruption, seen = workplace / "home", Interruption(), []
 

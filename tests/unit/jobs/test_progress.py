@@ -2,9 +2,7 @@
 
 import io
 
-import pytest
-
-from paretune.jobs.progress import ProgressPrinter, Work, fitted
+from paretune.jobs.progress import ProgressPrinter, work
 from paretune.specification.container import Event
 
 EVENTS = [
@@ -78,38 +76,19 @@ def test_a_terminal_without_steps_gets_no_bar() -> None:
     assert stream.getvalue() == "preparing\n"
 
 
-def test_long_lines_are_broken_between_words_to_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
+def test_lines_of_a_log_file_are_not_broken() -> None:
+    stream = io.StringIO()
     line = "trial 7 completed: f1 0.8812, cost_usd 0.0123 (learning_rate=5e-05, global_batch_size=128); 8 trials"
+    ProgressPrinter(stream)([Event(time=1.0, step=0, message=line)])
+    with work("preparing", stream) as update:
+        update("10 of 40 rows")
 
-    lines = fitted(line, Terminal()).splitlines()
-
-    assert max(map(len, lines)) <= 60
-    assert " ".join(part.strip() for part in lines) == line
-    assert fitted(line, io.StringIO()) == line  # a log file is searched by line
-
-
-def test_work_is_a_line_at_its_beginning_and_now_and_then_in_a_log_file() -> None:
-    stream, times = io.StringIO(), iter([0.0, 0.0, 1.0, 20.0, 20.0, 21.0])
-    with Work("preparing", stream, clock=lambda: next(times)) as work:
-        for rows in (10, 20, 30):
-            work.update(f"{rows} of 40 rows")
-
-    assert stream.getvalue() == "preparing ...\npreparing: 20 of 40 rows\n"
-
-
-def test_work_is_a_moving_line_in_a_terminal_and_taken_away() -> None:
-    stream = Terminal()
-    with Work("preparing", stream) as work:
-        work.update("10 of 40 rows")
-
-    assert "preparing: 10 of 40 rows" in stream.getvalue()
-    assert stream.getvalue().endswith("\x1b[1A\x1b[2K")
+    assert stream.getvalue() == f"{line}\npreparing ...\n"
 
 
 def test_work_shows_names_that_look_like_commands_of_a_terminal_or_of_markup_as_they_are() -> None:
     stream = Terminal()
-    with Work("reading \x1b]0;title\x07[/x].csv", stream) as work:
-        work.update("gnp\u202efdp[/]")
+    with work("reading \x1b]0;title\x07[/x].csv", stream) as update:
+        update("gnp\u202efdp[/]")
 
     assert r"reading \x1b]0;title\x07[/x].csv: gnp\u202efdp[/]" in stream.getvalue()

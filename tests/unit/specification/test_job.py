@@ -313,8 +313,6 @@ def test_another_instance_type_keeps_the_global_batch() -> None:
 
     assert (moved.instance_type, moved.plan().global_batch_size) == ("ml.g5.xlarge", 32)
     assert moved.plan().per_device_train_batch_size == 8
-    single = spec.on_one_device(spec.plan())
-    assert (single.data_parallel_devices, single.plan().global_batch_size) == (1, 32)
 
 
 def test_adapters_begin_with_ten_times_the_rate() -> None:

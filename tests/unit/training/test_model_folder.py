@@ -13,9 +13,8 @@ from peft import PeftModel
 from safetensors import safe_open
 
 from paretune.specification.job import JobSpec
-from paretune.training import model_folder
 from paretune.training.model import build_model, load_tokenizer
-from paretune.training.model_folder import ModelFolder
+from paretune.training.model_folder import write_model
 
 pytestmark = [
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
@@ -43,8 +42,12 @@ class Trained:
     """A model with adapters that say something, and where it is to be written."""
 
     model: Any
-    folder: ModelFolder
+    path: Path
+    spec: JobSpec
     said: list[str]
+
+    def write(self) -> None:
+        write_model(self.model, self.path, self.spec, tell=self.said.append)
 
     def logits(self) -> torch.Tensor:
         return answer(self.model)
@@ -89,10 +92,9 @@ def make(tmp_path: Path) -> Make:
             for item in model.parameters():
                 if item.requires_grad:
                     item.add_(0.2 * torch.randn_like(item))
-        message: list[str] = []
         workspace = tmp_path / "returned"
         load_tokenizer(base).save_pretrained(workspace)
-        return Trained(model, ModelFolder(path=workspace, source=base, spec=spec, tell=message.append), message)
+        return Trained(model, workspace, spec, [])
 
     return trained
 
@@ -121,13 +123,14 @@ def test_merged_adapters_answer_as_beside_their_base(
 ) -> None:
     trained = make(base_of(architecture))
 
-    trained.folder.write(trained.model)
+    expected = trained.logits()
+    trained.write()
 
-    loaded = classifier(trained.folder.path)
-    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-5)
+    loaded = classifier(trained.path)
+    assert torch.allclose(answer(loaded), expected, atol=1e-5)
     assert loaded.config.id2label == dict(enumerate(LABELS))
-    assert not [*trained.folder.path.glob("adapter*")]
-    (message,) = transformers.pipeline("text-classification", model=str(trained.folder.path))("great film")
+    assert not [*trained.path.glob("adapter*")]
+    (message,) = transformers.pipeline("text-classification", model=str(trained.path))("great film")
     assert message["label"] in LABELS
 
 
@@ -139,10 +142,11 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
     named = "c_proj" if (architecture, targets) == ("gpt2", "query") else targets
     trained = make(base_of(architecture), fine_tuning="qlora", lora={"target_modules": named})
 
-    trained.folder.write(trained.model)
+    expected = trained.logits()
+    trained.write()
 
-    loaded = classifier(trained.folder.path)
-    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-3)
+    loaded = classifier(trained.path)
+    assert torch.allclose(answer(loaded), expected, atol=1e-3)
     assert not hasattr(loaded.config, "quantization_config")
     assert {item.dtype for item in loaded.parameters()} == {torch.float32}
 
@@ -151,41 +155,14 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
 def test_a_merged_language_model_generates(tiny_causal_model: Path, make: Make, fine_tuning: str) -> None:
     trained = make(tiny_causal_model, fine_tuning=fine_tuning, task="causal-lm")
 
-    trained.folder.write(trained.model)
+    expected = trained.logits()
+    trained.write()
 
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(trained.folder.path)
-    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-3)
-    pipeline = transformers.pipeline("text-generation", model=str(trained.folder.path))
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(trained.path)
+    assert torch.allclose(answer(loaded), expected, atol=1e-3)
+    pipeline = transformers.pipeline("text-generation", model=str(trained.path))
     (message,) = pipeline("the film", max_new_tokens=3, pad_token_id=0)
     assert message["generated_text"].startswith("the film")
-
-
-def test_merged_weights_have_the_number_format_of_the_base_s_own_files(
-    base_of: Callable[..., Path], make: Make
-) -> None:
-    trained = make(base_of(dtype=torch.bfloat16))
-
-    trained.folder.write(trained.model)
-
-    loaded = classifier(trained.folder.path)
-    assert {item.dtype for item in loaded.parameters()} == {torch.bfloat16}
-    assert torch.allclose(answer(loaded), trained.logits(), rtol=0.05, atol=0.05)
-
-
-def test_a_large_model_is_written_in_several_files_that_load_as_one(base_of: Callable[..., Path], make: Make) -> None:
-    trained = make(base_of())
-    trained.folder.write(trained.model)
-    whole = classifier(trained.folder.path).state_dict()
-    (trained.folder.path / "model.safetensors").unlink()
-
-    weights = model_folder.merged_weights(trained.model.get_base_model(), torch.float32)
-    model_folder.write_weights(weights, trained.folder.path, largest=20_000)
-
-    files = sorted(path.name for path in trained.folder.path.glob("*.safetensors"))
-    assert len(files) > 2
-    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
-    parts = classifier(trained.folder.path).state_dict()
-    assert all(torch.equal(item, parts[name]) for name, item in whole.items())
 
 
 @pytest.mark.parametrize("model", ["folder", "bundled:all-MiniLM-L6-v2", "mine/base"])
@@ -194,30 +171,18 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
 ) -> None:
     base = base_of()
     trained = make(base, lora={"merge": False})
-    if model != "folder":
-        object.__setattr__(trained.folder, "spec", trained.folder.spec.replace(model=model))
+    spec = trained.spec if model == "folder" else trained.spec.replace(model=model)
 
-    trained.folder.write(trained.model)
+    write_model(trained.model, trained.path, spec, tell=trained.said.append)
 
-    base_model_name_or_path = json.loads((trained.folder.path / "adapter_config.json").read_text())[
-        "base_model_name_or_path"
-    ]
-    reference = {"folder": str(base), "bundled:all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2"}
-    assert base_model_name_or_path == reference.get(model, model)
-    assert not [*trained.folder.path.glob("model*")]
-    config = transformers.AutoConfig.from_pretrained(trained.folder.path)
-    assert (config.num_labels, config.id2label) == (3, dict(enumerate(LABELS)))
-
-
-def test_adapters_alone_are_loaded_with_their_classes(base_of: Callable[..., Path], make: Make) -> None:
-    trained = make(base_of(), lora={"merge": False})
-    trained.folder.write(trained.model)
-
-    config = transformers.AutoConfig.from_pretrained(trained.folder.path)
-    base = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.source, config=config)
-    loaded = PeftModel.from_pretrained(base, trained.folder.path)
-
-    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-5)
+    settings = json.loads((trained.path / "adapter_config.json").read_text())
+    expected = {"folder": str(base), "bundled:all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2"}
+    assert settings["base_model_name_or_path"] == expected.get(model, model)
+    assert not [*trained.path.glob("model*")]
+    config = transformers.AutoConfig.from_pretrained(trained.path)
+    assert config.id2label == dict(enumerate(LABELS))
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(base, config=config)
+    assert torch.allclose(answer(PeftModel.from_pretrained(plain, trained.path)), trained.logits(), atol=1e-5)
 
 
 def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
@@ -226,14 +191,14 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     trained = make(base_of())
 
     def fill(*_: object, **__: object) -> None:
-        (trained.folder.path / "model-00001.safetensors").write_bytes(b"half")
+        (trained.path / "model-00001-of-00002.safetensors").write_bytes(b"half")
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(model_folder, "save_file", fill)
+    monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", fill)
 
-    trained.folder.write(trained.model)
+    trained.write()
 
-    assert not [*trained.folder.path.glob("model*.safetensors")]
-    with safe_open(trained.folder.path / "adapter_model.safetensors", "pt") as adapters:
+    assert not [*trained.path.glob("model*.safetensors")]
+    with safe_open(trained.path / "adapter_model.safetensors", "pt") as adapters:
         assert len([*adapters.keys()]) > 0
     assert "No space left on device" in trained.said[0]

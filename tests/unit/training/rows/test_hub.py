@@ -72,9 +72,6 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     for name in ("distilbert/distilbert-base-uncased", "someone/tiny", "someone/secret"):
         shutil.copytree(tiny_model, root / "models" / name)
     (root / "models" / "someone" / "tiny" / "pytorch_model.bin").write_bytes(b"the same weights in an older format")
-    shutil.copytree(
-        tiny_model, root / "models" / "someone" / "weightless", ignore=shutil.ignore_patterns("*.safetensors")
-    )
     return root
 
 
@@ -163,28 +160,6 @@ def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub
 
 
 @pytest.mark.slow
-def test_a_model_without_weights_on_the_hub_is_refused(
-    server: Hub, run_prepare: Callable[..., Any], reviews: Path
-) -> None:
-    refused = run_prepare(online(server.url), model="someone/weightless", dataset=str(reviews), max_seq_length="16")
-
-    assert refused.code == 2
-    assert len(refused.faults) == 1
-    assert "someone/weightless holds no weights" in refused.faults[0]
-
-
-@pytest.mark.slow
-def test_for_random_weights_no_weights_are_fetched(server: Hub, run_prepare: Callable[..., Any], reviews: Path) -> None:
-    job = {"dataset": str(reviews), "max_seq_length": "16", "init": "random"}
-    without = run_prepare(online(server.url), model="someone/weightless", **job)
-    beside = run_prepare(online(server.url), model="distilbert-base-uncased", **job)
-
-    assert without.code == beside.code == 0, without.output + beside.output
-    assert not any("model.safetensors" in path for _, path, _ in server.requests)
-    assert (Path(without.answer["model"]) / "config.json").is_file()
-
-
-@pytest.mark.slow
 def test_an_unreachable_hub_is_one_clear_fault_within_seconds(run_prepare: Callable[..., Any], reviews: Path) -> None:
     address = f"http://127.0.0.1:{closed_port()}"
     refused = run_prepare(online(address), model="someone/tiny", dataset=str(reviews))
@@ -211,12 +186,6 @@ def test_a_gated_model_is_explained_with_the_way_to_log_in(
     )
 
 
-def test_legacy_names_are_those_that_current_libraries_refuse() -> None:
-    assert all("/" not in old and new.count("/") == 1 for old, new in hub.MOVED_DATASETS.items())
-    assert hub.MOVED_DATASETS["amazon_polarity"] == "fancyzhx/amazon_polarity"
-    assert hub.MOVED_DATASETS["imdb"] == "stanfordnlp/imdb"
-
-
 def test_a_probe_that_is_refused_switches_this_process_off_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in online(f"http://127.0.0.1:{closed_port()}").items():
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
@@ -226,17 +195,3 @@ def test_a_probe_that_is_refused_switches_this_process_off_line(monkeypatch: pyt
     hub.go_offline_if_unreachable()
 
     assert hub.is_offline()
-
-
-def test_a_hub_that_answers_or_a_proxy_in_between_leaves_this_process_on_line(
-    server: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in online(server.url).items():
-        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
-    hub.go_offline_if_unreachable()
-    assert not hub.is_offline()
-
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port()}")
-    monkeypatch.setenv("HTTPS_PROXY", server.url)
-    hub.go_offline_if_unreachable()
-    assert not hub.is_offline()

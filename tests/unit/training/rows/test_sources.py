@@ -1,7 +1,6 @@
 """Every kind of data set becomes the same rows, and every fault is named."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +71,6 @@ def test_a_file_uri_is_the_path_of_the_file(tmp_path: Path) -> None:
     assert len(rows["train"]) == 18
 
 
-def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
-    (fault,) = faults(tmp_path)
-
-    assert fault.startswith(f"dataset {tmp_path} is an empty folder: put files that end in .csv, ")
-
-
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [
@@ -105,15 +98,6 @@ def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str) -> None:
     assert names == ("bad", "good")
     assert {split: len(part) for split, part in rows.items()} == {"train": 20, "validation": 6, "test": 4}
     assert all(text.startswith(split) for split, part in rows.items() for text in part.texts)
-
-
-def test_columns_may_have_any_names(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv", columns=("review body", "stars?"))
-
-    rows, names = read_rows(spec(path, text_column="review body", label_column="stars?"))
-
-    assert names == ("bad", "good")
-    assert len(rows["train"]) == 18
 
 
 def test_whole_number_labels_are_ordered_as_numbers_and_named_by_them(tmp_path: Path) -> None:
@@ -202,16 +186,6 @@ def test_a_text_that_says_na_or_null_is_kept_as_text(tmp_path: Path) -> None:
         assert set(words) <= {*rows["train"].texts, *rows["validation"].texts}, workspace
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv")
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-
-    rows, names = read_rows(spec(path))
-
-    assert names == ("bad", "good")
-    assert len(rows["train"]) == 18
-
-
 def test_causal_lm_needs_no_labels(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("\n".join(TEXTS) + "\n")
     path = write(tmp_path / "rows.csv", columns=("text", "whatever"))
@@ -233,20 +207,6 @@ def test_the_bundled_reviews_are_balanced_and_each_source_is_apart() -> None:
 
 
 # --- faults
-
-
-def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_in(tmp_path: Path) -> None:
-    (fault,) = faults(tmp_path / "absent.csv")
-
-    assert fault == f"dataset {tmp_path / 'absent.csv'} does not exist (looked from {Path.cwd()})"
-
-
-def test_a_pipe_and_a_name_that_is_too_long_are_no_data_sets(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.csv")
-    for path in (tmp_path / "pipe.csv", tmp_path / ("a" * 300), Path("~nobody-of-that-name/a.csv")):
-        (fault,) = faults(path)
-
-        assert fault == f"dataset {path} does not exist (looked from {Path.cwd()})"
 
 
 def test_a_missing_data_set_and_a_missing_validation_file_are_named_at_once(tmp_path: Path) -> None:
@@ -296,10 +256,6 @@ def test_one_class_only_is_refused(tmp_path: Path) -> None:
     assert fault == "label_column 'label' has one class only (good): there is nothing to learn"
 
 
-def test_a_single_row_is_refused(tmp_path: Path) -> None:
-    assert faults(write(tmp_path / "rows.csv", ["one"], ["good"]))
-
-
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl"])
 def test_text_in_another_encoding_is_refused_with_the_way_to_convert_it(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name)
@@ -321,16 +277,6 @@ def test_a_csv_of_another_separator_is_read(tmp_path: Path, separator: str) -> N
 
     assert names == ("0", "1")
     assert sorted(rows["train"].texts + rows["validation"].texts) == sorted(f"good, {number}" for number in range(20))
-
-
-@pytest.mark.parametrize("offline", ["0", "1"])
-def test_a_damaged_file_is_not_blamed_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: str) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
-
-    for name in ("rows.parquet", "rows.jsonl"):
-        (fault,) = faults(write_text(tmp_path / name, "this is neither of the two\n"))
-        assert f"dataset {tmp_path / name} cannot be loaded: " in fault
-        assert "hub" not in fault
 
 
 def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path: Path) -> None:
@@ -375,12 +321,6 @@ def test_decimal_labels_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_numbers_in_the_text_column_are_refused(tmp_path: Path) -> None:
-    (fault,) = faults(write(tmp_path / "rows.csv", texts=list(range(20))))
-
-    assert "text_column 'text' must hold text" in fault
-
-
 def test_a_label_column_with_a_class_per_row_is_questioned(tmp_path: Path) -> None:
     (fault,) = faults(write(tmp_path / "rows.csv", labels=[f"id-{number}" for number in range(20)]))
 
@@ -401,9 +341,3 @@ def test_a_sample_that_misses_a_class_asks_for_more_rows(tmp_path: Path) -> None
     (fault,) = faults(path, max_train_samples=4)
 
     assert "(c): raise max_train_samples" in fault
-
-
-def test_a_folder_without_files_of_rows_is_refused_with_the_kinds_of_files(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").touch()
-    with pytest.raises(BadInput, match="is a folder without CSV, TSV, JSONL or Parquet files"):
-        read_rows(JobSpec(dataset=str(tmp_path)))
