@@ -5,8 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paretune.studies.definition.objectives import Constraints
-from paretune.studies.definition.quality import Quality
+from paretune.studies.definition.objectives import Constraints, Objective
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -39,14 +38,11 @@ def answer(
     constraints: Constraints,
     *,
     forecast: Sequence[Trial] = (),
-    quality: Quality | None = None,
-    takes: Mapping[str, str] | None = None,
+    quality: Objective | None = None,
     **more: Any,
 ) -> StudyAnswer:
     """The answer of a study with these trials; `more` are attributes of the answer."""
-    front = StudyFront.of(
-        trials, objectives, constraints, shrinks=True, predicted=forecast, quality=quality, takes=takes
-    )
+    front = StudyFront.of(trials, objectives, constraints, shrinks=True, predicted=forecast, quality=quality)
     return StudyAnswer(front=front, **more)
 
 

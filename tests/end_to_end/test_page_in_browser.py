@@ -200,7 +200,7 @@ CONTRAST = """() => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_a_contrast_of_4_5_and_marks_of_3(opened: Open, scheme: str) -> None:
-    text = page_of([*with_outlier()], ALL_THREE, constraints={"f1": {"min": 0.9}}, later_runs=9)
+    text = page_of([*with_outlier()], ALL_THREE, constraints={"f1": {"min": 0.9}})
     output = opened(text.replace("<details", "<details open"), color_scheme=scheme)
     paper = output.evaluate("getComputedStyle(document.body).backgroundColor")
 

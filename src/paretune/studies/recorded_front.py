@@ -5,16 +5,17 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.presentation.table import Cell, Table
+from paretune.presentation.table import aligned
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
-from paretune.studies.definition.quality import DIRECTIONS
+from paretune.studies.definition.objectives import DIRECTIONS
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import PREDICTED
 from paretune.tracking import RecordedRun, Tracking, schema
@@ -62,9 +63,11 @@ class Front(Result):
 
     def __str__(self) -> str:
         """Title, table and remarks."""
-        headers = list(dict.fromkeys(name for row in self.best for name in row))
-        table = Table(headers=headers, cells=[[_cell(row.get(name)) for name in headers] for row in self.best])
-        return "\n".join([self.title, *([table.text()] if self.best else []), *self.remarks])
+        import pandas
+
+        texts = [{name: _text(value) for name, value in row.items()} for row in self.best]
+        table = [aligned(pandas.DataFrame(texts, dtype=object).fillna(""))] if texts else []
+        return "\n".join([self.title, *table, *self.remarks])
 
 
 def front(
@@ -98,45 +101,25 @@ def front(
     rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
     goals = dict(objectives or usual)
     _check(goals, rows)
+    whole = [row for row in rows if None not in (_number(row.get(name)) for name in goals)]
     if name and goals == usual:  # ranked already: over the means of repeats, within the constraints
-        marks = [row.get("pareto_rank") == 0 for row in rows]
-        lacking = 0
+        best, lacking = [row for row in rows if row.get("pareto_rank") == 0], 0
     else:
-        marks, lacking = _marks(rows, goals)
-    return Front(
-        name=name,
-        objectives=goals,
-        best=_sorted([row for row, best in zip(rows, marks, strict=True) if best], goals),
-        runs=rows,
-        remarks=_remarks(rows, goals, lacking),
-    )
+        points = [[_number(row[name]) or 0.0 for name in goals] for row in whole]
+        marks = pareto.front(points, [direction == "maximize" for direction in goals.values()])
+        best, lacking = list(compress(whole, marks)), len(rows) - len(whole)
+    first, direction = next(iter(goals.items()))
+    sign = -1.0 if direction == "maximize" else 1.0
+    best.sort(key=lambda row: math.inf if (number := _number(row.get(first))) is None else sign * number)
+    return Front(name=name, objectives=goals, best=best, runs=rows, remarks=_remarks(rows, goals, lacking))
 
 
-def _marks(rows: Sequence[Row], goals: Mapping[str, str]) -> tuple[list[bool], int]:
-    """Whether each row is on the front, and how many rows lack an objective, so that they cannot be."""
-    points = [[_number(row.get(name)) for name in goals] for row in rows]
-    whole = [[value for value in point if value is not None] for point in points if None not in point]
-    marks = iter(pareto.front(whole, [direction == "maximize" for direction in goals.values()]))
-    return [None not in point and next(marks) for point in points], len(points) - len(whole)
-
-
-def _cell(value: object) -> Cell:
-    return Cell(f"{value:.6g}" if isinstance(value, float) else spell(value), _number(value))
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else spell(value)
 
 
 def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def _sorted(rows: Sequence[Row], goals: Mapping[str, str]) -> list[Row]:
-    """The best in the first objective first."""
-    first, direction = next(iter(goals.items()))
-
-    def last_if_unknown(row: Row) -> tuple[bool, float]:
-        number = _number(row.get(first))
-        return number is None, (number or 0.0) * (-1 if direction == "maximize" else 1)
-
-    return sorted(rows, key=last_if_unknown)
 
 
 def _check(goals: Mapping[str, str], rows: Sequence[Row]) -> None:
@@ -184,9 +167,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     rows = read_rows(text)
-    goals = json.loads(run.params["objectives"])  # {"f1": "maximize"}, or with `direction` inside
-    objectives = {name: goal["direction"] if isinstance(goal, Mapping) else goal for name, goal in goals.items()}
-    return run.tags.get(schema.STUDY, name), rows, objectives
+    return run.tags.get(schema.STUDY, name), rows, json.loads(run.params["objectives"])
 
 
 def _study_run(name: str, tracking: Tracking) -> RecordedRun:

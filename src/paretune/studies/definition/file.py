@@ -27,7 +27,7 @@ from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home
 from paretune.specification import metrics
 from paretune.specification.inputs import PATHS
-from paretune.specification.job import PROJECT, JobSpec, JobValues
+from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parameters import (
     Fault,
     Parameters,
@@ -45,17 +45,17 @@ from paretune.storage.address import address_fault, redacted
 from paretune.storage.shipped import find_file, find_path
 from paretune.storage.yaml import STUDY, Node, read_yaml, write_yaml
 from paretune.studies.definition.objectives import (
+    OBJECTIVES,
     OF_THE_CLUSTER,
+    Objective,
     bounds_faults,
     default_objectives,
+    judged_by,
     nearest,
     objective_faults,
-    spelled,
-    take_faults,
     unmeasured,
 )
 from paretune.studies.definition.points import Design, row_faults
-from paretune.studies.definition.quality import BEST, KNOWN, Quality, judged_by
 from paretune.studies.definition.space import (
     INSIDE,
     Choices,
@@ -72,7 +72,7 @@ _ENTRY_PARAMETERS = "project_parameters"
 ROW = "row"  # the only parameter of the points of a designed experiment: the number of the row
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
-IN_THE_FILE = ("name", "job", "search", "points", "objectives", "takes", "constraints", "quality", "changes_quality")
+IN_THE_FILE = ("name", "job", "search", "points", "objectives", "constraints", "quality", "changes_quality")
 """Keys of a study that cannot be typed."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes", "keep_alive_minutes")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
@@ -99,7 +99,6 @@ class StudyFile(Parameters):
     objectives: dict[str, str] = parameter(
         {}, "metric to minimize or maximize; by default less cost_usd and more f1", example={"f1": "maximize"}
     )
-    takes: dict[str, str] = parameter({}, "metric to best, if the best value over the steps of a run counts")
     constraints: dict[str, dict[str, float]] = parameter({}, "metric to its bounds", example={"f1": {"min": 0.9}})
     quality: dict[str, str] = parameter(
         {}, "the metric that models are judged by", example={"metric": "val_ndcg", "direction": "maximize"}
@@ -128,7 +127,6 @@ class StudyFile(Parameters):
     once: bool = parameter(
         False, "collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
     )
-    later_runs: int = parameter(0, "how often the winner will be trained again", ge=0)
     value_of_front_usd: float | None = parameter(
         None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", gt=0
     )
@@ -172,15 +170,7 @@ class StudyFile(Parameters):
             with suppress(BadInput):  # a rule tells the faults
                 count = len(_design(values["points"], values.get("seed", 42)).rows)
                 values["search"] = {ROW: Choices(values=tuple(range(1, count + 1)))}
-        if isinstance(objectives := values.get("objectives"), Mapping):
-            described = {name: entry for name, entry in objectives.items() if isinstance(entry, Mapping)}
-            taken = {name: entry["take"] for name, entry in described.items() if "take" in entry}
-            values["takes"] = {**values.get("takes", {}), **taken}
-            known = {name for name, entry in described.items() if set(entry) <= {"direction", "take"}}
-            values["objectives"] = {**objectives, **{name: described[name].get("direction", "") for name in known}}
         quality = values.get("quality")
-        if isinstance(quality, Mapping) and {"metric", "take"} <= set(quality):
-            values["takes"] = {**values.get("takes", {}), quality["metric"]: quality["take"]}
         if not values.get("objectives") and isinstance(job, Mapping) and isinstance(quality or {}, Mapping):
             values["objectives"] = default_objectives(job, quality)
         return super()._typed(values)
@@ -230,15 +220,10 @@ class StudyFile(Parameters):
         return self.job.runs_own_training
 
     @property
-    def best_of(self) -> dict[str, str]:
-        """Objective to direction, for objectives whose best value over the steps of a run counts."""
-        return {name: self.objectives[name] for name, take in self.takes.items() if take == BEST}
-
-    @property
-    def judged_by(self) -> Quality | None:
+    def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
         factors = self.changes_quality if self.is_own or self.changes_quality else None
-        return judged_by(self.objectives, metric=self.quality.get("metric"), takes=self.takes, factors=factors)
+        return judged_by(self.objectives, metric=self.quality.get("metric"), factors=factors)
 
     @property
     def takes_split(self) -> bool:
@@ -313,15 +298,14 @@ class StudyFile(Parameters):
         return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
 
     def _keys(self) -> dict[str, Any]:
-        terms = {name: getattr(self, name) for name in type(self).model_fields if name not in ("takes", "once")}
+        terms = {name: getattr(self, name) for name in type(self).model_fields if name != "once"}
         quality = self.judged_by
-        is_implied = quality is None or (not self.quality and quality.metric in KNOWN)
+        is_implied = quality is None or (not self.quality and quality.metric in OBJECTIVES)
         said = {} if is_implied or quality is None else {"metric": quality.metric, "direction": quality.direction}
         terms |= {
             "job": self.job.given(),
             "search": {} if self.points else {name: entry.as_json() for name, entry in self.search.items()},
             "points": untyped(self.points),
-            "objectives": spelled(self.objectives, self.takes),
             "quality": said,
             "changes_quality": list(self.changes_quality),
             "storage": self.shown_storage,
@@ -386,7 +370,7 @@ def _key_hint(key: str) -> str:
     if key in JobSpec.model_fields:
         similar = did_you_mean(key, StudyFile.model_fields, lead="; or ", most=1)
         return f"it is a parameter of the job, put it under job or search{similar}"
-    return nearest(key, [name for name in StudyFile.model_fields if name != "takes"])
+    return nearest(key, StudyFile.model_fields)
 
 
 def _terms(study: StudyFile) -> Iterator[Fault]:
@@ -414,7 +398,7 @@ def _own_names(name: str, job: JobValues | None) -> list[str]:
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 
-_KEYS = {"constraints": ("min", "max"), "quality": ("metric", "direction", "take")}
+_KEYS = {"constraints": ("min", "max"), "quality": ("metric", "direction")}
 
 
 def _inner_keys(study: StudyFile) -> Iterator[Fault]:
@@ -429,7 +413,6 @@ def _metrics(study: StudyFile) -> Iterator[Fault]:
     sections: tuple[tuple[str, Mapping[str, Any], Callable[..., list[str]]], ...] = (
         ("objectives", study.objectives, lambda name, entry: objective_faults(name, entry, is_own=study.is_own)),
         ("constraints", study.constraints, lambda name, entry: bounds_faults(name, entry, is_own=study.is_own)),
-        ("objectives", study.takes, take_faults),
     )
     for section, entries, faults in sections:
         for name, entry in entries.items():
@@ -637,7 +620,7 @@ def beside(file: str, text: str) -> str:
     folder above with an MLproject), then from the files that come with paretune.
     """
     folder = Path(file).resolve().parent
-    project = next((above for above in (folder, *folder.parents) if (above / PROJECT).is_file()), folder)
+    project = next((above for above in (folder, *folder.parents) if (above / "MLproject").is_file()), folder)
     return find_path(text, folder, project)
 
 

@@ -1,63 +1,110 @@
-"""Objectives and constraints of a study: the metrics that it can optimise or bound, and their faults."""
+"""The metrics that a study can optimise or bound, what is known of them before any run, and their faults."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paretune.core.errors import did_you_mean
+from paretune.estimating.noise import F1_NOISE
 from paretune.specification import metrics
 from paretune.specification.parameters import Fault
-from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES
 
-
-@dataclass(frozen=True)
-class _Objective:
-    """The better direction, the name in words, the unit, and the task that measures it, None for all."""
-
-    direction: str
-    label: str
-    unit: str = ""
-    task: str | None = None
-
-
-OBJECTIVES = {
-    metrics.COST_USD: _Objective("minimize", "cost", "USD"),
-    metrics.TRAIN_SECONDS: _Objective("minimize", "training time", "s"),
-    metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
-    metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
-    metrics.F1: _Objective("maximize", "F1", task="classification"),
-    metrics.F1_MICRO: _Objective("maximize", "micro F1", task="multi-label"),
-    metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", task="multi-label"),
-    metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
-    metrics.PERPLEXITY: _Objective("minimize", "perplexity", task="causal-lm"),
-    metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
-}
-"""Metrics that a study can optimise or bound; one with a task is measured in that task only. A training of the user's
-own may log any other metric too."""
+DIRECTIONS = ("minimize", "maximize")
 TIMES = metrics.TIMES
 OF_THE_CLUSTER = metrics.OF_THE_CLUSTER
 
 Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max": y} or both, the ends included
 
 
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """A metric that a study can optimise or bound."""
+
+    metric: str
+    direction: str  # the better one
+    label: str = ""  # its name in words
+    unit: str = ""
+    task: str | None = None  # the only task that measures it, or None for all
+    noise: float | None = None  # prior standard deviation of one run, or None if nothing is known
+    is_relative: bool = False  # whether the noise grows with the value
+    lowest: float = -math.inf  # end of the range of its values
+    highest: float = math.inf  # its other end
+    factors: tuple[str, ...] | None = ()
+    """Parameters that it depends on; empty for all searched ones; None for global batch size, learning rate and epochs,
+    as for F1 of paretune's own training."""
+
+    @property
+    def sign(self) -> float:
+        """1 if more is better, -1 if less is."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of the validation rows, 0 to 1, as F1 is."""
+        return (self.lowest, self.highest) == (0.0, 1.0)
+
+
+def _of_the_cluster(metric: str, label: str, unit: str, direction: str = "minimize") -> Objective:
+    return Objective(metric=metric, direction=direction, label=label, unit=unit, lowest=0.0, is_relative=True)
+
+
+def _share(metric: str, label: str, task: str, factors: tuple[str, ...] | None = ()) -> Objective:
+    known = {"noise": F1_NOISE, "lowest": 0.0, "highest": 1.0}
+    return Objective(metric=metric, direction="maximize", label=label, task=task, factors=factors, **known)
+
+
+F1 = _share(metrics.F1, "F1", "classification", factors=None)
+_TABLE = (
+    _of_the_cluster(metrics.COST_USD, "cost", "USD"),
+    _of_the_cluster(metrics.TRAIN_SECONDS, "training time", "s"),
+    _of_the_cluster(metrics.JOB_SECONDS, "job time", "s"),
+    _of_the_cluster(metrics.BILLABLE_SECONDS, "billed time", "s"),
+    F1,
+    _share(metrics.F1_MICRO, "micro F1", "multi-label"),
+    _share(metrics.SUBSET_ACCURACY, "rows all right", "multi-label"),
+    _of_the_cluster(metrics.THROUGHPUT_SAMPLES, "throughput", "samples/s", "maximize"),
+    Objective(
+        metric=metrics.PERPLEXITY,
+        direction="minimize",
+        label="perplexity",
+        task="causal-lm",
+        noise=F1_NOISE,
+        is_relative=True,  # it is exp(loss): an absolute difference of the loss is a relative one here
+        lowest=1.0,
+    ),
+    Objective(metric=metrics.EVAL_LOSS, direction="minimize", label="evaluation loss", noise=F1_NOISE, lowest=0.0),
+)
+OBJECTIVES = {objective.metric: objective for objective in _TABLE}
+"""The known metrics, of those that measure a model the most informative first. A training of the user's own may log any
+other metric too."""
+
+
+def judged_by(
+    objectives: Mapping[str, str], *, metric: str | None = None, factors: tuple[str, ...] | None = None
+) -> Objective | None:
+    """The objective that measures the model: `metric`, else the most informative known one, else the first other one.
+
+    None if all objectives follow from the cluster. `factors` are the parameters that the metrics of the user's own
+    training depend on.
+    """
+    others = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in OF_THE_CLUSTER]
+    name = metric or next(iter(others), None)
+    if name is None or name not in objectives:
+        return None
+    objective = OBJECTIVES.get(name) or Objective(metric=name, direction=objectives[name])
+    return objective if factors is None else replace(objective, factors=factors)
+
+
 def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:
     """Dollars and the quality metric of the study, by default that of the task."""
     task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
     name = metrics.F1 if task is None else task.quality  # another rule refuses unknown tasks
-    if not quality or not quality.get("metric"):
-        return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
-    name = quality["metric"]
+    chosen = quality or {}
+    name = chosen.get("metric") or name
     usual = OBJECTIVES[name].direction if name in OBJECTIVES else "maximize"
-    return {metrics.COST_USD: "minimize", name: quality.get("direction") or usual}
-
-
-def spelled(objectives: Mapping[str, str], takes: Mapping[str, str]) -> dict[str, Any]:
-    """Objectives as a file spells them, with `take` if it is not the last value of a run."""
-    return {
-        name: direction if takes.get(name, LAST) == LAST else {"direction": direction, "take": takes[name]}
-        for name, direction in objectives.items()
-    }
+    direction = chosen.get("direction") if chosen.get("metric") else None
+    return {metrics.COST_USD: "minimize", name: direction or usual}
 
 
 def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:
@@ -92,13 +139,6 @@ def objective_faults(name: str, direction: str, *, is_own: bool = False) -> list
     return [] if direction == usual else [f"objective {name} cannot be {direction}d: write {name}: {usual}"]
 
 
-def take_faults(name: str, take: str) -> list[str]:
-    """Faults of the choice which value of a metric counts."""
-    if take not in TAKES:
-        return [f"objective {name}: take must be {' or '.join(TAKES)}, got {take!r}: which value of a run counts"]
-    return [f"objective {name} has one value a run: leave take out"] if name in OF_THE_CLUSTER and take == BEST else []
-
-
 def _unknown(name: str, is_own: bool) -> str:
     """Reason why a metric outside OBJECTIVES cannot be an objective; empty if it can."""
     if not is_own:
@@ -117,9 +157,8 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
         return [f"unknown metric {name} in constraints: {unknown}"]
     if not bounds:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
-    low, high = (0.0, math.inf) if name in OF_THE_CLUSTER else (-math.inf, math.inf)
-    if name in KNOWN:
-        low, high = KNOWN[name].lowest, KNOWN[name].highest
+    known = OBJECTIVES.get(name) or Objective(metric=name, direction="")
+    low, high = known.lowest, known.highest
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
     allowed = "a finite number" if low == -math.inf else allowed
     outside = [

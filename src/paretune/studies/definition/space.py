@@ -189,76 +189,43 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
         yield dict(zip(search, values, strict=True))
 
 
-_Tried = list[tuple[dict[str, Value], list[str]]]  # combinations, each with its faults
-
-
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     """Faults of values, in `job` or searched, that make a job in no combination; each fault once.
 
     A single impossible combination is no fault: the study skips it at no cost. All combinations of choices and ends of
     ranges are tried, or 500 of them, drawn with a fixed seed, if there are more than 2,000.
     """
-    tried: _Tried = []
-    for point in combinations(search):
-        tried.append((point, []))
-        with collecting(tried[-1][1]):
+    faults_at: list[tuple[dict[str, Value], list[str]]] = []
+    for point in _combinations(search):
+        faults_at.append((point, []))
+        with collecting(faults_at[-1][1]):
             make_spec(job, point)
-    everywhere = _in_all([faults for _, faults in tried])
-    result = [Fault(_fault_path(text, job, search), text) for text in everywhere]
-    left = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
-    while left:
-        alone = {
-            (name, value): texts
-            for name in search
-            for value in dict.fromkeys(point[name] for point, _ in left)
-            if (texts := _in_all([faults for point, faults in left if point[name] == value]))
-        }
-        if not alone:
-            return result + _joint_faults(left, search)
-        result += [
-            Fault(("search", name), f"{name}={spell(value)} makes no job: {text}")
-            for (name, value), texts in alone.items()
-            for text in texts
-        ]
-        left = [(point, faults) for point, faults in left if not alone.keys() & point.items()]
-    return result
+    everywhere = _in_all([faults for _, faults in faults_at])
+    faults_at = [(point, [text for text in faults if text not in everywhere]) for point, faults in faults_at]
+    found = [Fault(_fault_path(text, job, search), text) for text in everywhere]
+    found += [
+        Fault(("search", name), f"{name}={spell(value)} makes no job: {text}")
+        for name in search
+        for value in dict.fromkeys(point[name] for point, _ in faults_at)
+        for text in _in_all([faults for point, faults in faults_at if point[name] == value])
+    ]
+    point, faults = min(faults_at, key=lambda item: len(item[1]))
+    if found or not faults:
+        return found
+    spelled = ", ".join(f"{name}={spell(value)}" for name, value in point.items())
+    return [Fault(("search",), f"no combination of the search makes a job: {spelled}: {'; '.join(faults)}")]
 
 
 def _in_all(lists: Sequence[list[str]]) -> list[str]:
     return [text for text in lists[0] if all(text in faults for faults in lists)]
 
 
-def _joint_faults(tried: _Tried, search: Search) -> list[Fault]:
-    """Faults of values that make no job with any other value, for various reasons."""
-    if example := _example(tried):
-        return [Fault(("search",), f"no combination of the search makes a job: {example}")]
-    return [
-        Fault(("search", name), f"{name}={spell(value)} makes a job with nothing else that is searched: {example}")
-        for name in search
-        for value in dict.fromkeys(point[name] for point, _ in tried)
-        if (example := _example([(point, faults) for point, faults in tried if point[name] == value]))
-    ]
-
-
-def _example(tried: _Tried) -> str:
-    """The combination with the fewest faults, with these; empty if it has none."""
-    point, faults = min(tried, key=lambda item: len(item[1]))
-    spelled = ", ".join(f"{name}={spell(value)}" for name, value in point.items())
-    return f"{spelled}: {'; '.join(faults)}" if faults else ""
-
-
-def combinations(search: Search) -> list[dict[str, Value]]:
-    """All combinations of choices and ends of ranges, or a part with each value if there are many."""
+def _combinations(search: Search) -> list[dict[str, Value]]:
     corners = [entry.corners for entry in search.values()]
     if math.prod(map(len, corners)) <= _MOST_COMBINATIONS:
         return list(all_points(search))
     draw = random.Random(0)
-    longest = max(map(len, corners))
-    shuffled = [draw.sample(values, len(values)) for values in corners]
-    # Every value at least once, then at random.
-    first = [[values[number % len(values)] for values in shuffled] for number in range(longest)]
-    more = [[draw.choice(values) for values in corners] for _ in range(_DRAWN)]
-    return [dict(zip(search, values, strict=True)) for values in [*first, *more]]
+    return [{name: draw.choice(entry.corners) for name, entry in search.items()} for _ in range(_DRAWN)]
 
 
 def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> tuple[str, ...]:

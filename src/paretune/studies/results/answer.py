@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.jobs.verdicts import below_baseline
-from paretune.presentation.numbers import dollars, duration, usd
+from paretune.presentation.numbers import dollars, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import costs, spelled
+from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import Payoff, payoff_of
 from paretune.studies.results.points import Point
@@ -29,17 +29,6 @@ _MOST_LINES = 20  # rows of a table in a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How a study that has not ended gets on."""
-
-    n_trials: int | None  # how many trials it may make, or None
-    running: tuple[str, ...]  # the jobs under way, in words
-    elapsed_s: float  # seconds since this process began
-    ended: int  # trials that have ended since then
-    spent_usd: float  # dollars that were booked since then
-
-
-@dataclass(frozen=True, kw_only=True)
 class StudyAnswer:
     """The answer of a study."""
 
@@ -47,10 +36,10 @@ class StudyAnswer:
     front: StudyFront
     budget_usd: float | None = None  # what the study may spend; None for no limit
     committed_usd: float = 0.0  # worst cases of the running jobs
-    later_runs: int | None = None  # how often the winner will be trained again
     default: Trial | None = None  # of the default configuration, or an estimate with the origin "estimated"
     unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
-    progress: Progress | None = None  # None once the study has ended
+    n_trials: int | None = None  # how many trials it may make, or None
+    running: tuple[str, ...] | None = None  # the jobs under way, in words; None once the study has ended
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -61,7 +50,7 @@ class StudyAnswer:
     def payoff(self) -> Payoff:
         """The saving of the first recommended configuration compared with the default one."""
         winner = self.picks[0].point if self.picks else None
-        return payoff_of(self.front, winner, self.default, self.later_runs)
+        return payoff_of(self.front, winner, self.default)
 
     @cached_property
     def best(self) -> Point | None:
@@ -99,7 +88,6 @@ class StudyAnswer:
             return lines
         point = self.picks[0].point
         lines = [*filter(None, [self.picks[0].risk]), *lines]
-        lines += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
         if point.trial.plan is not None and metrics.F1 in point.means and point.trial.baseline_f1 is not None:
             values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
             sentences = below_baseline(job_of(point.trial.parameters), values, point.errors[metrics.F1])
@@ -125,24 +113,18 @@ class StudyAnswer:
         return f"The study has cost {usd(self.over_budget_usd)} more than its budget."
 
     def state(self) -> str:
-        """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81, about 3 m left."""
-        front, progress = self.front, self.progress
+        """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81."""
+        front = self.front
         parts = [counted(front.trials)]
-        done = sum(trial.repeats is None for trial in front.trials)
-        if progress is not None and progress.n_trials is not None:
-            parts = [f"{done} of {progress.n_trials} trials"]
+        if self.running is not None and self.n_trials is not None:
+            parts = [f"{sum(trial.repeats is None for trial in front.trials)} of {self.n_trials} trials"]
         if not front.is_foreign:
             parts.append(
                 dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD"
             )
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
-        if progress is not None and progress.ended and progress.elapsed_s > 0:
-            parts.append(f"{dollars(3600 * progress.spent_usd / progress.elapsed_s)} USD per hour")
-            if progress.n_trials is not None and done < progress.n_trials:
-                left_s = (progress.n_trials - done) * progress.elapsed_s / progress.ended
-                parts.append(f"about {duration(left_s)} left")
-        return ("Ended: " if progress is None else "Running: ") + ", ".join(parts)
+        return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
         """Dollars spent, committed and left."""
@@ -282,7 +264,7 @@ class StudyResult(Result):
             "run_id": self.run_id,
             "ending": self.ending,
             "origin": " and ".join(sorted({trial.origin for trial in front.trials})) or None,
-            "objectives": spelled(front.objectives, front.takes),
+            "objectives": dict(front.objectives),
             "quality": front.quality,
             "spent_usd": front.spent_usd,
             "committed_usd": self.answer.committed_usd,

@@ -1,7 +1,7 @@
 """The front of a study: its points with Pareto ranks, and groups of points that cannot be told apart."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, compress
 from statistics import median
@@ -11,11 +11,19 @@ import moocore
 import numpy as np
 
 from paretune.core import pareto
-from paretune.estimating.noise import TELLING_ERRORS, Scatter
+from paretune.estimating.noise import TELLING_ERRORS
 from paretune.presentation.numbers import to_error, with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER, TIMES, Constraints, costs, violations
-from paretune.studies.definition.quality import Quality, judged_by
+from paretune.studies.definition.objectives import (
+    OBJECTIVES,
+    OF_THE_CLUSTER,
+    TIMES,
+    Constraints,
+    Objective,
+    costs,
+    judged_by,
+    violations,
+)
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
@@ -40,8 +48,7 @@ class StudyFront:
     points: tuple[Point, ...]  # points with a completed run, by number
     noises: Mapping[str, RunNoise]  # metric to the noise of one run
     forecast: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
-    judged_by: Quality | None = None  # metric of models; None if a study has only seconds and dollars
-    takes: Mapping[str, str] = field(default_factory=dict)  # objective to which value counts, if not the last one
+    judged_by: Objective | None = None  # metric of models; None if a study has only seconds and dollars
 
     @classmethod
     def of(
@@ -51,19 +58,17 @@ class StudyFront:
         constraints: Constraints,
         *,
         shrinks: bool = False,
-        earlier: Mapping[str, Scatter] | None = None,
         predicted: Sequence[Trial] = (),
-        quality: Quality | None = None,
-        takes: Mapping[str, str] | None = None,
+        quality: Objective | None = None,
     ) -> "StudyFront":
         """The front of these trials.
 
-        `shrinks` and `earlier` are as in `points.merge`. The best of the `predicted` points become the forecast.
+        `shrinks` is as in `points.merge`. The best of the `predicted` points become the forecast.
         `quality` is by default the best known quality metric among the objectives. Infeasible points have no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
-        quality = quality or judged_by(objectives, takes=takes)
-        points, noises = merge(ordered, objectives, constraints, shrinks=shrinks, earlier=earlier, quality=quality)
+        quality = quality or judged_by(objectives)
+        points, noises = merge(ordered, objectives, constraints, shrinks=shrinks, quality=quality)
         ranked = [point for point in points if point.is_feasible(objectives)]
         rank_of = dict(zip((point.number for point in ranked), ranks(ranked, objectives), strict=True))
         return cls(
@@ -74,7 +79,6 @@ class StudyFront:
             noises=noises,
             forecast=_forecast(ranked, predicted, objectives, constraints),
             judged_by=quality,
-            takes=dict(takes or {}),
         )
 
     @cached_property

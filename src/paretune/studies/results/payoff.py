@@ -8,19 +8,18 @@ from paretune.presentation.numbers import usd, with_error
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.trials import Trial, TrialStatus, label
+from paretune.studies.results.trials import Trial, label
 
 
 @dataclass(frozen=True, kw_only=True)
 class Payoff:
-    """The cost of a search, of one run of its recommendation, and of one run of the default; None if unknown."""
+    """The cost of a search, of one run of its recommendation, and of one run of the default."""
 
     spent_usd: float
     recommended_usd: float = 0.0
     default_usd: float = 0.0
     error_usd: float = 0.0  # standard error of the difference of the two runs
     default_basis: str = ""  # measured, simulated or estimated
-    later_runs: int | None = None
     quality: str = ""  # comparison of the recommended model with the default's in words, or empty
     why_not: str = ""  # reason why the payoff is not known, or empty
 
@@ -53,26 +52,15 @@ class Payoff:
             difference = "a difference that cannot be told from noise" if is_noise else f"{usd(-self.saved_usd)} less"
             return [spent, f"{against}, {difference}: in dollars the search never pays for itself.", *quality]
         saving = f"{against}: every later run saves {with_error(self.saved_usd, self.error_usd)} USD."
-        when = f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}"
-        if self.later_runs is None:
-            balance = f"{when}; set later_runs to how often the winner will be trained again to see the balance."
-        else:
-            total_usd = self.later_runs * self.saved_usd
-            planned = f"{when}; the {self.later_runs:,} planned one{'s' if self.later_runs != 1 else ''} save"
-            balance = f"{planned} only {usd(total_usd)}, so it will not have paid for itself by then."
-            if self.later_runs >= runs:
-                net_usd = max(total_usd - self.spent_usd, 0.0)
-                balance = f"{planned} {usd(total_usd)}, {usd(net_usd)} more than it has cost."
-        return [spent, saving, balance, *quality]
+        when = f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}."
+        return [spent, saving, when, *quality]
 
 
-def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
-    """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
+def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | None) -> Payoff:
+    """The payoff of a study; `default` is a completed run of the default configuration, or its estimate."""
     default_usd = None if default is None else value_of(default, metrics.COST_USD)
     usd_per_run = None if recommended is None else recommended.usd_per_run
     if recommended is None or default is None or default_usd is None or usd_per_run is None:
-        return Payoff(spent_usd=front.spent_usd, why_not=_why_not(recommended, default))
-    if default.status is not TrialStatus.COMPLETED and default.origin != "estimated":
         return Payoff(spent_usd=front.spent_usd, why_not=_why_not(recommended, default))
     point = front.point_of(default)
     if point is not None and point.usd_per_run is not None:
@@ -87,7 +75,6 @@ def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | Non
         default_usd=default_usd,
         error_usd=0.0 if is_same else math.hypot(error_usd, recommended.errors[metrics.COST_USD]),
         default_basis=default.origin,
-        later_runs=later_runs,
         quality=same if is_same else _quality(front, recommended, default),
     )
 
@@ -99,8 +86,6 @@ def _why_not(recommended: Point | None, default: Trial | None) -> str:
         return "the price of its instances is not known"
     if default is None:
         return "the default configuration has neither been run nor estimated"
-    if default.status is not TrialStatus.COMPLETED and default.origin != "estimated":
-        return f"the default configuration has not completed ({default.reason or default.status.value})"
     return "the price of the default configuration is not known"
 
 

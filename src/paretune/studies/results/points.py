@@ -14,11 +14,10 @@ from statistics import fmean, pvariance
 
 import numpy as np
 
-from paretune.estimating.noise import Scatter, are_alike
+from paretune.estimating.noise import are_alike
 from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
-from paretune.studies.definition.quality import F1, Quality
+from paretune.studies.definition.objectives import F1, OF_THE_CLUSTER, Constraints, Objective
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import Trial, TrialStatus, job_of, label
 from paretune.studies.sampler.quality import CATEGORY, F1_SPREAD, RATIO, QualityModel
@@ -93,14 +92,13 @@ def merge(
     constraints: Constraints,
     *,
     shrinks: bool = False,
-    earlier: Mapping[str, Scatter] | None = None,
-    quality: Quality | None = None,
+    quality: Objective | None = None,
 ) -> tuple[list[Point], dict[str, RunNoise]]:
     """Points without ranks, in the order of `trials`, and the noise of one run by metric.
 
     `trials` are sorted by number. Metrics that are no objectives are averaged too. `shrinks` asks for the quality that
-    the model of the study predicts, which takes up to a second. `earlier` is the scatter of repeats in earlier studies,
-    `quality` the metric that measures models, by default F1.
+    the model of the study predicts, which takes up to a second. `quality` is the metric that measures models, by
+    default F1.
     """
     measured = {name for trial in trials for name in trial.values}
     judged = [
@@ -121,7 +119,7 @@ def merge(
         left_out = collapsed.get(name, ())
         runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
         values = [_values([trial for trial in runs if trial.number not in left_out], name) for runs in runs_of_each]
-        noises[name] = pooled_noise(name, values, rows, (earlier or {}).get(name), quality)
+        noises[name] = pooled_noise(name, values, rows, quality)
     shared = {key: _cluster_means(runs, noises) for key, runs in groups.items()}
     points = [
         _point(first, runs, shared[first.seconds_key or first.number], noises, constraints, collapsed)
@@ -211,7 +209,7 @@ def _trained(runs: Sequence[Trial], collapsed: Collection[int]) -> Sequence[Tria
 class _QualityRuns:
     """The runs that show one quality metric, the best points first, and which of them have collapsed."""
 
-    quality: Quality
+    quality: Objective
     trials: Sequence[Trial]
     keys: np.ndarray  # one row a trial, see `QualityModel`
     values: Sequence[float]  # more is better
@@ -219,7 +217,7 @@ class _QualityRuns:
     collapsed: frozenset[int]  # numbers of the trials that have
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], quality: Quality) -> "_QualityRuns | None":
+    def of(cls, trials: Sequence[Trial], quality: Objective) -> "_QualityRuns | None":
         families = [
             (max(quality.sign * value for value in _values(runs, quality.metric)), runs)
             for _, runs in _families(trials)
@@ -295,12 +293,12 @@ class _QualityRuns:
         return [trial for trial in point.trials if trial.number in numbers]
 
 
-def _spread(quality: Quality, trials: Sequence[Trial]) -> float | None:
+def _spread(quality: Objective, trials: Sequence[Trial]) -> float | None:
     """The usual standard deviation of quality between configurations, or None to learn it."""
     return F1_SPREAD if quality.is_share and not any(trial.is_own for trial in trials) else None
 
 
-def _keys(trials: Sequence[Trial], quality: Quality) -> np.ndarray:
+def _keys(trials: Sequence[Trial], quality: Objective) -> np.ndarray:
     """What the quality of these trials depends on, as `Space.quality_keys` orders it."""
     types = sorted({trial.parameters.get("instance_type", "") for trial in trials})
     known = np.zeros((len(trials), 4))

@@ -29,8 +29,7 @@ from paretune.estimating.noise import (
     posterior_deviation,
     widened,
 )
-from paretune.studies.definition.objectives import OF_THE_CLUSTER
-from paretune.studies.definition.quality import KNOWN, Quality
+from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER, Objective
 
 INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
 _USUAL_SHARE = 0.4
@@ -77,35 +76,30 @@ def pooled_noise(
     objective: str,
     groups: Sequence[Sequence[float]],
     validation_rows: int | None = None,
-    earlier: Scatter | None = None,
-    quality: Quality | None = None,
+    quality: Objective | None = None,
 ) -> RunNoise:
     """The noise of one objective, from groups of values that differ only in their seed.
 
-    `validation_rows` are the rows that F1 was measured on, if known; `earlier` is the scatter of repeats in earlier
-    studies of the same model and data; `quality` is the metric that models are judged by.
+    `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by.
     """
-    prior_quality = quality if quality is not None and quality.metric == objective else KNOWN.get(objective)
-    is_relative = objective in OF_THE_CLUSTER or (prior_quality is not None and prior_quality.is_relative)
+    prior_quality = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
+    is_relative = prior_quality is not None and prior_quality.is_relative
     prior, degrees, assumption = _prior(objective, groups, validation_rows, prior_quality)
     here = Scatter.of(groups, is_relative=is_relative)
     if here.degrees >= FEWEST_EQUAL and not here.squares and objective not in OF_THE_CLUSTER:
         basis = f"all {here.degrees} repeats gave exactly the same value: it does not depend on the seed"
         return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False, basis=basis)
-    scatter = here + (earlier or Scatter())
-    deviation = posterior_deviation(prior, degrees, scatter)
+    deviation = posterior_deviation(prior, degrees, here)
     basis = f"assumed before any repeats: {assumption}"
-    if scatter.degrees:
-        repeats = [f"{here.degrees} repeat{'s' if here.degrees != 1 else ''} in this study"] if here.degrees else []
-        if earlier is not None and earlier.degrees:
-            repeats.append(f"{earlier.degrees} in earlier runs of the same model and data")
-        basis = f"pooled from {' and '.join(repeats)}, which count beside what is {basis}"
-    degrees = max(degrees + scatter.degrees, _FEWEST_DEGREES)
+    if here.degrees:
+        repeats = f"{here.degrees} repeat{'s' if here.degrees != 1 else ''} in this study"
+        basis = f"pooled from {repeats}, which count beside what is {basis}"
+    degrees = max(degrees + here.degrees, _FEWEST_DEGREES)
     return RunNoise(deviation=deviation, degrees=degrees, is_relative=is_relative, basis=basis)
 
 
 def _prior(
-    objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, quality: Quality | None
+    objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, quality: Objective | None
 ) -> tuple[float, int, str]:
     """Assumed standard deviation of one run, its degrees of freedom, and its reason."""
     if objective in OF_THE_CLUSTER:

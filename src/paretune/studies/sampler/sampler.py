@@ -21,8 +21,7 @@ from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing.prices import PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.studies.definition.objectives import TIMES
-from paretune.studies.definition.quality import KNOWN
+from paretune.studies.definition.objectives import OBJECTIVES, TIMES
 from paretune.studies.sampler.candidates import ACCUMULATION, PROBE, Job, Space
 from paretune.studies.sampler.gains import Bounds, expected_improvement, front_of, reference_of
 from paretune.studies.sampler.quality import F1_SPREAD, F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
@@ -100,7 +99,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self._grid = grid = Space(given, searched, changes_quality=changes_quality, rows=known, price_of=price_of)
         self._objectives = list(objectives)
         self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
-        quality = KNOWN.get(self._metric)
+        quality = OBJECTIVES.get(self._metric)
         is_share = quality is not None and quality.is_share
         self._spread = spread if spread is not None or not is_share or grid.is_own else F1_SPREAD
         self._constraints, self._value_usd = constraints or {}, value_usd

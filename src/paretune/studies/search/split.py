@@ -127,7 +127,7 @@ class Split:
             seconds = belief.seconds[index] * math.exp(deviations * belief.log_deviation[index])
             usd = seconds * self.sampler.price_of(job.spec)
             reached = quality.sign * (belief.mean[index] + deviations * belief.deviation[index])
-            low, high = quality.ends
+            low, high = quality.lowest, quality.highest
             measured = {metrics.COST_USD: usd, quality.metric: min(max(reached, low), high)}
             measured |= dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
             return self._driver.table.values({name: float(value) for name, value in measured.items()})

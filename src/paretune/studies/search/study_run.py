@@ -10,32 +10,27 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError, TrackingUnavailable
-from paretune.estimating.noise import Scatter
 from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
 from paretune.specification import metrics
 from paretune.specification.container import Event
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import ROW, StudyFile
-from paretune.studies.definition.quality import KNOWN, LAST
-from paretune.studies.results.answer import Progress, StudyAnswer, StudyResult
+from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.design import correlations, effects, findings, labels, table
 from paretune.studies.results.design import picture as correlation_picture
 from paretune.studies.results.figures import picture
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import PICTURE_FILE, page, study_note
 from paretune.studies.results.trials import Trial, counted
-from paretune.studies.search.default_job import default_job, default_trial
+from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
-from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
+from paretune.tracking import RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MOST_EARLIER = 1000  # earlier runs that are read, the newest
 _MAY_CHANGE = ("budget", "user")  # parameters of a job that say who pays, while a study goes on
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
 
@@ -79,7 +74,6 @@ class StudyRunWriter:
         """A driver whose trials are written here."""
         on_trial, say = self.trial_ended, self.say
         self._driver = Driver(file, self._table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
-        self._began_s, self._spent_before_usd = workplace.clock.now(), self._table.balance().spent_usd
         self._run.set_tags({schema.ORIGIN: workplace.launcher.origin})
         return self._driver
 
@@ -103,39 +97,24 @@ class StudyRunWriter:
             file.objectives,
             file.constraints,
             shrinks=True,
-            earlier=self._earlier,
             predicted=self.forecast(),
             quality=file.judged_by,
-            takes=file.takes,
         )
         return StudyAnswer(
             name=file.name,
             front=front,
             budget_usd=file.budget_usd,
             committed_usd=balance.committed_usd,
-            later_runs=file.later_runs or None,
             default=default_trial(self._driver),
             unverified=self._unverified,
-            progress=Progress(
-                n_trials=file.n_trials,
-                running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
-                elapsed_s=self._driver.workplace.clock.now() - self._began_s,
-                ended=sum(trial.ended_at >= self._began_s for trial in trials),
-                spent_usd=balance.spent_usd - self._spent_before_usd,
-            ),
+            n_trials=file.n_trials,
+            running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
         )
-
-    @cached_property
-    def _earlier(self) -> Mapping[str, Scatter]:
-        """Scatter of earlier runs of the same model and data; empty if the study is only simulated."""
-        if self._driver.workplace.launcher.origin != "measured":
-            return {}
-        return scatter_of_earlier_runs(self._file, self._tracking, self.run_id)
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
         self._unverified = unverified
-        final = replace(self.answer(), progress=None)
+        final = replace(self.answer(), running=None)
         self._write(final, is_last=True)
         if final.picks:
             point = final.picks[0].point
@@ -192,7 +171,7 @@ class StudyRunWriter:
         """Write the results so far, and say how to go on."""
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self._driver.trials:
-                self._write(replace(self.answer(), progress=None), is_last=True)
+                self._write(replace(self.answer(), running=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
@@ -251,40 +230,6 @@ class StudyRunWriter:
                 self._tracking.run(run_id).set_tags({schema.PARETO_RANK: "" if now is None else str(now)})
                 self._ranks.pop(run_id, None)
                 self._ranks |= {} if now is None else {run_id: now}
-
-
-def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str) -> dict[str, Scatter]:
-    """Scatter of quality metrics over runs of other studies that differ only in their seed.
-
-    Uses measured runs with the study's model, data set and number of rows, or of the user's own training; empty if one
-    of these is searched. Metrics of which the best value counts are left out.
-    """
-    spec = default_job(file)
-    if spec is None:
-        return {}
-    alike = {name: spell(getattr(spec, name)) for name in ("model", "dataset", "max_train_samples")}
-    training = {name: spell(getattr(spec, name, None)) for name in ("entry_script", "project")}
-    if alike.keys() & file.search.keys() or any("'" in text for text in alike.values()):
-        return {}
-    condition = f"tags.`{schema.STATE}` = 'Completed' and tags.`{schema.ORIGIN}` = 'measured'"
-    condition += "".join(f" and params.{name} = '{text}'" for name, text in alike.items() if text)
-    names = [name for name in affecting(JobSpec, *COMPUTES) if name not in affecting(JobSpec, "noise")]
-    groups: dict[tuple[str, ...], list[RecordedRun]] = {}
-    with suppress(TrackingUnavailable):
-        for run in tracking.runs(condition, newest=_MOST_EARLIER):
-            is_other = run.tags.get(schema.PARENT) != own_run_id
-            is_other &= all(run.params.get(name, "") == text for name, text in training.items())
-            if is_other and run.params.get("max_train_samples", "") == alike["max_train_samples"]:
-                groups.setdefault(tuple(run.params.get(name, "") for name in names), []).append(run)
-    measures = dict(KNOWN) if file.judged_by is None else {**KNOWN, file.judged_by.metric: file.judged_by}
-    return {
-        name: Scatter.of(
-            [[run.metrics[name] for run in runs if name in run.metrics] for runs in groups.values()],
-            is_relative=quality.is_relative,
-        )
-        for name, quality in measures.items()
-        if quality.take == LAST
-    }
 
 
 def described(file: StudyFile) -> str:

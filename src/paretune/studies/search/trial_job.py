@@ -1,6 +1,5 @@
 """The job of one trial: started or adopted, polled, stopped; its end is written into the trial."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,9 +14,8 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.verdicts import below_baseline, error_of_rows
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
-from paretune.specification.container import Event, FailureKind, JobDocument
+from paretune.specification.container import FailureKind, JobDocument
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.quality import curve_names
 from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.tracking import Run
 
@@ -29,8 +27,6 @@ class TrialJob:
         self.trial = trial
         self.number = trial.number
         self.spec = trial.spec
-        self._best_of = file.best_of
-        self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
         self._workplace = workplace
         self._is_adopted = False
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name, retries_smaller=False)
@@ -88,7 +84,7 @@ class TrialJob:
 
     def _retrying_job(self, name: str) -> Attempts:
         document = JobDocument.first(name, self.spec, attribution=self.record.attribution)
-        return Attempts(self.record, document, self._follow, partial(inputs_of, self.spec, self._workplace))
+        return Attempts(self.record, document, lambda _: None, partial(inputs_of, self.spec, self._workplace))
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
@@ -125,11 +121,10 @@ class TrialJob:
         return self._end(TrialStatus.FAILED, end.reason, follows)
 
     def _completed(self, end: JobOutcome) -> Trial:
-        measured = self._with_best(end.metrics)
         # A study says this itself, for the mean over seeds.
-        compared = below_baseline(self.spec, measured, error_of_rows(measured))
+        compared = below_baseline(self.spec, end.metrics, error_of_rows(end.metrics))
         verdicts = tuple(sentence for sentence in end.verdicts if sentence not in compared)
-        return self._end(TrialStatus.COMPLETED, "", Next.NOTHING, measured=measured, verdicts=verdicts)
+        return self._end(TrialStatus.COMPLETED, "", Next.NOTHING, measured=dict(end.metrics), verdicts=verdicts)
 
     def _end(self, status: TrialStatus, reason: str, follows: Next, **more: Any) -> Trial:
         return replace(
@@ -143,29 +138,3 @@ class TrialJob:
             ended_at=self._workplace.clock.now(),
             **more,
         )
-
-    def _follow(self, events: list[Event]) -> None:
-        for event in events:
-            for name, values in self._logged.items():
-                values += [value for value in [_value_in(name, event)] if value is not None]
-
-    def _with_best(self, measured: Mapping[str, float]) -> dict[str, float]:
-        """The metrics, with the best value over the steps in place of the last one for those of `best_of`.
-
-        Values come from the events of the job, and from the metric's history in its run if a project has logged it
-        itself. The best value is recorded beside the last one, as NAME_best.
-        """
-        best = {}
-        for name, direction in self._best_of.items():
-            logged = self.record.run.curve(name).values()
-            values = [*self._logged[name], *logged, *([measured[name]] if name in measured else [])]
-            if values := list(filter(math.isfinite, values)):
-                best[name] = max(values) if direction == "maximize" else min(values)
-        if best:
-            self.record.run.log_metrics({f"{name}_best": value for name, value in best.items()})
-            self.record.run.flush()
-        return {**measured, **best}
-
-
-def _value_in(metric: str, event: Event) -> float | None:
-    return next((event.metrics[name] for name in curve_names(metric) if name in event.metrics), None)

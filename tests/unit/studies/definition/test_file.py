@@ -331,13 +331,12 @@ def test_what_is_typed_wins_over_the_file(tmp_path: Path) -> None:
         sampler="random",
         seed="9",
         storage="sqlite:///x.db",
-        later_runs="4",
         num_train_epochs="1.5",
         max_seq_length="64",
     )
 
     assert (study.budget_usd, study.n_trials, study.n_parallel) == (5.0, 3, 2)
-    assert (study.sampler, study.seed, study.storage, study.later_runs) == ("random", 9, "sqlite:///x.db", 4)
+    assert (study.sampler, study.seed, study.storage) == ("random", 9, "sqlite:///x.db")
     assert study.job.given() == {"num_train_epochs": 1.5, "max_seq_length": 64}
 
 

@@ -39,29 +39,27 @@ def test_any_metric_of_an_own_training_is_an_objective_and_the_first_measures_th
 
     assert file.objectives == {"cost_usd": "minimize", "val_ndcg": "maximize", "val_loss": "minimize"}
     assert file.judged_by is not None
-    assert (file.judged_by.metric, file.judged_by.direction, file.judged_by.take) == ("val_ndcg", "maximize", "last")
+    assert (file.judged_by.metric, file.judged_by.direction) == ("val_ndcg", "maximize")
     assert file.judged_by.noise is None
     assert not file.takes_split
     assert read(tmp_path, "").takes_split
 
 
 def test_the_quality_alone_gives_the_objectives_and_is_recorded(tmp_path: Path) -> None:
-    file = read(tmp_path, "quality: {metric: val_loss, direction: minimize, take: best}\n")
+    file = read(tmp_path, "quality: {metric: val_loss, direction: minimize}\n")
 
     assert file.objectives == {"cost_usd": "minimize", "val_loss": "minimize"}
-    assert file.best_of == {"val_loss": "minimize"}
     assert json.loads(file.as_text()["quality"]) == {"metric": "val_loss", "direction": "minimize"}
-    assert json.loads(file.as_text()["objectives"])["val_loss"] == {"direction": "minimize", "take": "best"}
 
 
 def test_a_file_that_is_written_again_says_the_same(tmp_path: Path) -> None:
-    message = "objectives: {cost_usd: minimize, a: {direction: maximize, take: best}, b: minimize}\n"
+    message = "objectives: {cost_usd: minimize, a: maximize, b: minimize}\n"
     file = read(tmp_path, f"{message}quality: {{metric: b}}\nchanges_quality: [training_arguments.leaves]\n")
     (tmp_path / "again.yaml").write_text(file.as_yaml())
     again = StudyFile.read(str(tmp_path / "again.yaml"), {})
 
     assert again.judged_by == file.judged_by
-    assert (again.objectives, again.takes, dict(again.search)) == (file.objectives, file.takes, dict(file.search))
+    assert (again.objectives, dict(again.search)) == (file.objectives, dict(file.search))
     assert again.changes_quality == file.changes_quality == ("training_arguments.leaves",)
 
 
@@ -101,9 +99,6 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
     [
         ("objectives: {status: maximize}", "pareto.csv has a column of that name"),
         ("objectives: {a: more}", "a must be minimize or maximize, got 'more'"),
-        ("objectives: {a: {take: best}}", "objective a must be minimize or maximize"),
-        ("objectives: {a: {direction: maximize, take: first}}", "take must be last or best, got 'first'"),
-        ("objectives: {cost_usd: {direction: minimize, take: best}}", "cost_usd has one value a run"),
         ("objectives: {a: maximize}\nquality: {metric: b}", "b is no objective: add b: maximize"),
         ("objectives: {a: maximize}\nquality: {metric: a, direction: minimize}", "a is to be maximized by objectives"),
         ("quality: {direction: minimize}", "quality must name its metric"),

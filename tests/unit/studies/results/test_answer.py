@@ -21,9 +21,7 @@ def test_ranks_name_the_runs_that_have_one() -> None:
 
 def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:
     trials = many_trials(40)
-    result = answer(
-        trials, COST_AND_F1, {}, name="s", budget_usd=500.0, committed_usd=3.0, later_runs=9, default=trials[0]
-    )
+    result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=500.0, committed_usd=3.0, default=trials[0])
     text = result.text()
 
     pick = result.picks[0]
@@ -164,7 +162,7 @@ def test_a_study_whose_trials_all_failed_ends_with_3() -> None:
             trial_of(number, 1.0, 0.8, status=status, values={} if status is not TrialStatus.COMPLETED else {"f1": 0.8})
             for number, status in enumerate(statuses)
         ]
-        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=None, committed_usd=0.0, later_runs=None)
+        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=None, committed_usd=0.0)
         return StudyResult(answer=result, run_id="r", ending="e", open_command="o").exit_code
 
     assert exit_code(TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY) == 3
@@ -176,7 +174,7 @@ def test_a_study_that_cost_more_than_its_budget_says_so_and_ends_with_4() -> Non
     trials = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
 
     def finished(budget_usd: float) -> StudyResult:
-        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0, later_runs=None)
+        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0)
         return StudyResult(answer=result, run_id="r", ending="e", open_command="o")
 
     retained = finished(1e6)

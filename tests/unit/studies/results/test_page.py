@@ -9,7 +9,6 @@ from typing import Any
 import plotly
 import pytest
 
-from paretune.studies.results.answer import Progress
 from paretune.studies.results.figures import front_figure, picture
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page, study_note
@@ -145,7 +144,7 @@ def test_a_recommended_mark_is_named_in_chart_and_picture(cluster: dict[str, Any
 
 def test_the_answer_comes_first_and_everything_is_there() -> None:
     trials = many_trials(60)
-    text = Reader(page_of(trials, ALL_THREE, later_runs=50, default=trials[0])).text
+    text = Reader(page_of(trials, ALL_THREE, default=trials[0])).text
 
     parts = ["Take trial", "paretune train --", "What else is on the front", "Did the search pay"]
     parts += ["How far one run scatters", "All trials"]
@@ -156,11 +155,11 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
 
 
 def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again() -> None:
-    progress = Progress(n_trials=8, running=("trial 4: batch 32",), elapsed_s=1800.0, ended=4, spent_usd=3.0)
-    running = page_of([trial_of(n, 1.0, 0.9) for n in range(4)], progress=progress)
+    trials = [trial_of(n, 1.0, 0.9) for n in range(4)]
+    running = page_of(trials, n_trials=8, running=("trial 4: batch 32",))
 
     assert "Running: 4 of 8 trials, 40.00 of 100 USD, best F1" in running
-    assert "6.00 USD per hour, about 30 m left; under way: trial 4: batch 32." in running
+    assert "; under way: trial 4: batch 32." in running
     assert "location.reload()" in running
     assert "location.reload()" not in page_of([trial_of(0, 1.0, 0.9)])
 

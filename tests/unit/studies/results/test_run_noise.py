@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from paretune.estimating.noise import SECONDS_NOISE, Scatter, are_alike
+from paretune.estimating.noise import SECONDS_NOISE, are_alike
 from paretune.studies.results.run_noise import INTERVAL, pooled_noise
 
 
@@ -48,15 +48,6 @@ def test_until_repeats_are_known_the_interval_is_wide() -> None:
 
     assert unknown.margin(unknown.standard_error(0.9, 1)) == pytest.approx(0.0016 * student.ppf(0.9, 2))
     assert known.margin(known.standard_error(0.9, 1)) < unknown.margin(unknown.standard_error(0.9, 1))
-
-
-def test_repeats_of_earlier_studies_count_as_those_of_this_one() -> None:
-    here, there = [[0.90, 0.92]], [[0.80, 0.80, 0.83]]
-
-    both = pooled_noise("f1", here, earlier=Scatter.of(there))
-
-    assert (both.deviation, both.degrees) == (pooled_noise("f1", here + there).deviation, 4)
-    assert "1 repeat in this study and 2 in earlier runs of the same model and data" in both.basis
 
 
 def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_assumed() -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
-from paretune.specification.container import Event, JobReport
+from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.driver import Driver
@@ -99,27 +98,6 @@ def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_
     assert after.front.noises["val_ndcg"].deviation < before.front.noises["val_ndcg"].deviation
     assert "--training_arguments " in after.picks[0].command
     assert {LEAVES, SHRINKAGE} <= set(after.csv().splitlines()[0].split(","))
-
-
-def test_the_best_value_over_the_steps_counts_where_the_study_says_so_and_is_recorded(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs(monkeypatch, "eval_ndcg", lambda _: 0.5)
-    events = [Event(time=float(step), step=step, metrics={"eval/ndcg": 0.1 * step}) for step in (3, 8, 6)]
-    monkeypatch.setattr(ScriptedJob, "events", lambda job: events if job.looks == 1 else [])
-    last = study_of(desk, "eval_ndcg", n_trials=1)
-    best = study_of(desk, "eval_ndcg", n_trials=1, name="best", takes={"eval_ndcg": "best"})
-    least = study_of(desk, "eval_ndcg", "minimize", n_trials=1, name="least", takes={"eval_ndcg": "best"})
-    for driver in (last, best, least):
-        searched(driver)
-
-    values = [next(iter(driver.trials.values())).values["eval_ndcg"] for driver in (last, best, least)]
-    assert values == pytest.approx([0.5, 0.8, 0.3])
-    run = MlflowClient().get_run(next(iter(best.trials.values())).run_id)
-    assert (run.data.metrics["eval_ndcg"], run.data.metrics["eval_ndcg_best"]) == pytest.approx((0.5, 0.8))
-    again = study_of(desk, "eval_ndcg", n_trials=1, name="best", takes={"eval_ndcg": "best"})
-    again.adopt()
-    assert next(iter(again.trials.values())).values["eval_ndcg"] == pytest.approx(0.8)  # it was booked
 
 
 @pytest.mark.parametrize("n_trials", [2, 6])

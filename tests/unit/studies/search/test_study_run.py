@@ -1,57 +1,15 @@
-"""What a study takes from the runs of earlier ones."""
+"""What a study writes into its MLflow run and says when it ends."""
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.core.clock import SystemClock
-from paretune.specification.job import JobSpec
-from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices
-from paretune.studies.search.study_run import scatter_of_earlier_runs
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.tracking import Tracking, schema
 from tests.study_tables import write_study
-
-
-def record(tracking: Tracking, f1: float, parent: str = "earlier", **spec: Any) -> None:
-    """A job that has completed."""
-    tags = {schema.PARENT: parent, schema.STATE: "Completed", schema.ORIGIN: "measured"}
-    run = tracking.create("job", tags)
-    run.log_params(JobSpec(**{"max_train_samples": 900, **spec}).as_text())
-    run.log_metrics({"f1": f1})
-    run.end(RunStatus.FINISHED)
-
-
-def test_repeats_in_earlier_runs_of_the_same_model_and_data_tell_their_scatter(workplace: Path) -> None:
-    tracking = Tracking({}, SystemClock())
-    record(tracking, 0.90, seed=1)
-    record(tracking, 0.92, seed=2)
-    record(tracking, 0.70, seed=3, learning_rate=1e-3)  # another job
-    record(tracking, 0.50, seed=4, parent="own")  # the study's own runs are in its trials
-    record(tracking, 0.40, seed=5, max_train_samples=500)  # other data
-    study = StudyFile(
-        name="one",
-        job={"max_train_samples": 900},
-        search={"learning_rate": Choices(values=(1e-5, 1e-4))},
-        objectives={"cost_usd": "minimize", "f1": "maximize"},
-        n_trials=9,
-    )
-
-    result = scatter_of_earlier_runs(study, tracking, "own")["f1"]
-
-    assert (result.squares, result.degrees) == (pytest.approx(0.0002), 1)
-    searched = StudyFile(
-        name="one",
-        job={"max_train_samples": 900},
-        search={"model": Choices(values=("distilbert-base-uncased", "roberta-base"))},
-        objectives={"cost_usd": "minimize", "f1": "maximize"},
-        n_trials=9,
-    )
-    assert scatter_of_earlier_runs(searched, tracking, "own") == {}
 
 
 @pytest.mark.parametrize(("smallest", "warnings"), [(64, 1), (16, 0)])
