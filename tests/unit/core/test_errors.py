@@ -3,10 +3,8 @@
 import inspect
 import re
 
-import pytest
-
 from paretune.core import errors
-from paretune.core.errors import BadInput, Interrupted, JobFailed, OutOfMemory, ParetuneError, did_you_mean
+from paretune.core.errors import BadInput, JobFailed, OutOfMemory, ParetuneError, did_you_mean
 
 
 def drawn() -> dict[str, tuple[str, int]]:
@@ -33,27 +31,6 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
 
     assert drawn() == classes
     assert len(classes) == 9
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("BadInput", 2),
-        ("TrackingUnavailable", 2),
-        ("JobFailed", 3),
-        ("OutOfMemory", 3),
-        ("BudgetRefused", 4),
-        ("Interrupted", 130),
-    ],
-)
-def test_the_exit_codes_are_those_of_the_design(name: str, code: int) -> None:
-    assert getattr(errors, name).exit_code == code
-
-
-def test_interrupted_ends_like_a_shell_command_after_ctrl_c() -> None:
-    import signal
-
-    assert Interrupted.exit_code == 128 + signal.SIGINT
 
 
 def test_one_fault_is_a_sentence_and_several_are_a_list() -> None:
@@ -85,7 +62,3 @@ def test_a_failed_job_carries_its_name_reason_log_and_where_to_look() -> None:
         "whole log: /logs/job.log",
     ]
     assert (error.job_name, error.reason, error.log_tail) == ("paretune-1", "out of memory", ("step 7", "Killed"))
-
-
-def test_a_failed_job_without_a_log_is_one_line() -> None:
-    assert str(JobFailed("paretune-1", "it broke")) == "job paretune-1 failed: it broke"
