@@ -1,36 +1,6 @@
 """The error tree and its exit codes."""
 
-import inspect
-import re
-
-from paretune.core import errors
-from paretune.core.errors import BadInput, JobFailed, OutOfMemory, ParetuneError, did_you_mean
-
-
-def drawn() -> dict[str, tuple[str, int]]:
-    """Class name to (parent's name, exit code), as the module's docstring draws them."""
-    tree: dict[str, tuple[str, int]] = {}
-    path: list[tuple[int, str]] = []
-    for line in (errors.__doc__ or "").splitlines():
-        match = re.match(r"^([ │├└─]*)([A-Z]\w+) +(\d+) ", line)
-        if match:
-            depth, name = len(match[1]), match[2]
-            while path and path[-1][0] >= depth:
-                path.pop()
-            tree[name] = (path[-1][1] if path else "ParetuneError", int(match[3]))
-            path.append((depth, name))
-    return tree
-
-
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
-    classes = {
-        name: (item.__bases__[0].__name__, item.exit_code)
-        for name, item in vars(errors).items()
-        if inspect.isclass(item) and issubclass(item, ParetuneError) and item is not ParetuneError
-    }
-
-    assert drawn() == classes
-    assert len(classes) == 9
+from paretune.core.errors import BadInput, JobFailed, OutOfMemory, did_you_mean
 
 
 def test_one_fault_is_a_sentence_and_several_are_a_list() -> None:

@@ -60,7 +60,6 @@ def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_
     (fault,) = device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge"))
 
     assert f"ml.g5.12xlarge has 4 x NVIDIA A10G, but PyTorch {torch.__version__}, built for CUDA 12.8, sees" in fault
-    assert "driver: " in fault
     monkeypatch.setenv("PARETUNE_ALLOW_NO_GPU", "0")
     assert device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge")) == [fault]
     assert device.machine_faults(JobSpec(instance_type="ml.m5.large")) == []
