@@ -235,14 +235,11 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
             "all_results.json, or print lines such as accuracy=0.9"
         )
         return [] if report.metrics else [no_metric]
-    script = Path(str(spec.entry_script)).name
-    evaluated = any(name == metrics.F1 or name.startswith(("eval_", "test_", "predict_")) for name in report.metrics)
-    missing = [switch for switch, is_there in (("do_train", report.metrics), ("do_eval", evaluated)) if not is_there]
-    if not missing:
+    if any(name == metrics.F1 or name.startswith(("eval_", "test_", "predict_")) for name in report.metrics):
         return []
-    files = "train_results.json, eval_results.json and all_results.json"
-    lacks = "results of an evaluation" if report.metrics else files
-    switches = json.dumps(dict.fromkeys(missing, True))
+    script = Path(str(spec.entry_script)).name
+    lacks = "results of an evaluation" if report.metrics else "metrics"
+    switches = json.dumps({"do_train": True, "do_eval": True})
     return [
         f"{script} has left no {lacks} in its output_dir, so nothing of them is recorded: a script has to save its "
         "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "

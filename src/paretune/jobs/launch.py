@@ -230,11 +230,6 @@ def _foresee(
     sentences = remarks(spec, workplace.environment)
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
-        if spec.sagemaker.kms_key_id and spec.instance().has_local_storage:
-            sentences.append(
-                f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
-                "kms_key encrypts uploads and results only"
-            )
     plan, smaller_batch = spec.plan(), None
     if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
         smaller_batch, against = lowered

@@ -130,12 +130,9 @@ def _summary(
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
     lines = {
-        "would run": training_in_words(spec),
+        "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         "settings": "" if spec.project else f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}",
         "where": _where(spec, request),
-        "role": request.get("RoleArn", ""),
-        "image": request.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
-        "data": _data(spec, inputs),
         "expected": "" if estimate is None else _expected(estimate),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
@@ -173,16 +170,6 @@ def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
         return f"{cluster}, simulated: no job is sent to AWS"
     results = request.get("OutputDataConfig", {}).get("S3OutputPath", "")
     return f"SageMaker, {cluster}" + (f", results in {results}" if results else "")
-
-
-def _data(spec: JobSpec, inputs: JobInputs) -> str:
-    if inputs.dataset is None:
-        return ""
-    facts = inputs.dataset.facts
-    return (
-        f"{facts['train_rows']:,.0f} rows to train on, {facts['validation_rows']:,.0f} to validate; "
-        f"{facts['train_tokens']:,.0f} tokens, at most {spec.max_seq_length} in a row"
-    )
 
 
 def _expected(estimate: TimeEstimate) -> str:
