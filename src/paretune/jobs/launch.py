@@ -242,12 +242,9 @@ def _foresee(
     job = foreseen(spec, inputs, workplace, plan=plan)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    estimate: TimeEstimate | None = job.estimate
-    if spec.runs_own_training:
-        estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
-    if estimate is not None:
-        sentences.append(estimate.sentence())
-    return smaller_batch, estimate, sentences, warnings_of([job])
+    if job.estimate is not None:
+        sentences.append(job.estimate.sentence())
+    return smaller_batch, job.estimate, sentences, warnings_of([job])
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:

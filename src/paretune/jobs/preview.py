@@ -95,9 +95,6 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    estimate: TimeEstimate | None = job.estimate
-    if spec.runs_own_training:
-        estimate = workplace.forecast.time_of(spec, document.plan, inputs, job.price)
     phases = {} if job.estimate is None else job.estimate.phases
     batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     rounded = {name: {key: round(value, 1) for key, value in asdict(part).items()} for name, part in phases.items()}
@@ -113,7 +110,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
     }
     parts = {name: value for name, value in parts.items() if value is not None}
-    summary = _summary(spec, document.plan, inputs, parts, job.price, estimate)
+    summary = _summary(spec, document.plan, inputs, parts, job.price, job.estimate)
     return JobPreview(spec=spec.replace(dry_run=None), document=parts, summary=summary)
 
 
