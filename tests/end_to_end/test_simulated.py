@@ -278,7 +278,6 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
         "used_versions",
         "machine",
         "estimate_basis",
-        "known_before",
     }
     computed |= {"model", "model_uri", "validation_rows"}  # it has none
     computed.add("verdict")  # that its F1 is below that of TF-IDF, which nothing simulated knows
