@@ -23,7 +23,7 @@ from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
-"""From here on a script hears that its model folder is large; its output counts with this, or the size of `model`."""
+"""The output of a script counts with this, or with the size of `model`."""
 UNKNOWN_MODEL_BYTES = 4e9  # stands for a model whose size nobody tells before the launch: a billion weights in fp32
 BEFORE_CONTAINER_S = 200.0
 """Seconds billed before the container starts that the deadline leaves room for: data and image usually take 167 s
@@ -60,7 +60,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
     if spec.runs_own_training:
-        names_model = "model" in spec.changed() and not spec.runs_project
+        names_model = "model" in spec.changed() and spec.project is None
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
     if spec.probe_steps is not None:
         return 0.0

@@ -86,12 +86,6 @@ def _without_force(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name != "force"}
 
 
-def running_project(command: str, tracking: Tracking) -> RecordedRun | None:
-    """The newest run of an MLflow project that the same `mlflow run` line has started, and whose job has not ended."""
-    runs = _running(tracking, f"tags.`{schema.LOGGING}` LIKE '%'")
-    return next((run for run in runs if run.tags.get(schema.COMMAND) == command), None)
-
-
 def close_watcher(workplace: Workplace, watched: RecordedRun) -> None:
     """Close the run that `mlflow run` has opened for this command, with a tag that names the run it watches instead."""
     opened = workplace.tracking.opened_run_id()

@@ -61,7 +61,7 @@ def next_attempt(
         return attempt(
             spec=spec, plan=spec.plan()
         ), f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
-    if kind is not FailureKind.OUT_OF_MEMORY or job.runs_project:
+    if kind is not FailureKind.OUT_OF_MEMORY or job.project is not None:
         return None, ""
     batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
     if plan is None:

@@ -108,7 +108,7 @@ def _outcome(
         facts={} if job is None else job.facts(),
         model=job.model_location() if job is not None and has_completed else "",
         # The run of a project is where its own commands say.
-        open_command="" if spec.runs_project else workplace.tracking.open_command(run_id),
+        open_command="" if spec.project else workplace.tracking.open_command(run_id),
         pool=bill.pool,
         kept_usd=bill.kept_usd,
         over_bound_usd=over_bound_usd,
@@ -150,7 +150,7 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
                 schema.WARM_POOL: None if outcome.pool is None else outcome.pool.status,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
                 # The run of another project is not ours to describe.
-                schema.NOTE: None if record.spec.runs_project else outcome.note(),
+                schema.NOTE: None if record.spec.project else outcome.note(),
             }
         )
     run.flush()
@@ -203,7 +203,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
     if failure is None:
         return ""
     kind, reason = failure
-    if kind is FailureKind.OUT_OF_MEMORY and not spec.runs_project:
+    if kind is FailureKind.OUT_OF_MEMORY and spec.project is None:
         kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
         other = kinds.get(spec.fine_tuning, "") if spec.entry_script is None else ""
         return f"out of memory, {why_not_smaller}: lower max_seq_length, {other}or use a larger instance ({reason})"
@@ -218,7 +218,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         if spec.on_sagemaker
         else "make room, or set PARETUNE_HOME to another disk",
     }
-    if not spec.runs_project:
+    if spec.project is None:
         remedies[FailureKind.DIVERGED] = (
             "lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"
         )
@@ -227,7 +227,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     """Sentences on results that a user's own script or project did not leave, and how to make it leave them."""
-    if report is None or (spec.project is None and (spec.entry_script is None or spec.runs_project)):
+    if report is None or not spec.runs_own_training:
         return []
     if spec.project is not None:
         no_metric = (

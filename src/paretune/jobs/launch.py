@@ -88,17 +88,30 @@ def run_job(
         BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
         OutOfMemory: the job failed with the smallest batch that could be tried.
     """
+    job = begin_job(spec, workplace, on_events, study=study)
+    try:
+        result = job.wait(workplace.interruption).result()
+    except BaseException as error:
+        leave_or_abandon(job, error)
+        raise
+    return result if job.record.is_beside else _conclude(result, workplace, on_events)
+
+
+def begin_job(
+    spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None], *, study: str = ""
+) -> Attempts:
+    """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
     record, inputs, messages = _claim(spec, workplace, study)
     _announce(messages, workplace, on_events)
     document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.first_plan, record.attribution)
     job = Attempts(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
     try:
         job.begin()
-        result = job.wait(workplace.interruption).result()
+        workplace.interruption.check()
     except BaseException as error:
-        _leave_or_abandon(job, error)
+        leave_or_abandon(job, error)
         raise
-    return result if record.is_beside else _conclude(result, workplace, on_events)
+    return job
 
 
 def _claim(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobRecord, JobInputs | None, list[str]]:
@@ -188,7 +201,7 @@ def _announce(messages: Sequence[str], workplace: Workplace, on_events: Callable
     on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
 
 
-def _leave_or_abandon(job: Attempts, error: BaseException) -> None:
+def leave_or_abandon(job: Attempts, error: BaseException) -> None:
     """Let the job go on if another process watches it, too, or if it is to be detached; else stop and close it."""
     spec = job.record.spec
     detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker

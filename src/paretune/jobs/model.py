@@ -139,7 +139,7 @@ def record_model(run: Run, job: JobOutcome) -> str:
     again changes nothing.
     """
     spec = job.spec
-    if spec.probe_steps is not None or spec.runs_project or not job.model:
+    if spec.probe_steps is not None or spec.project is not None or not job.model:
         return ""  # such a job leaves none
     folder = Path(job.model) if Path(job.model).is_dir() else None
     if lacking := _lacking(job, folder):

@@ -23,7 +23,7 @@ from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.inputs import BUNDLED
-from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.tracking import Run, schema
 from paretune.tracking.recorded_job import first_plan
@@ -34,10 +34,9 @@ _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
-    `run` is by default the one that `mlflow run` has opened for this command, or a new one; `collector` copies what
-    the job has recorded itself when it has ended, by default for a project's job only; `study` is the name of the study
-    that the job is part of. `retries_smaller` says whether the job is tried again with a smaller batch if it runs out
-    of memory; it is recorded, and what is recorded counts for an adopted job. A project's job never is.
+    `run` is by default the one that `mlflow run` has opened for this command, or a new one; `study` is the name of the
+    study that the job is part of. `retries_smaller` says whether the job is tried again with a smaller batch if it runs
+    out of memory; it is recorded, and what is recorded counts for an adopted job. A project's job never is.
     """
 
     def __init__(
@@ -46,7 +45,6 @@ class JobRecord:
         workplace: Workplace,
         *,
         run: Run | None = None,
-        collector: Collector | None = None,
         study: str = "",
         retries_smaller: bool = True,
     ) -> None:
@@ -55,8 +53,8 @@ class JobRecord:
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.attribution = workplace.attribution(spec, study)
         """Study, user and team of the job; of an adopted job those that its run names."""
-        self.retries_smaller = retries_smaller and not spec.runs_project
-        self._collector = collector or (None if spec.project is None else Collector(workplace.clock))
+        self.retries_smaller = retries_smaller and spec.project is None
+        self._collector = None if spec.project is None else Collector(workplace.clock)
         self.known_before: Mapping[str, float] = {}
         """Metrics known before the job began: its estimate, and baselines and other facts of its data.
 
@@ -114,13 +112,6 @@ class JobRecord:
         """Counts and baselines of the data, without the estimate."""
         return {name: value for name, value in self.known_before.items() if not name.startswith("estimated_")}
 
-    def describe_project(self, tags: Mapping[str, str]) -> None:
-        """Record cluster, price and `tags` of a project's job, whose parameters are the project's own."""
-        with self.run.later():
-            self._describe_request("")
-            self.run.set_tags(tags)
-        self.former_metrics = self.run.metrics()
-
     def adopt(self) -> None:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         tags = self.run.tags()
@@ -151,10 +142,6 @@ class JobRecord:
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
             }
         )
-        if spec.entry_script == PROJECT:  # the parameters of its run are the project's own
-            count = str(spec.instance_count)
-            self.run.set_tags({schema.INSTANCE_TYPE: spec.instance_type, schema.INSTANCE_COUNT: count})
-            return
         self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: command or spec.command()})
         self.run.log_params(params_of(spec))
 
@@ -206,7 +193,7 @@ class JobRecord:
 
     def recorded_usd(self) -> float | None:
         """Dollars that another process has recorded for the job; None for a project, whose command may log any."""
-        return None if self.spec.runs_project else self.run.metrics().get(metrics.COST_USD)
+        return None if self.spec.project else self.run.metrics().get(metrics.COST_USD)
 
     def log_memory_retry(self, retry: int, plan: BatchPlan) -> None:
         """Record that the job runs again with a smaller per-device batch, for the `retry`-th time."""

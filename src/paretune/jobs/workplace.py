@@ -232,7 +232,7 @@ class Workplaces:
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
         location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.sagemaker.s3_bucket)
-        key = (*location, spec.runs_project, spec.project is None)
+        key = (*location, spec.project is None)
         if key not in self._workplaces:
             clock = self._clock(spec)
             self._workplaces[key] = Workplace(

@@ -286,7 +286,6 @@ class LocalLauncher(Launcher):
         variables = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",
             **_sagemaker_variables(folder, document.spec),
-            **project.variables,
         }
         return self._start([sys.executable, project.program, str(folder.root)], folder, document, variables, cwd=code)
 

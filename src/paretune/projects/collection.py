@@ -31,7 +31,7 @@ _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
-_SET_BY_MLFLOW_RUN = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
+_SET_BY_MLFLOW = ("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID)
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,13 @@ class Collector:
         return []
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredRun:
-    """One run of the job's store."""
-
-    run: Run  # as MLflow reads it
-    is_own: bool  # whether it is the run that the command was given
-    metrics: Sequence[Metric]  # all points of all curves
-    artifacts: Sequence[tuple[str, Path]]  # path in the run's artifacts, and the folder with its files
-
-
 def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
     """Copy the store in a job's output, a folder or an archive, into the run; no effect without a store.
 
     Further runs that the command has opened become runs of their own in the run's experiment.
 
     Returns:
-        Remarks on what could not be copied.
+        Why nothing could be copied; empty if it was.
     """
     if not output.is_dir():
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
@@ -91,46 +81,41 @@ def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
     if not (store / "mlflow.db").is_file():
         return []
     try:
-        runs = read_store(store)
+        (inner, runs), own = read_runs(store), (store / OWN_RUN).read_text()
     except Exception as error:  # the job has written it: MLflow may raise anything
         return [_problem(error)]
-    remarks = []
-    copies = dict[str, str]()  # id in the store to id of its copy
+    copies = {own: run_id}  # id in the store to id of its copy
     experiment = client.get_run(run_id).info.experiment_id
-    for stored in runs:
-        parent = copies.get(stored.run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
-        copy = run_id if stored.is_own else _find_or_create_copy(stored.run, experiment, parent, client)
-        copies[stored.run.info.run_id] = copy
-        remarks += _copy(stored, copy, client)
-    return remarks
+    for run in sorted(runs, key=lambda run: (run.info.run_id != own, run.info.start_time)):
+        inner_id = run.info.run_id
+        if inner_id != own:
+            parent = copies.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
+            copies[inner_id] = _find_or_create_copy(run, experiment, parent, client)
+        points = [point for name in run.data.metrics for point in inner.get_metric_history(inner_id, name)]
+        _copy(run, points, copies[inner_id], client)
+        for name, folder in artifacts_of(run, store, inner):
+            client.log_artifacts(copies[inner_id], str(folder), artifact_path=name or None)
+        if inner_id != own and run.info.end_time:
+            client.set_terminated(copies[inner_id], run.info.status, run.info.end_time)
+    return []
 
 
-def read_store(store: Path) -> list[StoredRun]:
-    """The runs of a store, without deleted ones: the command's own, then the others in the order of their begin."""
+def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
+    """A client of a store, and its runs without deleted ones."""
     with closing(sqlite3.connect(store / "mlflow.db")) as database:  # MLflow tries a damaged file for 100 seconds
         database.execute("SELECT version_num FROM alembic_version")
-    client, own = MlflowClient(f"sqlite:///{store / 'mlflow.db'}"), (store / OWN_RUN).read_text()
+    client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = [
-        StoredRun(
-            run=run,
-            is_own=run.info.run_id == own,
-            metrics=[point for name in run.data.metrics for point in client.get_metric_history(run.info.run_id, name)],
-            artifacts=_artifacts(run, store, client),
-        )
-        for run in client.search_runs(experiments, max_results=_MOST_RUNS)
-    ]
-    return sorted(runs, key=lambda stored: (not stored.is_own, stored.run.info.start_time))
+    return client, client.search_runs(experiments, max_results=_MOST_RUNS)
 
 
-def _artifacts(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
-    """The files of a run and of its models, which MLflow keeps in the folder of the experiment.
+def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
+    """Paths in a run's artifacts and folders with the files of the run and of its models.
 
     The store's own addresses of them are not believed: nothing else of this machine may be uploaded.
     """
     experiment = store / "mlruns" / run.info.experiment_id
-    query = f"source_run_id = '{run.info.run_id}'"
-    models = client.search_logged_models([run.info.experiment_id], query)
+    models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
     folders = [("", experiment / run.info.run_id / "artifacts")]
     folders += [(model.name, experiment / "models" / model.model_id / "artifacts") for model in models]
     inside = [(name, folder) for name, folder in folders if folder.resolve().is_relative_to(store.resolve())]
@@ -151,31 +136,22 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
     return str(copy.info.run_id)
 
 
-def _copy(stored: StoredRun, run_id: str, client: MlflowClient) -> list[str]:
-    run, existing_params = stored.run, client.get_run(run_id).data.params
-    params = [Param(name, text) for name, text in run.data.params.items() if name not in existing_params]
-    tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_SET_BY_MLFLOW_RUN)}
+def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
+    """Log what a run has and its copy has not: MLflow refuses another value of a parameter, and keeps points twice."""
+    params = client.get_run(run_id).data.params
+    tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_SET_BY_MLFLOW)}
     if run.info.run_name == RUN_NAME:
         tags.pop(MLFLOW_RUN_NAME, None)
-    metrics = _missing_metrics(stored.metrics, run_id, client)
-    entities: dict[str, list[Any]] = {"params": params, "tags": [*starmap(RunTag, tags.items())], "metrics": metrics}
+    existing = {_point(point) for name in run.data.metrics for point in client.get_metric_history(run_id, name)}
+    entities: dict[str, list[Any]] = {
+        "params": [Param(name, text) for name, text in run.data.params.items() if name not in params],
+        "tags": [*starmap(RunTag, tags.items())],
+        "metrics": [point for point in points if _point(point) not in existing],
+    }
     for kind, items in entities.items():
         for start in range(0, len(items), _BATCHES[kind]):
             batch = {kind: items[start : start + _BATCHES[kind]]}
             client.log_batch(run_id, **batch)  # type: ignore[arg-type]  # the keys are names of its lists
-    for name, folder in stored.artifacts:
-        client.log_artifacts(run_id, str(folder), artifact_path=name or None)
-    if not stored.is_own and run.info.end_time:
-        client.set_terminated(run_id, run.info.status, run.info.end_time)
-    differing = {name for name, text in run.data.params.items() if existing_params.get(name, text) != text}
-    return [f"parameter {name} of the command stays as it was given to `mlflow run`" for name in sorted(differing)]
-
-
-def _missing_metrics(metrics: Sequence[Metric], run_id: str, client: MlflowClient) -> list[Metric]:
-    existing: set[tuple[Any, ...]] = set()
-    for name in {metric.key for metric in metrics}:
-        existing |= {_point(metric) for metric in client.get_metric_history(run_id, name)}
-    return [metric for metric in metrics if _point(metric) not in existing]
 
 
 def _point(metric: Metric) -> tuple[Any, ...]:

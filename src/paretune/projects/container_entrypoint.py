@@ -5,11 +5,10 @@ command records, and runs the command as `mlflow run` does on a laptop. It stays
 reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
 lie beside it, need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, experiment,
-                                   max_silence_minutes; for a job that reports, the launcher adds: resumes, template,
-                                   renamed, metric_definitions
+    ML/input/data/job/job.json     the document: command, requirements, folder, max_silence_minutes, resumes, template,
+                                   renamed, metric_definitions; on SageMaker also deadline_s
     ML/output/data/paretune/       the store: mlflow.db, mlruns, and in `run` the id of the command's own run
-    ML/output/data/report.json     the metrics of a job that reports, and where each comes from
+    ML/output/data/report.json     the metrics, and where each comes from
     ML/output/failure              why it failed: kind, colon, one sentence
 
 Metrics come from four sources, of which later ones win: lines that the command prints; the files with results below
@@ -44,6 +43,7 @@ STORE = "paretune"
 RUN_NAME = "in the job"
 OWN_RUN = "run"  # file of the store with the id of the run that the command continues
 REQUIREMENTS = ".paretune-requirements.txt"
+_EXPERIMENT = "0"  # which each store of MLflow has
 _INSTALLER = "input/data/code/start_job.py"
 _LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
 
@@ -65,14 +65,14 @@ def main(ml: Path) -> int:
     say("the project's command starts")
     began = time.time()
     script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
-    printed = script_metrics.PrintedNumbers(document.get("metric_definitions", ()))
+    printed = script_metrics.PrintedNumbers(document["metric_definitions"])
     code = supervisor.run_and_read(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
-    if not code and "renamed" in document and is_first(ml) and not supervisor.was_stopped:
+    if not code and is_first(ml) and not supervisor.was_stopped:
         files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
         logged = metrics_of_store(ml)
-        write_report(ml, *printed.results(files, logged, document["renamed"], say))
+        write_report(ml, *printed.results(files, logged, document["renamed"]))
     return code
 
 
@@ -233,26 +233,21 @@ def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Su
     if not _make_store_in_process(store, document, project, supervisor):
         say("MLflow cannot open a store here: what the command records will be lost")
         return {}
-    variables = {
-        "MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}",
-        "MLFLOW_EXPERIMENT_ID": (store / "experiment").read_text(),
-    }
-    if document.get("resumes", True):
-        variables["MLFLOW_RUN_ID"] = (store / OWN_RUN).read_text()
-    return variables
+    variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}", "MLFLOW_EXPERIMENT_ID": _EXPERIMENT}
+    return {**variables, "MLFLOW_RUN_ID": (store / OWN_RUN).read_text()} if document["resumes"] else variables
 
 
 def _make_store_in_process(store: Path, document: dict[str, Any], project: Path, supervisor: Supervisor) -> bool:
     """Make the store in a separate process, or copy the template: MLflow takes seconds to make its tables."""
 
     def make(folder: Path) -> bool:
-        words = [sys.executable, str(Path(__file__).resolve()), "store", str(folder), document["experiment"]]
+        words = [sys.executable, str(Path(__file__).resolve()), "store", str(folder)]
         return supervisor.run(words, cwd=str(project)) == 0
 
-    if not document.get("template"):
+    if not document["template"]:
         return make(store)
     template = Path(document["template"])
-    if not (template / "experiment").is_file():
+    if not (template / OWN_RUN).is_file():
         draft = Path(tempfile.mkdtemp(prefix=".store-", dir=str(template.parent)))
         if not make(draft):
             return False
@@ -260,7 +255,7 @@ def _make_store_in_process(store: Path, document: dict[str, Any], project: Path,
             draft.replace(template)
         shutil.rmtree(str(draft), ignore_errors=True)
     root = (template / "root").read_text()
-    for name in ("mlflow.db", "experiment", OWN_RUN):
+    for name in ("mlflow.db", OWN_RUN):
         shutil.copyfile(str(template / name), str(store / name))
     with contextlib.closing(sqlite3.connect(str(store / "mlflow.db"))) as database, database:
         for table, column in (("runs", "artifact_uri"), ("experiments", "artifact_location")):
@@ -269,7 +264,7 @@ def _make_store_in_process(store: Path, document: dict[str, Any], project: Path,
     return True
 
 
-def make_store(store: Path, experiment: str) -> None:
+def make_store(store: Path) -> None:
     """Make a store with the run that the command continues."""
     import logging
 
@@ -277,10 +272,7 @@ def make_store(store: Path, experiment: str) -> None:
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{store / 'mlflow.db'}")
-    existing = client.get_experiment_by_name(experiment)
-    experiment_id = client.create_experiment(experiment) if existing is None else existing.experiment_id
-    (store / OWN_RUN).write_text(client.create_run(experiment_id, run_name=RUN_NAME).info.run_id)
-    (store / "experiment").write_text(str(experiment_id))
+    (store / OWN_RUN).write_text(client.create_run(_EXPERIMENT, run_name=RUN_NAME).info.run_id)
     (store / "root").write_text(str(Path.cwd()))  # below which MLflow puts artifacts
 
 
@@ -307,6 +299,6 @@ def say(sentence: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "store":
-        make_store(Path(sys.argv[2]), sys.argv[3])
+        make_store(Path(sys.argv[2]))
     else:
         sys.exit(main(Path(sys.argv[1])))

@@ -1,6 +1,5 @@
-"""An MLflow project: its folder, fetched once, its entry points, and the command of one of them."""
+"""An MLflow project: its folder, fetched once, its entry points, and the job of one of them."""
 
-import os
 import re
 import shutil
 import tempfile
@@ -9,20 +8,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from string import Formatter
-from typing import Any
 
 import mlflow
 from mlflow.exceptions import MlflowException
-from mlflow.projects._project_spec import MLPROJECT_FILE_NAME, Project
+from mlflow.projects._project_spec import Project
 from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
-from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder, read_text
+from paretune.core.untrusted import LARGEST_SCRIPT, at_home, exists, read_bytes
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
-from paretune.projects.environment import Environment, read_environment, scripts_with
+from paretune.projects.environment import Environment, read_environment
 from paretune.projects.packages import package_faults
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.inputs import missing_files
@@ -30,10 +27,9 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
 
-_MOST_CHANNELS = 17
-"""Of 20, less code, drivers and the job's own. Source: CreateTrainingJob, InputDataConfig (botocore 1.44.5)."""
 _RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
+_MODULES = {_PROGRAM: container_entrypoint, "watchdog.py": watchdog, "script_metrics.py": script_metrics}
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"
 
@@ -44,13 +40,7 @@ def read_project(uri: str) -> tuple[Project, Path]:
     with _translated_errors(f"project {uri}"):
         is_local = exists(uri.partition("#")[0])
         root = _fetched(str(at_home(uri).absolute()) if is_local else uri)
-        for name in os.listdir(root):
-            if name.lower() == MLPROJECT_FILE_NAME:  # refuse a file that MLflow would read without end
-                read_text(root / name, LARGEST_SETTINGS)
-        project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
-    if not all(isinstance(name, str) and name for name in project._entry_points):
-        raise BadInput([f"project {uri}: names of entry_points must be texts: write them in quotes"])
-    return project, root
+        return load_project(str(root)), root  # type: ignore[no-untyped-call]  # MLflow
 
 
 @cache
@@ -101,12 +91,11 @@ def read_command(
     starts there.
 
     Raises:
-        BadInput: the command cannot be computed, a path cannot travel, or there are too many paths.
+        BadInput: the command cannot be computed, or an empty folder would have to travel.
     """
     entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
     if not isinstance(entry.command, str):
         raise BadInput([f"entry point {entry_point} has no command: write one, a text, into MLproject"])
-    _refuse_formats(entry.command, entry_point)
     values = dict(parameters)
     inputs: dict[str, Path] = {}
     faults = []
@@ -120,36 +109,17 @@ def read_command(
         if run_in is not None:
             values[name] = str(path)
             continue
-        faults += _path_faults(name, path)
+        if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
+            faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
         channel = _channel(name, position, inputs)
         inputs[channel] = path
         values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
-    if len(inputs) > _MOST_CHANNELS:
-        limit = f"a job may have at most {_MOST_CHANNELS} parameters of type path"
-        faults.append(f"{limit}, got {len(inputs)}: use a folder")
     refuse(faults)
     try:
         return Command(text=str(entry.compute_command(values, None)), inputs=inputs)
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
         fault = f"entry point {entry_point}: its command must name declared parameters in braces ({error})"
         raise BadInput([fault]) from error
-
-
-def _path_faults(name: str, path: Path) -> list[str]:
-    if not is_file(path) and not is_folder(path):
-        return [f"{name} must be a file or a folder, and {path} is a device, a pipe or a socket"]
-    if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
-        return [f"{name} must hold files, because SageMaker drops empty folders: {path} holds none"]
-    return []
-
-
-def _refuse_formats(command: str, entry_point: str) -> None:
-    """Raise BadInput if a parameter has a format, as in {a:>999999999}, for which MLflow would use as much memory."""
-    with suppress(ValueError):  # an open brace, which MLflow refuses
-        for _, name, form, _ in Formatter().parse(command):
-            if form:
-                rule = f"entry point {entry_point}: its command must name parameters without a format"
-                raise BadInput([f"{rule}, got {form[:20]!r} after {name}: write {{{name}}}"])
 
 
 def _channel(name: str, position: int, channels: Mapping[str, Path]) -> str:
@@ -169,74 +139,55 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []
-    command, environment, files = None, Environment(), dict[str, Path]()
+    command, environment, files = Command(text="", inputs={}), Environment(), dict[str, Path]()
     with collecting(faults):
         command = _command(spec, home, project, root)
     with collecting(faults):
         files = archive.project_files(root, travels=spec.on_sagemaker)
-    with collecting(faults):
-        if spec.on_sagemaker:
+    if spec.on_sagemaker:
+        with collecting(faults):
             environment = read_environment(project, root)
-    if not spec.on_sagemaker and command is not None:
+    else:
         faults += _missing_packages(spec, project, root, command.text)
     if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
     if not files:
         faults.append(f"project {spec.project} has no files that git would not ignore: it needs a script at least")
     refuse(faults)
-    assert command is not None  # else there was a fault
     stores = home / "stores"
     beside: dict[str, Path] = {}
     if not spec.on_sagemaker:
         stores.mkdir(parents=True, exist_ok=True)
         beside = {f"project/{name}": path for name, path in _ignored(root, root, files)}
-    payload = project_payload(
-        files,
-        command,
-        environment,
-        document={
-            "experiment": "Default",
-            "max_silence_minutes": spec.max_silence_minutes,
-            # MLflow refuses to continue a run if a script names another experiment than the run's.
-            "resumes": not any(scripts_with("set_experiment", files.values())),
-            "renamed": dict(SCRIPT_METRICS),
-            "metric_definitions": list(spec.metric_definitions),
-            "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}"),
-        },
-        beside=beside,
-    )
-    return JobInputs(project=payload)
-
-
-def project_payload(
-    files: Mapping[str, Path],
-    command: Command,
-    environment: Environment,
-    *,
-    document: Mapping[str, Any],
-    variables: Mapping[str, str] | None = None,
-    beside: Mapping[str, Path] | None = None,
-) -> ProjectPayload:
-    """A payload that runs `command` in the project's `files`, under the program `container_entrypoint`.
-
-    `document` has the entries of job.json besides command, requirements and folder. `beside` are files and folders to
-    link in a job on this machine.
-    """
-    programs = {_PROGRAM: container_entrypoint, "watchdog.py": watchdog, "script_metrics.py": script_metrics}
-    return ProjectPayload(
-        code={f"project/{name}": path for name, path in files.items()}
-        | {name: Path(str(module.__file__)) for name, module in programs.items()},
+    code = {f"project/{name}": path for name, path in files.items()}
+    payload = ProjectPayload(
+        code={**code, **{name: Path(str(module.__file__)) for name, module in _MODULES.items()}},
         program=_PROGRAM,
         document={
             "command": command.text,
             "requirements": list(environment.requirements),
             "folder": environment.folder,
-            **document,
+            "max_silence_minutes": spec.max_silence_minutes,
+            # MLflow refuses to continue a run if a script names another experiment than the run's.
+            "resumes": not any(_sets_experiment(path) for path in files.values()),
+            "renamed": dict(SCRIPT_METRICS),
+            "metric_definitions": list(spec.metric_definitions),
+            "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}"),
         },
         inputs=command.inputs,
-        variables=variables or {},
-        beside=beside or {},
+        beside=beside,
     )
+    return JobInputs(project=payload)
+
+
+def _sets_experiment(path: Path) -> bool:
+    """Whether a file is a script or notebook that names an MLflow experiment."""
+    if path.suffix not in {".py", ".ipynb"}:
+        return False
+    try:
+        return b"set_experiment" in read_bytes(path, LARGEST_SCRIPT)
+    except BadInput:
+        return False
 
 
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command:

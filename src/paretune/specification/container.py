@@ -172,7 +172,6 @@ class ProjectPayload:
     document: Mapping[str, Any]  # the content of input/data/job/job.json
     beside: Mapping[str, Path] = field(default_factory=dict)  # name in a local job's current folder to what is linked
     inputs: Mapping[str, Path] = field(default_factory=dict)  # channel name to a file or folder on this machine
-    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,6 @@ from paretune.specification.simulation import Simulation
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
 ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
-PROJECT = "MLproject"  # `entry_script` of a job that runs the command of an MLflow project
 LONGEST_KEEP_ALIVE_MINUTES = 360  # of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
@@ -455,11 +454,6 @@ class JobSpec(Parameters):
     def has_instances(self) -> bool:
         """Whether the cluster consists of SageMaker instances, real or simulated."""
         return self.on_sagemaker or (self.is_simulated and self.instance_type.startswith("ml."))
-
-    @property
-    def runs_project(self) -> bool:
-        """Whether the job runs the command of an MLflow project instead of paretune's training."""
-        return self.project is not None or self.entry_script == PROJECT
 
     @property
     def runs_own_training(self) -> bool:

@@ -9,7 +9,7 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 from paretune.tracking import schema
 
@@ -66,11 +66,9 @@ class _Section:
 
     run: RecordedRun
 
-    is_foreign = _is_tagged(schema.LOGGING)  # whether it ran another project's command, without our parameters and F1
-
     def param(self, name: str) -> str:
-        """A parameter of ours, as text; empty for a job of another project, which may use the same name itself."""
-        return "" if self.is_foreign else self.run.params.get(name, "")
+        """A parameter, as text; empty if it is not recorded."""
+        return self.run.params.get(name, "")
 
     def _tag(self, *names: str) -> str:
         """The first of these tags that is not empty."""
@@ -91,14 +89,12 @@ class RecordedCluster(_Section):
     @property
     def instance_type(self) -> str:
         """The type that the last attempt ran on."""
-        requested = self.param("instance_type") or self._tag(schema.INSTANCE_TYPE)
-        return self._tag(schema.USED_INSTANCE_TYPE) or requested
+        return self._tag(schema.USED_INSTANCE_TYPE) or self.param("instance_type")
 
     @property
     def instance_count(self) -> int:
         """Instances that the last attempt ran on; 1 if nothing is recorded."""
-        requested = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
-        text = self._tag(schema.USED_INSTANCE_COUNT) or requested
+        text = self._tag(schema.USED_INSTANCE_COUNT) or self.param("instance_count")
         return int(_number_in(text) or 1)
 
     @property
@@ -137,7 +133,7 @@ class RecordedRequest(_Section):
     def budget(self) -> str | None:
         """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
         recorded = self._tag(schema.BUDGET)
-        typed = "" if self.is_foreign else str((schema.job_document(self.run.tags) or {}).get("budget", ""))
+        typed = str((schema.job_document(self.run.tags) or {}).get("budget", ""))
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec(self) -> JobSpec:
@@ -148,11 +144,6 @@ class RecordedRequest(_Section):
         """
         names = {"region": schema.REGION, "sagemaker.s3_bucket": schema.BUCKET}
         location = {name: text for name, tag in names.items() if (text := self._tag(tag))}
-        if self.is_foreign:
-            cluster = RecordedCluster(self.run)
-            place = {"instance_type": cluster.instance_type, "instance_count": cluster.instance_count}
-            own = {"launcher": "sagemaker", "entry_script": PROJECT, "budget": self.budget}
-            return JobSpec.read(own | place | location)
         given = schema.job_document(self.run.tags)
         if given is None:
             raise BadInput(["no specification of a job is recorded"])
@@ -166,10 +157,8 @@ class RecordedRequest(_Section):
         A parameter that is not recorded, because it was added later, has its default.
 
         Raises:
-            BadInput: the job ran another project's command, or its parameters cannot be read.
+            BadInput: its parameters cannot be read.
         """
-        if self.is_foreign:
-            raise BadInput(["it ran the command of another project"])
         names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
         return JobSpec.read({name: text for name, text in self.run.params.items() if name in names})
 
@@ -177,7 +166,7 @@ class RecordedRequest(_Section):
         """`spec_from_params` on the instances that the last attempt ran on.
 
         Raises:
-            BadInput: the job ran another project's command, or its parameters cannot be read.
+            BadInput: its parameters cannot be read.
         """
         spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
         count = RecordedCluster(self.run).instance_count
@@ -224,8 +213,8 @@ class RecordedJob(_Section):
         return self.state == "Failed" and reason.startswith("out of memory")
 
     def metric(self, name: str) -> float | None:
-        """The latest value of a metric of ours that the training recorded; None for a job of another project."""
-        return None if self.is_foreign else self.run.metrics.get(name)
+        """The latest value of a metric; None if it is not recorded."""
+        return self.run.metrics.get(name)
 
 
 def first_plan(spec: JobSpec, tags: Mapping[str, str]) -> BatchPlan:

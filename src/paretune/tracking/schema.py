@@ -75,9 +75,6 @@ CLAIMED_AT = "paretune.claimed_at"
 """When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
 
 # MLflow projects on SageMaker
-LOGGING = "paretune.logging"  # `collect` on the run of a project's command: what it records is copied at its end
-INSTANCE_TYPE = "paretune.instance_type"  # instance type of the job; the parameters are the project's own
-INSTANCE_COUNT = "paretune.instance_count"  # number of its instances
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
 # Whose job it is

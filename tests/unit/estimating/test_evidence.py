@@ -79,12 +79,6 @@ def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) ->
     runs = [
         RecordedRun("strange", params={"learning_rate": "fast", "instance_type": "ml.nothing"}, tags=COMPLETED),
         run_of(entry_script=str(script)),
-        RecordedRun(
-            "of another project",
-            {},
-            OOM | {"paretune.instance_type": "ml.g5.xlarge", "paretune.logging": "collect"},
-            MEASURED,
-        ),
         run_of(model="nobody/knows-this"),
         run_of(),
     ]

@@ -315,7 +315,7 @@ def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
 def test_without_a_user_it_is_the_login_name(payer: Payer) -> None:
     workspace = replace(payer.place(), environment={"USER": "bob"})
     record = JobRecord(payer.spec(tags={"team": "nlp"}), workspace)
-    record.describe_project({"x": "y"})
+    record.describe(JobInputs())
     record.run.flush()
     assert record.run.tags()["paretune.user"] == "bob"
 

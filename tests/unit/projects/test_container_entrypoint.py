@@ -16,7 +16,7 @@ import pytest
 
 from paretune.core import script_metrics, watchdog
 from paretune.projects import container_entrypoint as inside
-from paretune.projects.collection import read_store
+from paretune.projects.collection import read_runs
 from tests.processes import wait_until
 
 
@@ -36,9 +36,11 @@ def prepare(ml: Path, command: str, **changes: Any) -> None:
         "command": command,
         "requirements": [],
         "folder": ".",
-        "experiment": "e",
-        "collect": False,
         "max_silence_minutes": 0,
+        "resumes": True,
+        "template": "",
+        "renamed": {},
+        "metric_definitions": [],
     }
     for name, source in (("inside.py", inside), ("watchdog.py", watchdog), ("script_metrics.py", script_metrics)):
         shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
@@ -63,14 +65,7 @@ def test_the_command_runs_in_the_project_s_folder_and_gives_the_exit_code(ml: Pa
     assert message.splitlines()[1:] == ["it's grün", str(ml / "input" / "data" / "code" / "project")]
     assert process.returncode == 3
     assert (ml / "output" / "failure").read_text() == "error: the project's command ended with exit code 3"
-
-
-@pytest.mark.slow
-def test_a_reason_of_the_command_s_own_is_kept(ml: Path) -> None:
-    process = start(ml, f"echo mine > {ml / 'output' / 'failure'}; exit 3")
-    process.communicate(timeout=60)
-
-    assert (ml / "output" / "failure").read_text() == "mine\n"
+    assert not (ml / "output" / "data" / "report.json").exists()
 
 
 def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_for(ml: Path) -> None:
@@ -166,14 +161,6 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     assert "auc=0.1" in message.splitlines()
 
 
-@pytest.mark.slow
-def test_a_command_that_fails_leaves_no_report(ml: Path) -> None:
-    process = start(ml, "echo auc=0.1; exit 3", renamed={})
-    process.communicate(timeout=60)
-
-    assert not (ml / "output" / "data" / "report.json").exists()
-
-
 @pytest.mark.slow  # MLflow takes seconds to make its tables
 def test_a_store_from_the_template_is_as_one_that_mlflow_makes(ml: Path, tmp_path: Path) -> None:
     template = tmp_path / "stores" / "mlflow"
@@ -182,13 +169,14 @@ def test_a_store_from_the_template_is_as_one_that_mlflow_makes(ml: Path, tmp_pat
     for _ in range(2):  # the first job makes the template
         shutil.rmtree(ml / "output" / "data", ignore_errors=True)
         (project / "mlruns").unlink(missing_ok=True)
-        process = start(ml, "env | grep ^MLFLOW_", collect=True, template=str(template))
+        process = start(ml, "env | grep ^MLFLOW_", template=str(template))
         message, _ = process.communicate(timeout=120)
         assert process.returncode == 0, message
 
-        (stored,) = read_store(ml / "output" / "data" / "paretune")
-        run_id = stored.run.info.run_id
-        assert (stored.is_own, stored.run.info.run_name, stored.run.info.status) == (True, inside.RUN_NAME, "RUNNING")
+        store = ml / "output" / "data" / "paretune"
+        _, (run,) = read_runs(store)
+        run_id = run.info.run_id
+        assert ((store / inside.OWN_RUN).read_text(), run.info.run_name) == (run_id, inside.RUN_NAME)
         assert f"MLFLOW_RUN_ID={run_id}" in message
         with closing(sqlite3.connect(ml / "output" / "data" / "paretune" / "mlflow.db")) as database:
             (uri,) = database.execute("SELECT artifact_uri FROM runs").fetchone()

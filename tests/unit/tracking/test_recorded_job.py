@@ -10,14 +10,6 @@ from paretune.tracking import RecordedJob, RecordedRun, schema
 from paretune.tracking.recorded_job import first_plan
 
 GPU = "ml.g5.12xlarge"
-PROJECT = {
-    "paretune.launcher": "sagemaker",
-    "paretune.instance_type": GPU,
-    "paretune.logging": "collect",
-    "paretune.instance_count": "2",
-    "paretune.state": "Running",
-}
-"""Tags of a run of another project."""
 
 
 def job(tags: dict[str, str] | None = None, params: dict[str, str] | None = None, **metrics: float) -> RecordedJob:
@@ -40,28 +32,6 @@ def test_a_local_job_has_no_region() -> None:
 def test_a_run_without_a_command_of_ours_has_no_specification() -> None:
     with pytest.raises(BadInput, match="no specification of a job is recorded"):
         job({}).request.spec()
-
-
-def test_the_job_of_another_project_is_read_back_as_its_cluster() -> None:
-    spec = job(PROJECT).request.spec()
-
-    assert spec.runs_project
-    assert (spec.instance_type, spec.instance_count) == (GPU, 2)
-
-
-def test_a_job_of_another_project_has_instances_a_state_and_a_cost_but_no_figures_of_ours() -> None:
-    recorded = job(PROJECT, {"spot": "true", "model": "resnet"}, f1=0.5, billable_seconds=60.0, cost_usd=0.2)
-
-    assert (recorded.cluster.instance_type, recorded.cluster.instance_count, recorded.state, recorded.origin) == (
-        GPU,
-        2,
-        "Running",
-        "measured",
-    )
-    assert (recorded.bill.billable_seconds, recorded.bill.cost_usd) == (60.0, 0.2)
-    assert (recorded.f1, recorded.cluster.is_spot, recorded.param("model")) == (None, False, "")
-    with pytest.raises(BadInput, match="another project"):
-        recorded.request.spec_as_run()
 
 
 def test_what_is_not_recorded_is_absent() -> None:
@@ -89,8 +59,8 @@ def test_a_users_own_spelling_of_a_parameter_is_understood(text: str, is_spot: b
     assert job(params={"spot": text}).cluster.is_spot is is_spot
 
 
-def test_a_job_of_another_project_ran_on_spot_where_aws_has_told_its_training_seconds() -> None:
-    recorded = job(PROJECT | {"paretune.training_seconds": "90"})
+def test_a_job_ran_on_spot_where_aws_has_told_its_training_seconds() -> None:
+    recorded = job({"paretune.training_seconds": "90"})
 
     assert (recorded.cluster.is_spot, recorded.bill.training_seconds) == (True, 90.0)
 

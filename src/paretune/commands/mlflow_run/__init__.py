@@ -1,7 +1,6 @@
-"""Any MLflow project as a SageMaker training job: `mlflow run URI --backend sagemaker`.
+"""Any MLflow project as a SageMaker training job: `mlflow run URI --backend sagemaker`, the same job as `train` makes.
 
 backend.SageMakerBackend              the plugin that MLflow calls
-configuration.read_configuration      the checked keys of --backend-config, and whether the job may log itself
-project_job.start                     starts the job of a project, or adopts one that is running
+project_job.start                     from MLflow's arguments to a job that runs
 submitted_run.SageMakerSubmittedRun   the run that MLflow waits for and cancels
 """

@@ -1,13 +1,10 @@
 """The plugin that MLflow calls for `mlflow run URI --backend sagemaker`."""
 
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
-from mlflow import MlflowClient
 from mlflow.exceptions import ExecutionException
 from mlflow.projects.backend.abstract_backend import AbstractBackend
 from mlflow.projects.submitted_run import SubmittedRun
@@ -42,27 +39,18 @@ class SageMakerBackend(AbstractBackend):
             KeyboardInterrupt: the job was interrupted and has been stopped.
         """
         # Imported here because MLflow loads all plugins for every backend, and the launcher imports boto3.
-        from paretune.commands.mlflow_run.project_job import ProjectRequest, start
+        from paretune.commands.mlflow_run.project_job import read_request, start
         from paretune.commands.mlflow_run.submitted_run import follow
 
-        request = ProjectRequest(
-            uri=project_uri,
-            entry_point=entry_point,
-            parameters=params or {},
-            version=version,
-            configuration=backend_config,
-            tracking_uri=tracking_uri,
-            experiment_id=experiment_id,
-        )
-        with tempfile.TemporaryDirectory(prefix="paretune-", dir=backend_config.get("STORAGE_DIR")) as downloads:
-            try:
-                submitted, configuration = start(request, MlflowClient(), dict(os.environ), Path(downloads))
-            except Interrupted as error:
-                raise KeyboardInterrupt(str(error)) from error
-            except ParetuneError as error:
-                raise ExecutionException(str(error)) from error
+        try:
+            request = read_request(project_uri, entry_point, params or {}, version, backend_config, os.environ)
+            submitted = start(request, experiment_id)
+        except Interrupted as error:
+            raise KeyboardInterrupt(str(error)) from error
+        except ParetuneError as error:
+            raise ExecutionException(str(error)) from error
         context = _command_line()
-        if context is not None and configuration.wait:
+        if context is not None and request.waits:
             context.call_on_close(lambda: follow(submitted))
         return submitted
 

@@ -44,7 +44,7 @@ def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
     what is not recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
     (of the data set if a table has them, else those trained on), `work` (rows times epochs) and QUANTITIES.
     """
-    rows = [_row(job, factor) for job in jobs if job.is_completed and not job.is_foreign]
+    rows = [_row(job, factor) for job in jobs if job.is_completed]
     frame = pd.DataFrame(rows)
     return frame if frame.empty else frame[frame.probe_steps == ""].reset_index(drop=True)
 

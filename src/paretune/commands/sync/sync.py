@@ -23,7 +23,6 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.projects.collection import Collector
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
@@ -104,8 +103,7 @@ class Sync:
                 return _close_never_created(run, spec, workplace)
         except (BadInput, LaunchRefused, LostContact) as error:
             return f"its job cannot be looked at: {error}"
-        collector = Collector(workplace.clock) if schema.LOGGING in run.tags else None
-        record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collector=collector)
+        record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
         record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
         record.watch()

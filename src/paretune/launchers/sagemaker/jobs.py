@@ -88,7 +88,7 @@ class SageMakerJob(Job):
         if self._must_stop_again and not self.has_ended:
             self._request_stop()
         status = self.description.get("TrainingJobStatus", "InProgress")
-        if self.has_ended and self._results.is_read and self._results.files() is None:
+        if self.has_ended and self._results.files() is None:
             return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # its events are still to be read
         if status in {"Completed", *_GONE}:
             return self._results.end_state(status)

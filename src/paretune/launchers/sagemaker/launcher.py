@@ -145,9 +145,7 @@ class SageMakerLauncher(Launcher):
         return Storage(s3, self.account.bucket, kms_key=kms_key, check=self._check_interruption)
 
     def _job(self, name: str, storage: Storage, description: Mapping[str, Any] | None = None) -> SageMakerJob:
-        cluster = self._cluster
-        has_metrics = cluster.project is not None
-        output = JobOutput(storage, name, is_project=cluster.runs_project, has_metrics=has_metrics)
+        output = JobOutput(storage, name, is_project=self._cluster.project is not None)
         return SageMakerJob(name, self.account, output, self._clock, description)
 
     def _described(self, name: str) -> Mapping[str, Any] | None:

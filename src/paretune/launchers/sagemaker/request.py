@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import collecting, refuse
+from paretune.core.errors import collecting
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import deadline_s, is_compressed
@@ -20,10 +20,9 @@ from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
 from paretune.specification.inputs import SCRIPT_CHANNELS
-from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 
-LONGEST_ENVIRONMENT_VALUE = 512  # Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5).
 _CODE = "/opt/ml/input/data/code"
 _STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py")]
 _START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
@@ -65,7 +64,7 @@ def create_request(
     Of `environment`, the variables of this machine, few travel. `package` is the folder of paretune's own code.
 
     Raises:
-        BadInput: the code cannot travel, or a value is longer than AWS takes.
+        BadInput: the code cannot travel.
         LaunchRefused: AWS refuses an upload.
     """
     spec, place = document.spec, document.spec.sagemaker
@@ -75,13 +74,6 @@ def create_request(
     else:
         contents = _of_training(document, inputs, account.region, deadline, storage, environment, package)
     contents.environment = {"PYTHONUNBUFFERED": "1", **_network(spec), **contents.environment}
-    refuse(
-        [
-            f"{name} must be at most {LONGEST_ENVIRONMENT_VALUE} characters for a job"
-            for name, text in contents.environment.items()
-            if len(text) > LONGEST_ENVIRONMENT_VALUE
-        ]
-    )
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         files = {**contents.code, **{path.name: path for path in _STARTERS}}
         contents.channels["code"] = storage.upload("code", archive.pack(files, Path(folder) / archive.NAME))
@@ -133,7 +125,7 @@ def without_account(spec: JobSpec) -> JobSpec:
 def script_faults(spec: JobSpec) -> list[str]:
     """The reasons why the folder of a user's own script cannot travel; empty if it can."""
     faults: list[str] = []
-    if spec.entry_script is not None and not spec.runs_project:
+    if spec.entry_script is not None:
         with collecting(faults):
             archive.project_files(at_home(spec.entry_script).resolve().parent)
     return faults
@@ -188,7 +180,7 @@ def _of_project(
         command=f"python3 {project.program} /opt/ml",
         code=dict(project.code),
         channels=channels,
-        environment=dict(project.variables),
+        environment={},
     )
 
 
@@ -256,10 +248,9 @@ def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
 
 def _tags(document: JobDocument) -> dict[str, str]:
     spec, parsed = document.spec, parse_job_name(document.job_name)
-    tags = {f"{AWS_PREFIX}run": document.job_name if parsed is None else parsed[0]}
-    if spec.entry_script != PROJECT:  # the specification says nothing of a foreign project's command
-        tags[f"{AWS_PREFIX}spec"] = spec.spec_hash()
-    return {**tags, **document.attribution.aws_tags(), **spec.tags}
+    run = document.job_name if parsed is None else parsed[0]
+    ours = {f"{AWS_PREFIX}run": run, f"{AWS_PREFIX}spec": spec.spec_hash()}
+    return {**ours, **document.attribution.aws_tags(), **spec.tags}
 
 
 def _without_unset(value: Any) -> Any:

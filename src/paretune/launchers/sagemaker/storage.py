@@ -127,14 +127,11 @@ class JobOutput:
 
     Args:
         is_project: whether the job runs the command of a project, and not our training, which leaves a report.
-        has_metrics: whether the project's command leaves a report if it has any metrics.
     """
 
-    def __init__(self, storage: Storage, job_name: str, *, is_project: bool = False, has_metrics: bool = False) -> None:
+    def __init__(self, storage: Storage, job_name: str, *, is_project: bool = False) -> None:
         self.storage = storage
         self.is_project = is_project
-        self.is_read = has_metrics or not is_project
-        """Whether the end of the job is known only when the output can be read."""
         self._job_name = job_name
         self._files: Mapping[str, bytes] | None = None
 
@@ -159,8 +156,6 @@ class JobOutput:
 
     def report(self) -> JobReport | None:
         """The report of an ended job; None if it leaves none."""
-        if not self.is_read:
-            return None
         report = JobReport.read_json((self.files() or {}).get("report.json", b""))
         return JobReport(metrics={}) if report is None and self.is_project else report
 
@@ -198,8 +193,8 @@ class JobOutput:
         return folder if objects else None
 
     def model_uri(self, *, is_compressed: bool) -> str:
-        """S3 URI of the archive of /opt/ml/model, or of the prefix with its files; "" if there may be no model."""
-        return self.storage.uri(self._key("model.tar.gz" if is_compressed else "model/")) if self.is_read else ""
+        """S3 URI of the archive of /opt/ml/model, or of the prefix with its files."""
+        return self.storage.uri(self._key("model.tar.gz" if is_compressed else "model/"))
 
     def _read(self, is_needed: Callable[[str], object]) -> dict[str, bytes]:
         packed = self.storage.open(self._key("output.tar.gz"))

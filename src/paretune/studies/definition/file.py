@@ -27,7 +27,7 @@ from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home
 from paretune.specification import metrics
 from paretune.specification.inputs import PATHS
-from paretune.specification.job import PROJECT, JobSpec, JobValues
+from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parameters import (
     Fault,
     Parameters,
@@ -620,7 +620,7 @@ def beside(file: str, text: str) -> str:
     folder above with an MLproject), then from the files that come with paretune.
     """
     folder = Path(file).resolve().parent
-    project = next((above for above in (folder, *folder.parents) if (above / PROJECT).is_file()), folder)
+    project = next((above for above in (folder, *folder.parents) if (above / "MLproject").is_file()), folder)
     return find_path(text, folder, project)
 
 

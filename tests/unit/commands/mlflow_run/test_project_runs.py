@@ -1,6 +1,5 @@
 """The run of somebody's project: whatever happens to its launcher, its job is found, booked and closed as it ended."""
 
-import json
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,15 +13,14 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
-from paretune.commands.mlflow_run import project_job
 from paretune.commands.mlflow_run.backend import SageMakerBackend
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, follow
 from paretune.commands.report.command import ReportRequest
 from paretune.commands.report.costs import new_cost
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.interruption import Interruption
-from paretune.estimating import evidence
 from paretune.estimating.phases import usual
+from paretune.jobs import workplace as workplace_module
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.ledger.budget_file import BudgetFile
@@ -30,7 +28,7 @@ from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.pricing.prices import PriceList
 from paretune.projects.container_entrypoint import make_store
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun, Tracking
+from paretune.tracking import RecordedJob, Tracking
 from paretune.tracking import Run as TrackedRun
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.workplaces import make_workplace
@@ -104,7 +102,7 @@ def user(
     aws: Aws, clock: FakeClock, workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[User]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-    monkeypatch.setattr(project_job, "_CLOCK", clock)
+    monkeypatch.setattr(workplace_module, "SystemClock", lambda: clock)
     project = workplace / "project"
     project.mkdir()
     (project / "MLproject").write_text(
@@ -121,7 +119,7 @@ def recorded_in_the_job(user: User, run_id: str) -> None:
     """The archive of a job's results, with what its command has recorded."""
     workspace = user.folder / "results" / "paretune"
     (workspace / "mlruns").mkdir(parents=True)
-    make_store(workspace, "Default")
+    make_store(workspace)
     own = (workspace / "run").read_text()
     MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}").log_metric(own, "loss", 0.25, timestamp=1000)
     archive = user.folder / "output.tar.gz"
@@ -240,7 +238,7 @@ def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: Us
     assert len(named) >= 2
     assert uploading == [("RUNNING", "Running")] * len(named)
     assert [user.closed(run_id) for run_id in named] == [("KILLED", "Stopped", 0)] * len(named)
-    assert all("was never created" in remark and "mlflow run " in remark for remark in remarks)
+    assert all("was never created" in remark and "paretune train " in remark for remark in remarks)
     assert user.closed(whole.run_id) == ("FINISHED", "Completed", pytest.approx(USD))
 
 
@@ -284,7 +282,7 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert run.info.status == "FINISHED"
     assert run.data.metrics["loss"] == 0.25
     assert run.data.metrics["cost_usd"] == pytest.approx(USD)
-    assert run.data.params == {"word": "'two words'"}
+    assert run.data.params["project_parameters.word"] == "two words"
     assert user.sync() == {}
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
     (job,) = map(RecordedJob, recorded)
@@ -326,24 +324,31 @@ def test_records_that_cannot_be_read_leave_the_run_closed_and_say_so(user: User)
     assert "could not be copied" in user.client.get_run(run_id).data.tags["paretune.remarks"]
 
 
+def stop_at_once(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs end when they are asked to stop."""
+    stop = user.aws.sagemaker.stop_training_job
+
+    def stop_and_end(**request: Any) -> dict[str, Any]:
+        answer = stop(**request)
+        user.aws.sagemaker.end(request["TrainingJobName"], "Stopped", BillableTimeInSeconds=BILLED_S)
+        return answer
+
+    monkeypatch.setattr(user.aws.sagemaker, "stop_training_job", stop_and_end)
+
+
 @pytest.mark.parametrize("is_created", [True, False])
 def test_ctrl_c_during_create_training_job_stops_the_job_and_the_run_is_killed(
     user: User, monkeypatch: pytest.MonkeyPatch, is_created: bool
 ) -> None:
-    create, stop = user.aws.sagemaker.create_training_job, user.aws.sagemaker.stop_training_job
+    create = user.aws.sagemaker.create_training_job
 
     def interrupt(**request: Any) -> None:
         if is_created:
             create(**request)
         raise KeyboardInterrupt
 
-    def stop_at_once(**request: Any) -> dict[str, Any]:
-        answer = stop(**request)
-        user.aws.sagemaker.end(request["TrainingJobName"], "Stopped", BillableTimeInSeconds=BILLED_S)
-        return answer
-
     monkeypatch.setattr(user.aws.sagemaker, "create_training_job", interrupt)
-    monkeypatch.setattr(user.aws.sagemaker, "stop_training_job", stop_at_once)
+    stop_at_once(user, monkeypatch)
 
     with pytest.raises(KeyboardInterrupt):
         user.start()
@@ -353,50 +358,13 @@ def test_ctrl_c_during_create_training_job_stops_the_job_and_the_run_is_killed(
     assert user.sync() == {}
 
 
-@pytest.mark.parametrize("operation", ["PutObject", "CreateTrainingJob"])
-def test_a_signal_while_files_are_sent_or_the_job_is_created_stops_everything(
-    user: User, monkeypatch: pytest.MonkeyPatch, operation: str
-) -> None:
-    import signal
-
-    stop, meet = user.aws.sagemaker.stop_training_job, user.aws.meet
-
-    def stop_at_once(**request: Any) -> dict[str, Any]:
-        answer = stop(**request)
-        user.aws.sagemaker.end(request["TrainingJobName"], "Stopped", BillableTimeInSeconds=BILLED_S)
-        return answer
-
-    def signalled(called: str) -> None:
-        if called == operation and user.aws.count(operation) == 1:
-            signal.raise_signal(signal.SIGINT)
-        meet(called)
-
-    monkeypatch.setattr(user.aws.sagemaker, "stop_training_job", stop_at_once)
-    monkeypatch.setattr(user.aws, "meet", signalled)
-
-    with pytest.raises(KeyboardInterrupt):
-        user.start()
-
-    is_created = operation == "CreateTrainingJob"
-    assert len(user.aws.sagemaker.jobs) == is_created
-    usd = USD if is_created else 0
-    assert user.closed(user.the_run().info.run_id) == ("KILLED", "Stopped", pytest.approx(usd))
-
-
 def test_an_interrupted_command_line_stops_its_job_and_the_run_is_killed(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import signal
 
     submitted = user.start()
-    stop = user.aws.sagemaker.stop_training_job
-
-    def stop_at_once(**request: Any) -> dict[str, Any]:
-        answer = stop(**request)
-        user.aws.sagemaker.end(request["TrainingJobName"], "Stopped", BillableTimeInSeconds=BILLED_S)
-        return answer
-
-    monkeypatch.setattr(user.aws.sagemaker, "stop_training_job", stop_at_once)
+    stop_at_once(user, monkeypatch)
     sleep = user.clock.sleep
 
     def signalled(seconds: float) -> None:
@@ -422,52 +390,6 @@ def test_a_project_that_aws_refuses_fails_its_run_with_the_reason(user: User) ->
     assert run.info.status == "FAILED"
     assert "the limit is 0" in run.data.tags["paretune.failure_reason"]
     assert user.sync() == {}
-
-
-def test_the_run_holds_the_command_that_repeats_it(user: User) -> None:
-    import shlex
-
-    run_id = user.start(tags={"team": "a b"}, run_id=None).run_id
-
-    words = shlex.split(user.client.get_run(run_id).data.tags["paretune.command"])
-    assert words[:3] == ["mlflow", "run", str(user.folder / "project")]
-    assert words[words.index("--backend") + 1] == "sagemaker"
-    chosen = json.loads(words[words.index("--backend-config") + 1])
-    assert chosen == {
-        "instance_type": "ml.m5.large",
-        "role": ROLE,
-        "sagemaker.s3_bucket": BUCKET,
-        "tags": {"team": "a b"},
-    }
-    assert words[words.index("-P") + 1] == "word=two words"
-
-
-def test_a_job_of_another_account_is_left_to_that_account(user: User) -> None:
-    run_id = user.start().run_id
-    user.client.set_tag(run_id, "paretune.account", "999999999999")
-
-    assert "account 999999999999" in user.sync()[run_id].remark
-    assert user.closed(run_id)[0] == "RUNNING"
-
-
-def test_a_job_of_another_region_is_not_started_again_in_this_one(user: User) -> None:
-    run_id = user.start().run_id
-    user.client.set_tag(run_id, "paretune.region", "eu-west-1")
-
-    with pytest.raises(ExecutionException, match=r"in the region eu-west-1, .* starts another"):
-        user.start()
-    assert user.client.get_run(run_id).info.status == "RUNNING"
-
-
-def test_a_project_s_run_is_no_evidence_of_our_training(user: User) -> None:
-    metrics = {"billable_seconds": 36.0, "throughput_samples_per_second": 5.0}
-    tags = {"paretune.origin": "measured", "paretune.state": "Completed"}
-    params = {"instance_type": "ml.m5.large", "model": "bert-base-uncased"}
-    recorded_run = RecordedRun("ours", params, tags, metrics)
-    reference = RecordedRun("theirs", params, tags | {"paretune.logging": "collect"}, metrics)
-
-    assert evidence.read([recorded_run]).times
-    assert not evidence.read([reference]).times
 
 
 def test_the_same_command_watches_the_job_that_runs_unless_force_is_set(user: User) -> None:

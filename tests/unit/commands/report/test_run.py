@@ -147,41 +147,6 @@ def test_runs_that_are_no_jobs_are_left_out(run: Run, record: Callable[..., str]
     assert [row["run_id"] for row in own_run(store, run()[1])[1]] == [job]
 
 
-@pytest.mark.parametrize("state", ["Running", "Completed"])
-def test_a_job_of_another_project_is_shown_with_its_instances_seconds_cost_and_state(
-    run: Run, store: MlflowClient, state: str
-) -> None:
-    tags = {
-        "paretune.launcher": "sagemaker",
-        "paretune.job_name": "paretune-mnist-1",
-        "paretune.origin": "measured",
-        "paretune.state": state,
-        "paretune.instance_type": "ml.g5.12xlarge",
-        "paretune.logging": "collect",
-        "paretune.instance_count": "2",
-        "paretune.price_usd_per_hour": "7.09",
-        "paretune.price_region": "us-east-1",
-        "paretune.price_as_of": "2026-10",
-    }
-    run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], run_name="mnist", tags=tags).info.run_id
-    store.log_metric(run_id, "billable_seconds", 1800.0)
-    store.log_metric(run_id, "cost_usd", 7.09)
-    store.log_metric(run_id, "f1", 0.5)  # of the project's own, whatever it means by it
-    store.log_param(run_id, "learning_rate", "0.1")
-
-    code, out, _ = run()
-
-    assert code == 0
-    (row,) = own_run(store, out)[1]
-    assert (row["run_id"], row["origin"], row["launcher"]) == (run_id, "measured", "sagemaker")
-    assert row["state"] == state
-    assert (row["instance_type"], row["instance_count"]) == ("ml.g5.12xlarge", "2")
-    assert (row["billable_seconds"], row["cost_usd"], row["price_region"]) == ("1800.0", "7.09", "us-east-1")
-    assert (row["f1"], row["learning_rate"], row["on_front"]) == ("", "", "")
-    (words,) = [line.split() for line in out.splitlines() if line.startswith(run_id[:8])]
-    assert words[2:4] == ["measured", "2" if state == "Completed" else "Running"]
-
-
 def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowClient) -> None:
     assert run()[:2] == (0, "no job is recorded\n")
     assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []

@@ -735,7 +735,7 @@ def test_the_tail_is_that_of_the_host_that_went_silent_first_in_its_newest_strea
 def test_lines_of_a_project_are_shown_once_and_are_no_events(
     aws: Aws, order: Callable[..., JobDocument], clock: FakeClock
 ) -> None:
-    cluster = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, entry_script="MLproject")
+    cluster = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, project=".")
     aws.sagemaker.begin(NAME)
     job = SageMakerLauncher(cluster, clock, {}).attach(NAME)
     assert job is not None

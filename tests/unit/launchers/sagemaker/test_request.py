@@ -14,7 +14,6 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
 from tests.stand_ins.sagemaker.operations import check_rules
@@ -45,7 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "smp": {"instance_type": GPU, "strategy": "smp", "tensor_parallel_degree": 4, "activation_offloading": True},
     "smddp": {"instance_type": GPU, "instance_count": 2, "strategy": "smddp"},
-    "project": {"instance_type": "ml.g4dn.xlarge", "entry_script": "MLproject"},
+    "project": {"instance_type": "ml.g4dn.xlarge", "project": "."},
 }
 
 
@@ -54,8 +53,8 @@ def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
     """The request that a launcher sends for a specification."""
 
     def make(**changes: Any) -> dict[str, Any]:
-        payload = ProjectPayload(code={}, program="run.py", document={}, variables={"A": "1"})
-        project = payload if changes.get("entry_script") == "MLproject" else None
+        payload = ProjectPayload(code={}, program="run.py", document={})
+        project = payload if "project" in changes else None
         launcher.submit(order(**changes), JobInputs(project=project))
         return aws.of("CreateTrainingJob")[-1].parameters
 
@@ -144,22 +143,6 @@ def test_a_dry_request_is_the_request_that_is_sent_and_asks_aws_nothing(
     launcher.submit(order(), JobInputs())
 
     assert request == aws.of("CreateTrainingJob")[-1].parameters
-
-
-def test_values_of_the_environment_that_are_too_long_are_refused_by_name(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    variables = {"SHORT": "1", "FIRST": "x" * 513, "SECOND": "x" * 600}
-    project = ProjectPayload(code={}, program="run.py", document={}, variables=variables)
-
-    with pytest.raises(BadInput) as caught:
-        launcher.submit(order(entry_script="MLproject"), JobInputs(project=project))
-
-    assert caught.value.faults == (
-        "FIRST must be at most 512 characters for a job",
-        "SECOND must be at most 512 characters for a job",
-    )
-    assert aws.sagemaker.jobs == {}
 
 
 def test_defaults_in_the_sdk_s_configuration_file_do_not_change_a_request(
