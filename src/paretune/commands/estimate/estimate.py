@@ -27,7 +27,7 @@ from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES, affecting
+from paretune.specification.parameters import affecting
 from paretune.specification.profile import completed
 from paretune.specification.regions import usual_region
 from paretune.tracking import schema
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 
 # What decides which rows a job gets, and how they are prepared.
 _OF_THE_DATA = affecting(JobSpec, "data")
-# What a preparation for this machine has in common with one for a cluster.
-_OF_ANY_MACHINE = {*affecting(JobSpec, "data", "quality", "seconds", "memory", without=("batch",))} - {
-    *affecting(JobSpec, *COMPUTES)
-}
-_BUSY = 0.5  # processes that wait for each processor of this machine, from which on local estimates are too low
 _Facts = Mapping[str, float] | None
 
 
@@ -150,7 +145,7 @@ def _our_table(
             built[model] = architecture_of(model, task, environment)
     refuse(faults)
     facts = _facts(specs, home_of(environment))
-    refuse([*_precision_faults(specs, environment), *_unknown_data(specs, facts)])
+    refuse([*_precision_faults(specs), *_unknown_data(specs, facts)])
     tracking = opened()
 
     def estimated() -> tuple[list[ForeseenJob], list[Estimate]]:
@@ -210,32 +205,16 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
             known[key] = None if inputs is None or inputs.dataset is None else inputs.dataset.facts
         return known[key]
 
-    facts = []
-    for texts in (spec.as_text() for spec in specs):
-        of_machine, of_data = ({name: texts[name] for name in names} for names in (_OF_ANY_MACHINE, _OF_THE_DATA))
-        facts.append(look_up(texts) or look_up(of_machine) or look_up(of_data))
-    return facts
+    texts = [spec.as_text() for spec in specs]
+    return [look_up(each) or look_up({name: each[name] for name in _OF_THE_DATA}) for each in texts]
 
 
-def _precision_faults(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[str]:
-    """The reasons why the launch would refuse the number format on an instance type, or on this machine."""
+def _precision_faults(specs: Sequence[JobSpec]) -> list[str]:
+    """The reasons why the launch would refuse the number format on an instance type."""
     requested = dict.fromkeys(
         (spec.precision, spec.instance(name)) for spec in specs if spec.has_instances for name in spec.instance_types()
     )
-    here = dict.fromkeys(spec.precision for spec in specs if not spec.has_instances and not spec.is_simulated)
-    faults = [fault for precision in here for fault in precision_faults_of_this_machine(precision, environment)]
-    return faults + [f for precision, instance in requested for f in hardware.precision_faults(precision, instance)]
-
-
-def precision_faults_of_this_machine(precision: str, environment: Mapping[str, str]) -> list[str]:
-    """The same for this machine, from kernel and driver alone, without PyTorch; empty for a GPU that is not listed."""
-    models = hardware.gpu_models(hidden=environment.get("CUDA_VISIBLE_DEVICES"))
-    gpu = hardware.named(models[0]) if models else None
-    if models and gpu is None:
-        return []
-    has_bf16 = hardware.multiplies_bf16(hardware.processor_flags()) if gpu is None else gpu.has_bf16
-    name = models[0] if models else hardware.processor_name()
-    return hardware.precision_faults_here(precision, has_bf16=has_bf16, has_gpu=gpu is not None, device=name)
+    return [fault for precision, instance in requested for fault in hardware.precision_faults(precision, instance)]
 
 
 def _unknown_data(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> list[str]:
@@ -274,12 +253,6 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     if any(item.spec.spot for item in estimates):
         remarks.append(
             "spot: dollars and seconds are those of a job on demand; AWS bills less, and interruptions make it longer"
-        )
-    waiting, cores = os.getloadavg()[0], hardware.usable_cores()
-    if waiting > _BUSY * cores and any(not item.spec.has_instances for item in estimates):
-        remarks.append(
-            f"this machine is busy ({waiting:.1f} processes on {cores} processors in the last minute): while it is, "
-            "jobs here take longer than estimated"
         )
     if any(not item.measured_here for item in estimates):
         remarks.append(

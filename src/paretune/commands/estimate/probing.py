@@ -60,29 +60,26 @@ def run_probes(
     `say` is told what is left out, and why.
 
     Raises:
-        BudgetRefused: probes would be billed and there is no limit, not even the cheapest one fits, or a price is
-            unknown; nothing has run.
+        BudgetRefused: probes would be billed and there is no limit, or none of them fits; nothing has run.
     """
     limit_usd = chosen[0].spec.max_cost_usd
     if limit_usd is None and any(item.spec.on_sagemaker for item in chosen):
         raise BudgetRefused("probe=true pays for short jobs: set max_cost_usd to what all of them may cost together")
-    probed = [(probe_of(item), item.price) for item in chosen]
-    # A limit refuses a price that is not known; one that is known is compared with it below.
-    worst_cases = [
-        admit(spec.replace(max_cost_usd=limit_usd if price is None else None), price, billed_after_limit_s(spec))
-        for spec, price in probed
-    ]
-    if limit_usd is not None and all(worst is None or worst > limit_usd for worst in worst_cases):
-        (spec, price), _ = min(zip(probed, worst_cases, strict=True), key=lambda job: job[1] or 0.0)
-        admit(spec.replace(max_cost_usd=limit_usd), price, billed_after_limit_s(spec))
-    spent, done = 0.0, 0
-    for (spec, _), worst in zip(probed, worst_cases, strict=True):
+    spent, done, refusals = 0.0, 0, list[BudgetRefused]()
+    for item in chosen:
+        spec = probe_of(item)
+        left_usd = None if limit_usd is None else max(0.0, limit_usd - spent)
         cluster = f"{spec.instance_count} x {spec.instance_type}"
-        if limit_usd is not None and worst is not None and spent + worst > limit_usd:
-            say(f"no probe of {cluster}: its worst case, {worst:.4g} USD, is more than is left of max_cost_usd")
+        try:
+            worst_usd = admit(spec.replace(max_cost_usd=left_usd), item.price, billed_after_limit_s(spec))
+        except BudgetRefused as error:
+            refusals.append(error)
+            say(f"no probe of {cluster}: {error}")
             continue
         say(f"probe of {cluster}: {PROBE_STEPS} steps, at most {spec.max_runtime_minutes:g} minutes")
         usd = run(spec)
-        spent += (worst or 0.0) if usd is None else usd
+        spent += (worst_usd or 0.0) if usd is None else usd
         done += 1
+    if refusals and not done:
+        raise refusals[0]
     return done

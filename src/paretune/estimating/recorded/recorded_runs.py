@@ -231,44 +231,25 @@ class RecordedRuns:
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
-        rows_like = self._groups.get((spec.instance_type, *others.values()))
-        if rows_like:
+        if rows_like := self._groups.get((spec.instance_type, *others.values())):
             return rows_like
-        types = sorted({row.instance_type for row in self.table.rows})
-        if spec.instance_type not in types:
-            raise BadInput([self._not_held("instance_type", spec.instance_type, types)])
         rows = [row for row in self.table.rows if row.instance_type == spec.instance_type]
-        faults = []
-        for name, text in others.items():
-            values = list(dict.fromkeys(row.others[name] for row in rows))
-            if text not in values:
-                faults.append(self._not_held(f"{name} on {spec.instance_type}", text, values))
-        if not faults:
-            alike = ", ".join(f"{name}={_plain(text)}" for name, text in others.items())
-            near = max(rows, key=lambda row: sum(row.others[name] == text for name, text in others.items()))
-            held = ", ".join(f"{name}={_plain(text)}" for name, text in near.others.items())
-            faults = [
-                f"recorded_runs {self.table.name} holds no run on {spec.instance_type} with {alike} together; "
-                f"near it, line {near.line}: {held}"
-            ]
-        raise BadInput(faults)
-
-    def _not_held(self, name: str, text: str, values: Sequence[str]) -> str:
-        listed = ", ".join(_plain(value) or "(default)" for value in values[:_SHOWN])
-        more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-        held = f"must be one that recorded_runs {self.table.name} holds ({listed}{more})"
-        return f"{name} {held}, got {_plain(text) or 'the default'}"
+        held = {"instance_type": (spec.instance_type, {row.instance_type for row in self.table.rows})}
+        if rows:
+            held |= {name: (text, {row.others[name] for row in rows}) for name, text in others.items()}
+        faults = [
+            f"{name} must be one that recorded_runs {self.table.name} holds "
+            f"({', '.join([_plain(value) or '(default)' for value in sorted(values)][:_SHOWN])}), "
+            f"got {_plain(text) or 'the default'}"
+            for name, (text, values) in held.items()
+            if text not in values
+        ]
+        alike = ", ".join(f"{name}={_plain(text)}" for name, text in others.items())
+        together = f"recorded_runs {self.table.name} holds no run on {spec.instance_type} with {alike} together"
+        raise BadInput(faults or [together])
 
     def _missing(self, rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> list[str]:
-        at, faults = point_of_job(spec, plan), []
-        for name, value, *values in zip(CLUSTER_AXES, at, *map(point_of_row, rows), strict=True):
-            low, high = min(values), max(values)
-            if not low <= value <= high:
-                held = f"{_shown(low)} to {_shown(high)}" if low < high else _shown(low)
-                within = f"what recorded_runs {self.table.name} holds on {spec.instance_type} ({held})"
-                faults.append(f"{name} must be within {within}, got {_shown(value)}")
-        if faults:
-            return faults
+        at = point_of_job(spec, plan)
         near = sorted(rows, key=lambda row: math.dist(at, point_of_row(row)))[:3]
         held = "; ".join(f"line {row.line}: {_setting(row, row)}, {row.status}" for row in near)
         lacking = f"recorded_runs {self.table.name} holds no completed runs on all sides of"
@@ -362,10 +343,6 @@ def _setting(cluster: JobSpec | RecordedRow, batch: BatchPlan | RecordedRow) -> 
     sizes = f"per-device batch {batch.per_device_train_batch_size}, learning rate {batch.learning_rate:g}"
     instances = f"{cluster.instance_count} x {cluster.instance_type}"
     return f"{instances}, {sizes}, accumulation {batch.gradient_accumulation_steps}"
-
-
-def _shown(logarithm: float) -> str:
-    return f"{math.exp(logarithm):.4g}"
 
 
 def _plain(text: str) -> str:

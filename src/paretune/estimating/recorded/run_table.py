@@ -14,34 +14,51 @@
 If `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
 """
 
-import difflib
 import hashlib
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.pricing.prices import as_of_fault
-from paretune.specification import catalog
-from paretune.specification.batch_size import scale_learning_rate
-from paretune.specification.job import JobSpec, value_of
-from paretune.specification.parameters import COMPUTES, affecting, spell
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter, spell
 from paretune.storage.tables import read_table
 
-COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
+COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
 OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
 """Columns beside the parameters of a job that may be given once for all rows."""
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "f1")
 _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
-_BATCH = {*affecting(JobSpec, "batch")} - {*CLUSTER}
+_BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters if a table has columns for them."""
 _MOST_FAULTS = 20  # that are listed; the rest is counted
+
+
+class _Cells(Parameters):
+    """What a row may have beside the parameters of a job, and the F1 of each epoch."""
+
+    status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED, "how the run ended")
+    billable_seconds: float | None = parameter(None, "seconds billed per instance", gt=0)
+    f1: float | None = parameter(None, "macro F1", ge=0, le=1)
+    train_seconds: float | None = parameter(None, "seconds of the training loop", gt=0)
+    throughput_samples_per_second: float | None = parameter(None, "training samples per second", gt=0)
+    peak_memory_gib: float | None = parameter(None, "peak memory of a device, GiB", gt=0)
+    train_rows: float | None = parameter(None, "training rows", gt=0)
+    num_steps: float | None = parameter(None, "optimiser steps", gt=0)
+    dataset_size: int | None = parameter(None, "rows before validation rows were split off", gt=0)
+    hourly_price_usd: float | None = parameter(None, "price of an hour of one instance", gt=0)
+    price_as_of: str = parameter("", "day, month or year of that price")
+    cost_usd: float | None = parameter(None, "dollars of the job", ge=0)
+
+
+_COLUMNS = {*_Cells.model_fields, *CLUSTER, "seed"}
+"""Columns that mean something in every table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,190 +113,105 @@ class RunTable:
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
         """
-        header, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
-        faults = _column_faults(header, columns or {})
-        header = [(columns or {}).get(name, name) for name in header]
+        own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
+        faults = _column_faults(own_names, columns or {})
+        header = [(columns or {}).get(name, name) for name in own_names]
         faults = faults or _header_faults(header)
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
-        readers = [] if faults else [_LineReader(number, header, cells, common_texts or {}) for number, cells in lines]
-        rows = [reader_of_line.row() for reader_of_line in readers]
-        faults += [fault for reader_of_line in readers for fault in reader_of_line.faults]
-        if faults:
-            listed_faults = [f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS]]
-            more = len(faults) - len(listed_faults)
-            raise BadInput(listed_faults + ([f"{path.name}: and {more} more"] if more else []))
+        rows = []
+        for line, cells in [] if faults else lines:
+            try:
+                rows.append(_row(line, header, cells, common_texts or {}))
+            except BadInput as error:
+                faults += [f"line {line}: {fault}" for fault in error.faults]
+        more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+        refuse([f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS] + more])
         names = {*_COLUMNS, *_BATCH, *OTHERS}
         return cls(
             name=path.name,
-            rows=tuple(row for row in rows if row is not None),
+            rows=tuple(rows),
             columns=tuple(header),
             others=tuple(name for name in header if name in OTHERS),
             ignored=tuple(name for name in header if name not in names and not _EPOCH.fullmatch(name)),
         )
 
 
-def _column_faults(header: list[str], columns: Mapping[str, str]) -> list[str]:
+def _column_faults(header: Sequence[str], columns: Mapping[str, str]) -> list[str]:
     """Return the faults of the names that the columns of a file are given."""
     faults = []
     names = {*_COLUMNS, *JobSpec.model_fields}
-    for file_name, name in columns.items():
-        if file_name not in header:
-            hint = did_you_mean(file_name, header) or f"it has {', '.join(header)}"
-            faults.append(f"columns: there is no column {file_name}: {hint}")
+    for own_name, name in columns.items():
+        if own_name not in header:
+            hint = did_you_mean(own_name, header) or f"it has {', '.join(header)}"
+            faults.append(f"columns: there is no column {own_name}: {hint}")
         if name not in names and not _EPOCH.fullmatch(name):
             hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
             faults.append(f"columns: {name} is no name of a column here: {hint}")
-    columns_of: dict[str, list[str]] = {}
-    for column in dict.fromkeys(header):
-        columns_of.setdefault(columns.get(column, column), []).append(column)
-    for name, file_names in columns_of.items():
-        if len(file_names) > 1:
-            faults.append(f"columns: {name} must be one column, got {' and '.join(file_names)}: leave one out")
     return faults
 
 
-def _header_faults(header: list[str]) -> list[str]:
-    faults = [f"column {name} is there twice" for name in sorted({name for name in header if header.count(name) > 1})]
+def _header_faults(header: Sequence[str]) -> list[str]:
+    faults = [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
+    held = f"it has {', '.join(header) or 'no header line'}"
     for name in (*NEEDED, "billable_seconds"):
-        if name not in header:
-            near = difflib.get_close_matches(name, set(header) - {*_COLUMNS}, n=1)
-            if name not in NEEDED and not near:
-                continue
-            hint = f"did you mean it by {near[0]}?" if near else f"it has {', '.join(header) or 'no header line'}"
-            faults.append(f"column {name} is missing: {hint}")
+        hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
+        if name not in header and (hint or name in NEEDED):
+            faults.append(f"column {name} is missing: {hint or held}")
     return faults
 
 
-class _LineReader:
-    """Reads one line as a row and collects its faults."""
-
-    def __init__(self, line: int, header: list[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> None:
-        self.faults: list[str] = []
-        self._line = line
-        self._header = header
-        if len(cells) != len(header):
-            self._fault(f"has {len(cells)} cells, the header line {len(header)}")
-        # An empty cell has no value.
-        self._own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
-        self._texts = {**common_texts, **self._own}
-
-    def row(self) -> RecordedRow | None:
-        status = self._texts.get("status", COMPLETED)
-        if status not in STATUSES:
-            self._fault(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
-        completed = status == COMPLETED
-        values = {name: self._parameter(name) for name in CLUSTER}
-        for name in CLUSTER:
-            if name not in self._texts:
-                self._fault(f"{name} is empty")
-        seconds = self._number(
-            "billable_seconds", needed=completed and "billable_seconds" in self._header, above_zero=True
+def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> RecordedRow:
+    """Return the row of a line; an empty cell has no value. Raises BadInput with all its faults."""
+    own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+    texts, parameters, faults = {**common_texts, **own}, {*_BATCH, *OTHERS, "seed"}, list[str]()
+    if texts.get("strategy") == "none":  # AWS's word for a job without a library for it
+        texts["strategy"] = "ddp"
+    values, spec = _Cells(), JobSpec()
+    with collecting(faults):
+        values = _Cells.read({name: text for name, text in texts.items() if name in _Cells.model_fields})
+    with collecting(faults):
+        spec = JobSpec.read({name: text for name, text in texts.items() if name in parameters})
+    if len(cells) != len(header):
+        faults.append(f"has {len(cells)} cells, the header line {len(header)}")
+    needed = list(CLUSTER)
+    has_completed = values.status == COMPLETED
+    if has_completed:
+        needed += [name for name in ("f1", "billable_seconds") if name in header]
+    numbers = [int(match[1]) for name in own if (match := _EPOCH.fullmatch(name))]
+    needed += [f"f1_epoch_{number}" for number in range(1, max(numbers, default=0))]
+    faults += [f"{name} is empty" for name in needed if name not in texts]
+    faults += as_of_fault("price_as_of", values.price_as_of)
+    curve: list[float] = []
+    for number in sorted(numbers):
+        with collecting(faults):
+            curve.append(_Cells.read({"f1": own[f"f1_epoch_{number}"]}).f1 or 0.0)
+    refuse(faults)
+    plan = spec.plan()
+    others = {name: spell(getattr(spec, name)) for name in header if name in OTHERS}
+    measured: dict[str, Any] = {name: value for name in MEASURED if (value := getattr(values, name)) is not None}
+    if values.num_steps is not None and "num_train_epochs" in others:
+        measured.setdefault(
+            "train_rows", float(round(values.num_steps * plan.global_batch_size / spec.num_train_epochs))
         )
-        f1 = self._number("f1", needed=completed, highest=1.0)
-        curve = tuple(self._curve())
-        measured = {name: value for name in MEASURED if (value := self._number(name, above_zero=True)) is not None}
-        price, cost = self._number("hourly_price_usd", above_zero=True), self._number("cost_usd")
-        size, as_of = self._number("dataset_size", above_zero=True), self._texts.get("price_as_of", "")
-        if size is not None and not size.is_integer():
-            self._fault(f"dataset_size must be a whole number, got {self._texts['dataset_size']!r}")
-        for fault in as_of_fault("price_as_of", as_of):
-            self._fault(fault)
-        others = {name: spell(self._parameter(name)) for name in self._header if name in OTHERS}
-        seed = self._parameter("seed") if "seed" in self._texts else None
-        if self.faults:
-            return None
-        batch = self._batch(values, others)
-        steps = self._number("num_steps", above_zero=True)
-        if self.faults:
-            return None
-        if steps is not None and "num_train_epochs" in others:
-            rows = steps * batch["global_batch_size"] / float(others["num_train_epochs"])
-            measured.setdefault("train_rows", float(round(rows)))
-        return RecordedRow(
-            line=self._line,
-            **(values | batch),
-            others=others,
-            seed=seed,
-            status=status,
-            billable_seconds=seconds,
-            f1=f1 if completed else None,
-            curve=curve if completed else (),
-            measured=measured,
-            dataset_size=None if size is None else int(size),
-            hourly_price_usd=price,
-            price_as_of=as_of,
-            cost_usd=cost,
-            texts=self._own,
-        )
-
-    def _batch(self, values: Mapping[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
-        is_local = values["instance_type"] == "local"
-        try:
-            accelerators = 1 if is_local else catalog.instance(values["instance_type"]).accelerator_count
-        except BadInput as error:
-            self._fault(error.faults[0])
-            return {}
-        processes = 1 if is_local else int(others.get("processes_per_instance") or max(1, accelerators))
-        shared = int(others.get("tensor_parallel_degree") or 1)
-        rows = values["per_device_train_batch_size"] * max(1, processes * values["instance_count"] // shared)
-        total, accumulation = self._parameter("global_batch_size"), self._parameter("gradient_accumulation_steps")
-        if total is not None and (total % rows or accumulation not in (None, total // rows)):
-            rule = "per-device batch x devices x gradient_accumulation_steps"
-            self._fault(f"global_batch_size {total} must be {rule}, {rows} x {accumulation or 'a whole number'}")
-            return {}
-        accumulation = accumulation or (total // rows if total is not None else 1)
-        scaling, reference = self._parameter("learning_rate_scaling"), self._parameter("reference_batch_size")
-        return {
-            "gradient_accumulation_steps": accumulation,
-            "global_batch_size": rows * accumulation,
-            "learning_rate": scale_learning_rate(values["learning_rate"], scaling, rows * accumulation, reference),
-        }
-
-    def _parameter(self, name: str) -> Any:
-        text = self._texts.get(name)
-        if text is None:
-            return JobSpec.model_fields[name].default
-        if name == "strategy" and text == "none":  # AWS's word for a job without a library for it
-            return "ddp"
-        try:
-            return value_of(name, text)
-        except BadInput as error:
-            for fault in error.faults:
-                self._fault(fault)
-            return None
-
-    def _number(
-        self, name: str, *, needed: bool = False, above_zero: bool = False, highest: float = math.inf
-    ) -> float | None:
-        text = self._texts.get(name)
-        if text is None:
-            if needed:
-                self._fault(f"{name} is empty, and the run has completed")
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if math.isfinite(value) and (value > 0 if above_zero else value >= 0) and value <= highest:
-            return value
-        allowed = "greater than 0" if above_zero else f"from 0 to {highest:g}"
-        self._fault(f"{name} must be a number {allowed}, got {text!r}")
-        return None
-
-    def _curve(self) -> Iterator[float]:
-        numbers = sorted(int(match[1]) for name in self._header if (match := _EPOCH.fullmatch(name)))
-        last = max((number for number in numbers if f"f1_epoch_{number}" in self._texts), default=0)
-        for number in range(1, last + 1):
-            value = self._number(f"f1_epoch_{number}", highest=1.0)
-            if f"f1_epoch_{number}" not in self._texts:
-                self._fault(f"f1_epoch_{number} is empty, but f1_epoch_{last} is not")
-            if value is not None:
-                yield value
-
-    def _fault(self, text: str) -> None:
-        self.faults.append(f"line {self._line}: {text}")
-
-
-_COLUMNS = {*NEEDED, "billable_seconds", "status", "seed", "num_steps", *MEASURED, *OF_ALL_ROWS, "cost_usd"}
-"""Columns beside the parameters of a job."""
+    return RecordedRow(
+        line=line,
+        instance_type=spec.instance_type,
+        instance_count=spec.instance_count,
+        per_device_train_batch_size=plan.per_device_train_batch_size,
+        learning_rate=plan.learning_rate,
+        gradient_accumulation_steps=plan.gradient_accumulation_steps,
+        global_batch_size=plan.global_batch_size,
+        others=others,
+        seed=spec.seed if "seed" in own else None,
+        status=values.status,
+        billable_seconds=values.billable_seconds,
+        f1=values.f1 if has_completed else None,
+        curve=tuple(curve) if has_completed else (),
+        measured=measured,
+        dataset_size=values.dataset_size,
+        hourly_price_usd=values.hourly_price_usd,
+        price_as_of=values.price_as_of,
+        cost_usd=values.cost_usd,
+        texts=own,
+    )

@@ -148,13 +148,6 @@ def test_without_a_store_a_table_takes_three_seconds_of_cpu_and_leaves_nothing(t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_busy_machine_is_said_for_jobs_on_it(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0.0, 0.0))
-
-    assert "this machine is busy (99.0 processes" in run()[1]
-    assert "busy" not in run(instance_type="ml.g5.xlarge")[1]
-
-
 def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simulated_jobs(
     run: Command, client: MlflowClient
 ) -> None:

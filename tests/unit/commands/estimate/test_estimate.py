@@ -3,14 +3,10 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from paretune import estimate
-from paretune.commands.estimate.estimate import precision_faults_of_this_machine
 from paretune.core.errors import BadInput
-from paretune.estimating import hardware
 from paretune.specification.job import JobSpec
-from paretune.training import device
 
 
 @pytest.mark.parametrize(("precision", "instance_type"), [("bf16", "ml.g4dn.xlarge"), ("fp16", "ml.m5.large")])
@@ -22,33 +18,6 @@ def test_a_precision_that_the_launch_would_refuse_has_no_estimate(
 
     with pytest.raises(BadInput, match=f"precision {precision} needs a GPU.*{instance_type} has"):
         estimate(job, quiet=True)
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_precision_that_this_machine_lacks_is_refused_as_by_a_launch(
-    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(hardware, "processor_flags", set)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    job = JobSpec(precision=precision)
-
-    with pytest.raises(BadInput) as caught:
-        estimate(job, quiet=True)
-
-    assert list(caught.value.faults) == device.device_faults(job)
-    assert len(caught.value.faults) == 1
-
-
-def test_a_precision_of_a_gpu_that_is_not_listed_is_left_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "gpu_models", lambda hidden: ["GeForce GTX 1080"])
-
-    assert precision_faults_of_this_machine("bf16", {}) == []
-    monkeypatch.setattr(hardware, "gpu_models", lambda hidden: ["Tesla T4"])
-    (fault,) = precision_faults_of_this_machine("bf16", {})
-    assert "Tesla T4 does not" in fault
-    assert precision_faults_of_this_machine("fp16", {}) == []
 
 
 def test_a_type_to_fall_back_on_counts_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
