@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, object]  # field name to value; None if a value is not known
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", *"\uff1d\uff0b\uff0d\uff20")  # the last four are full-width
 _MOST_ROWS = 60  # in a notebook
 
 
@@ -124,42 +123,20 @@ def as_json(value: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV, a line per row; None is an empty cell, and texts like formulas get an apostrophe, see `read_rows`."""
+    """A CSV with a line per row; None is an empty cell."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writerow({name: as_cell(name) for name in columns})
-    writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
-
-
-def as_cell(value: object) -> object:
-    """The value, with a leading apostrophe if it is a text that a spreadsheet would take for a formula.
-
-    A single character, which may be a label, is no formula. Source of the signs: OWASP, "CSV Injection" (read
-    2026-11-22).
-    """
-    if not isinstance(value, str) or len(value) < 2 or not value.startswith(_FORMULA) or _is_number(value):
-        return value
-    return f"'{value}"
-
-
-def _is_number(text: str) -> bool:
-    return isinstance(value_of(text), (int, float))
 
 
 def read_rows(text: str) -> list[Row]:
     """The rows of a CSV with numbers and booleans as such, None for empty cells, and run_id always as text."""
     return [
-        {
-            _unescaped(name): (cell or None) if name == "run_id" else value_of(_unescaped(cell))
-            for name, cell in row.items()
-        }
+        {name: (cell or None) if name == "run_id" else value_of(cell) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
     ]
-
-
-def _unescaped(cell: str) -> str:
-    return cell[1:] if len(cell) > 2 and cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def value_of(text: str) -> object:

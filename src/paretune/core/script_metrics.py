@@ -14,9 +14,7 @@ import contextlib
 import json
 import math
 import re
-import signal
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +24,14 @@ if TYPE_CHECKING:
 
 RESULT_FILES = (
     *("trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
-    *("results.json", "metrics.json"),
+    *("results.json", "metrics.json", "eval_results.txt"),
 )
-"""Files with numbers that Hugging Face's trainings and others write; for equal names the last file wins."""
+"""Files with numbers that Hugging Face's and AWS's example scripts and others write; of equal names the last file wins.
+
+A text has lines like printed ones."""
 LONGEST_LINE = 2_000  # characters of a printed line that are read
 _MOST_NAMES = 300  # of printed numbers; MLflow shows a chart for each
 _MOST_LINES = 100_000  # kept for metric_definitions; of more, the newest count
-_SEARCH_S = 5  # seconds that one regular expression may take for all lines
 _LARGEST_FILE = 5_000_000  # bytes of a file with results
 _DEEPEST = 4  # levels of folders that are searched for files with results
 _NEVER_SEARCHED = {"paretune", "mlruns", ".git"}
@@ -66,17 +65,17 @@ class PrintedNumbers:
                 del self._lines[:_MOST_LINES]
 
     def results(
-        self, files: Numbers, logged: Mapping[str, float], renamed: Mapping[str, str], say: Callable[[str], None]
+        self, files: Numbers, logged: Mapping[str, float], renamed: Mapping[str, str]
     ) -> tuple[dict[str, float], str]:
-        """All metrics of the training, and their sources in one line. Call it in the main thread, after the training.
+        """All metrics of the training, and their sources in one line.
 
         Printed lines come first, then `files`, then `logged` to MLflow, then the metric definitions; later ones win.
-        Metrics that are `renamed` appear under both names. `say` gets sentences about what could not be read.
+        Metrics that are `renamed` appear under both names.
         """
         numbers = {name: (value, "printed") for name, value in self._values.items()}
         numbers.update(files)
         numbers.update({name: (value, "MLflow") for name, value in finite_numbers(logged).items()})
-        numbers.update(self._defined(say))
+        numbers.update(self._defined())
         metrics = {name: value for name, (value, _) in numbers.items()}
         names: dict[str, list[str]] = {}
         for name, (_, source) in sorted(numbers.items()):
@@ -84,38 +83,15 @@ class PrintedNumbers:
         sources = "; ".join(f"{source}: {', '.join(group)}" for source, group in names.items())
         return {**{renamed[name]: value for name, value in metrics.items() if name in renamed}, **metrics}, sources
 
-    def _defined(self, say: Callable[[str], None]) -> Numbers:
-        """The last match of each of the metric definitions, apart from those that take too long."""
+    def _defined(self) -> Numbers:
+        """The last match of each of the metric definitions."""
         numbers: dict[str, tuple[float, str]] = {}
         for definition in self._definitions:
             name, expression = definition["Name"], re.compile(definition["Regex"])
-            try:
-                with _time_limit(_SEARCH_S):
-                    matches = filter(None, map(expression.search, reversed(self._lines)))
-                    last = next(filter(None, (finite_numbers({name: match[1]}) for match in matches)), {})
-                    numbers.update({key: (value, "metric_definitions") for key, value in last.items()})
-            except TimeoutError:
-                say(f"metric_definitions: Regex of {name} took more than {_SEARCH_S} s: write it without nested * or +")
+            matches = filter(None, map(expression.search, reversed(self._lines)))
+            last = next(filter(None, (finite_numbers({name: match[1]}) for match in matches)), {})
+            numbers.update({key: (value, "metric_definitions") for key, value in last.items()})
         return numbers
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Any:
-    """Raise TimeoutError in the block after so many seconds; Python's `re` looks for signals while it searches."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: Any) -> None:
-        raise TimeoutError
-
-    handler = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
 
 
 def numbers_in(line: str) -> dict[str, float]:
@@ -162,7 +138,12 @@ def numbers_of_files(roots: Iterable[Path], began: float) -> Numbers:
     numbers: dict[str, tuple[float, str]] = {}
     for path, (_, _, name) in sorted(files.items(), key=lambda item: item[1][:2]):
         with contextlib.suppress(ValueError, OSError, RecursionError, AttributeError):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            for values in content.get("log_history", [content]):  # of trainer_state.json, an entry for each log
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".txt":
+                entries = [numbers_in(line) for line in text.splitlines()]
+            else:
+                content = json.loads(text)
+                entries = content.get("log_history", [content])  # of trainer_state.json, an entry for each log
+            for values in entries:
                 numbers.update({key: (value, name) for key, value in _metrics_of(values).items()})
     return numbers

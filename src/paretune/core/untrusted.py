@@ -8,7 +8,6 @@ thousands of digits.
 import json
 import os
 import re
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,34 +108,23 @@ def is_file(path: str | Path) -> bool:
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:
     """The content of a regular file of at most `largest` bytes; `~` is the user's home.
 
-    The message of a fault starts with `must` and ends with `hint`, the next step. Devices and pipes are not opened. A
-    file that is longer than its stated size, such as those in /proc, is read only a little beyond `largest` bytes.
+    The message of a fault starts with `must` and ends with `hint`, the next step. Devices and pipes are not opened.
 
     Raises:
         BadInput: the file does not exist, is not a regular file, is too large, or cannot be read.
     """
+    if not is_file(path):
+        kind = "is a folder" if is_folder(path) else "is not a file"
+        reason = kind if exists(path) else f"does not exist (looked from {Path.cwd()})"
+        raise BadInput([f"{must}{path} {reason}: {hint}"])
     try:
-        status = os.stat(at_home(path))
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device, a pipe or a socket"
-            raise BadInput([f"{must}{path} is {kind}: {hint}"])
-        content = _first_bytes(path, largest + 1) if status.st_size <= largest else b""
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name that contains NUL
-        raise BadInput([f"{must}{path} does not exist (looked from {Path.cwd()}): {hint}"]) from None
-    except OSError as error:  # no permission, a loop of links
-        remedy = "allow it, or name another file" if isinstance(error, PermissionError) else hint
-        raise BadInput([f"{must}{path} cannot be read ({error.strerror}): {remedy}"]) from error
-    if max(status.st_size, len(content)) > largest:
-        size = f"{status.st_size:,}" if status.st_size > largest else f"more than {largest:,}"
-        raise BadInput([f"{path} has {size} bytes, and at most {largest:,} are read: is it the right file?"])
+        with at_home(path).open("rb") as file:
+            content = file.read(largest + 1)
+    except OSError as error:
+        raise BadInput([f"{must}{path} cannot be read ({error.strerror}): {hint}"]) from error
+    if len(content) > largest:
+        raise BadInput([f"{path} has more than {largest:,} bytes, which are not read: is it the right file?"])
     return content
-
-
-def _first_bytes(path: str | Path, most: int) -> bytes:
-    """At most `most` bytes from the start of a file; none if a pipe has replaced the file meanwhile."""
-    handle = os.open(at_home(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with os.fdopen(handle, "rb") as file:
-        return file.read(most) or b""
 
 
 def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> str:

@@ -72,7 +72,7 @@ def main(ml: Path) -> int:
     if not code and is_first(ml) and not supervisor.was_stopped:
         files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
         logged = metrics_of_store(ml)
-        write_report(ml, *printed.results(files, logged, document["renamed"], say))
+        write_report(ml, *printed.results(files, logged, document["renamed"]))
     return code
 
 

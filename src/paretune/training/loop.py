@@ -1,10 +1,9 @@
 """One training, from the job document to the report."""
 
-import gc
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
-from paretune.training.callback import Diverged, EventWriter, MetricsCallback, Progress
+from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import write_model
@@ -34,31 +33,17 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
-    report and removed its checkpoints; a stopped one has written a checkpoint of its last step. If `precision=auto` has
-    chosen fp16 and the loss does not stay finite, it continues in fp32, from its newest checkpoint or from the start.
+    report and removed its checkpoints; a stopped one has written a checkpoint of its last step.
 
     Raises:
-        Diverged: the loss does not stay finite in the precision that was requested, or in fp32.
+        Diverged: the loss does not stay finite.
     """
     if not device.has_gpu():
         device.keep_freed_memory()
     strategies.begin(document.spec)
-    try:
-        return _train(document, folder, stop_signal, *device.machine_remarks(document.spec))
-    except Diverged:
-        if not device.is_fp16_by_choice(document.spec):
-            raise
-    gc.collect()  # the exception has kept the model alive
-    torch.cuda.empty_cache()
-    precise = replace(document, spec=document.spec.replace(precision="fp32"))
-    remark = "precision auto: the loss does not stay finite in fp16, so the training continues in fp32"
-    return _train(precise, folder, stop_signal, remark)
-
-
-def _train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal, *remarks: str) -> bool:
     inputs = _open(document.spec, folder)
     trainer = _trainer(document, inputs, stop_signal)
-    for remark in remarks:
+    for remark in device.machine_remarks(document.spec):
         trainer.callback.events.write(0, {}, message=remark)
     return _finish(trainer, inputs, document)
 

@@ -163,13 +163,10 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
     options: dict[str, Any] = {"dtype": _number_format(spec)}
     if head:
         options["ignore_mismatched_sizes"] = True
-    plain = None
-    if spec.fine_tuning == "qlora" or spec.strategy == DEVICE_MAP:
-        plain = _without_weights(spec, folder)
-    if plain is not None and spec.fine_tuning == "qlora":
-        options |= _four_bits(spec, _heads(plain))
-    if plain is not None and spec.strategy == DEVICE_MAP:
-        options["device_map"] = device_map(plain, range(torch.cuda.device_count()) if device.has_gpu() else ["cpu"])
+    if spec.fine_tuning == "qlora":
+        options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
+    if spec.strategy == DEVICE_MAP:
+        options["device_map"] = "balanced" if device.has_gpu() else "cpu"
     with _plain_linear_layers():
         model, loading = kind.from_pretrained(
             folder, trust_remote_code=False, output_loading_info=True, **head, **options
@@ -315,27 +312,6 @@ def _correct_four_bits(model: Any) -> None:
             plain = torch.nn.Linear(layer.in_features, layer.out_features, device="meta")
             plain.weight, plain.bias = layer.weight, layer.bias
             model.set_submodule(name, plain)
-
-
-def device_map(model: Any, devices: Sequence[int | str]) -> dict[str, int | str]:
-    """Module name to device: N layers on D devices in turn, ceil or floor of N / D on each.
-
-    What a model reads before its layers is on the first device. Later modules are on the last one, except for an output
-    layer that is also the embedding table.
-    """
-    number_of = {id(layer): number for number, layer in enumerate(layers_of(model))}
-    is_tied = bool(getattr(model.config.get_text_config(), "tie_word_embeddings", False))
-    first = [model.get_input_embeddings(), *([model.get_output_embeddings()] if is_tied else [])]
-    chosen: dict[str, int | str] = {}
-    current = devices[0]
-    for name, module in model.named_modules():
-        has_layers = any(id(part) in number_of for part in module.modules() if part is not module)
-        if has_layers or any(name.startswith(f"{above}.") for above in chosen):
-            continue
-        if id(module) in number_of:
-            current = devices[number_of[id(module)] * len(devices) // len(number_of)]
-        chosen[name] = devices[0] if any(module is part for part in first) else current
-    return chosen
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:

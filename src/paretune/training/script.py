@@ -16,7 +16,6 @@ from typing import Any, TextIO
 
 from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, finite_numbers, numbers_of_files
 from paretune.core.untrusted import at_home
-from paretune.estimating.uploading import SCRIPT_BYTES
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.script_arguments import LOGGING_STEPS, script_arguments
@@ -52,27 +51,20 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     finally:
         sys.stdout, sys.stderr = streams
     if rank == 0 and document.deadline_s is not None:
-        trim_model_folder(folder.model, EventWriter(folder.events))
+        trim_model_folder(folder.model)
     if rank == 0:
         # Not those of the current folder: another job may run in it at the same time.
         files = numbers_of_files([folder.report.parent, folder.model], began)
-        report_of(*printed.results(files, {}, SCRIPT_METRICS, print), document).write(folder.report)
+        report_of(*printed.results(files, {}, SCRIPT_METRICS), document).write(folder.report)
 
 
-def trim_model_folder(folder: Path, events: EventWriter) -> None:
-    """Remove the Trainer's checkpoints from the model, but the newest if there is no model; warn if much is left."""
+def trim_model_folder(folder: Path) -> None:
+    """Remove the Trainer's checkpoints from the model, but the newest if there is no model."""
     checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
     checkpoints.sort(key=lambda path: int(path.name[11:]))
     has_model = any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
     for path in checkpoints if has_model else checkpoints[:-1]:
         shutil.rmtree(path, ignore_errors=True)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if size > SCRIPT_BYTES:
-        sentence = (
-            f"the model folder holds {size / 1e9:.1f} GB, and without `model` the worst case counts with "
-            f"{SCRIPT_BYTES / 1e9:g} GB: its upload may cost more; write less into it"
-        )
-        events.write(0, {}, message=sentence)
 
 
 def report_of(metrics: Mapping[str, float], sources: str, document: JobDocument) -> JobReport:

@@ -6,8 +6,6 @@ by |, or, if no row has one, by commas; or as C columns of 0 and 1, named in `la
 """
 
 import ast
-import json
-import math
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +15,9 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import torch
-from scipy.special import expit
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, multilabel_confusion_matrix
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import BadInput, refuse
@@ -27,7 +25,6 @@ from paretune.specification import metrics
 from paretune.specification.data_files import label_columns
 from paretune.specification.job import JobSpec
 
-THRESHOLD = 0.5  # probability from which on a row has a label
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
 _EXAMPLES = 5  # rows or labels that a fault names
@@ -175,9 +172,8 @@ def _measure_classes(classes: int, logits: np.ndarray, labels: np.ndarray) -> Me
 
 def _measure_labels(logits: np.ndarray, labels: np.ndarray) -> Measured:
     """Macro and micro F1, share of rows without a wrong label, and counts, of `logits` and flags (N, C)."""
-    predicted, truth = expit(logits.astype(np.float64)) >= THRESHOLD, labels > THRESHOLD
-    pairs = (truth & predicted, ~truth & predicted, truth & ~predicted, ~truth & ~predicted)
-    counts = np.stack([pair.sum(axis=0) for pair in pairs], axis=1)
+    predicted, truth = logits >= 0, labels.astype(bool)
+    counts = multilabel_confusion_matrix(truth, predicted)[:, [1, 0, 1, 0], [1, 1, 0, 0]]
     return multi_label_metrics(truth, predicted), {"label_counts": tuple(tuple(map(int, row)) for row in counts)}
 
 
@@ -235,23 +231,18 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
 def multi_label_baselines(train: Texts, validation: Texts) -> dict[str, float]:
     """Macro F1 of the most frequent set of labels, and of TF-IDF with logistic regressions (C = 5, threshold 0.5)."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
 
-    truth = validation[1] > THRESHOLD
+    truth = validation[1].astype(bool)
     sets, counts = np.unique(train[1], axis=0, return_counts=True)
-    most_frequent = np.broadcast_to(sets[counts.argmax()] > THRESHOLD, truth.shape)
+    most_frequent = np.broadcast_to(sets[counts.argmax()].astype(bool), truth.shape)
     baselines = {metrics.BASELINE_MAJORITY: multi_label_metrics(truth, most_frequent)[metrics.F1]}
     tfidf = _tfidf(train[0], validation[0], min(_TFIDF_ROWS, max(2_000, _FITTED_CELLS // truth.shape[1])))
     if tfidf is None:
         return baselines
     index, features, validation_features = tfidf
-    columns = []
-    for labels in train[1][index].T:
-        if labels.min() == labels.max():
-            columns.append(np.full(len(truth), labels[0]))
-        else:
-            model = LogisticRegression(C=5, max_iter=1000).fit(features, labels)
-            columns.append(model.predict(validation_features))
-    predicted = np.stack(columns, axis=1) > THRESHOLD
+    model = OneVsRestClassifier(LogisticRegression(C=5, max_iter=1000)).fit(features, train[1][index].astype(int))
+    predicted = model.predict(validation_features).astype(bool)
     return baselines | {metrics.BASELINE_TFIDF: multi_label_metrics(truth, predicted)[metrics.F1]}
 
 
@@ -308,7 +299,7 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
     missing = [name for number, name in enumerate(names) if number not in present]
     kind = "classes" if spec.task == metrics.CLASSIFICATION else "labels"
     lacking = f"the training rows lack {len(missing)} of {len(names)} {kind} ({', '.join(missing[:_EXAMPLES])})"
-    return [f"{lacking}: raise max_train_samples"] if missing else []
+    return [f"{lacking}: raise max_train_samples, or leave them out"] if missing else []
 
 
 def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
@@ -396,15 +387,6 @@ def _word_labels(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targe
     return targets, names
 
 
-def _number(value: Any) -> float | None:
-    """The finite number in a cell, also if it is a text; None if there is none."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
-
-
 def _examples(rows: Sequence[int], cells: Sequence[Any]) -> str:
     """The first of these rows, counted from 1, with the content of their cells."""
     return ", ".join(f"row {row + 1} has {cells[row]!r}" for row in rows[:_EXAMPLES])
@@ -414,16 +396,14 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
     """Labels from columns of 0 and 1, or false and true."""
     faults, labels = [], {}
     for split, table in tables.items():
-        parts = []
+        frame = table.select_columns([*columns]).to_pandas().apply(pd.to_numeric, errors="coerce")
         for column in columns:
-            cells = _cells(table, column)
-            values = [_number(cell) for cell in cells]
-            wrong = [index for index, value in enumerate(values) if value not in (0.0, 1.0)]
+            wrong = np.flatnonzero(~frame[column].isin([0, 1])).tolist()
             if wrong:
-                faults.append(f"label_column: {column!r} must hold 0 or 1, and {split} {_examples(wrong, cells)}")
-            parts.append(np.array([value or 0.0 for value in values], dtype=np.float32))
-        labels[split] = np.stack(parts, axis=1)
-    refuse(faults + _unused_label_faults(columns, labels["train"]))
+                examples = _examples(wrong, _cells(table, column))
+                faults.append(f"label_column: {column!r} must hold 0 or 1, and {split} {examples}")
+        labels[split] = frame.to_numpy(np.float32)
+    refuse(faults)
     return labels
 
 
@@ -463,15 +443,7 @@ def _label_set_faults(spec: JobSpec, names: Sequence[str], sets: Mapping[str, Se
         if unknown:
             examples = ", ".join(map(repr, list(unknown)[:_EXAMPLES]))
             faults.append(f"{unknown.total()} labels of {split} rows occur in no training row: {examples}")
-    return faults + _unused_label_faults(names, _as_flags(sets["train"], names))
-
-
-def _unused_label_faults(names: Sequence[str], flags: np.ndarray) -> list[str]:
-    """The fault that no training row has some of the labels; empty if all are used."""
-    unused = [name for name, count in zip(names, flags.sum(axis=0), strict=True) if not count]
-    examples = ", ".join(unused[:_EXAMPLES])
-    fault = f"{len(unused)} of {len(names)} labels are in no training row ({examples}): leave them out"
-    return [fault] if unused else []
+    return faults
 
 
 def _as_flags(rows: Sequence[Iterable[str]], names: Sequence[str]) -> np.ndarray:
@@ -487,7 +459,8 @@ def _labels_of(cell: Any, separator: str, declared: Sequence[str]) -> tuple[str,
         text = cell.strip()
         if not (text.startswith("[") and text.endswith("]")):
             return tuple(part.strip() for part in text.split(separator) if part.strip())
-        cell = _parsed_list(text)
+        with suppress(ValueError, SyntaxError):  # as JSON or pandas writes a list
+            cell = ast.literal_eval(text)
     elif isinstance(cell, int) and not isinstance(cell, bool):
         cell = [cell]
     if not isinstance(cell, list) or not all(isinstance(item, str | int) for item in cell):
@@ -498,15 +471,7 @@ def _labels_of(cell: Any, separator: str, declared: Sequence[str]) -> tuple[str,
     return tuple(str(item).strip() for item in cell)
 
 
-def _parsed_list(text: str) -> Any:
-    """The list in a text, as JSON or, as pandas writes it, as Python; None if it is neither."""
-    for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError):
-            return parse(text)
-    return None
-
-
-def _numbers_first(name: str) -> tuple[bool, float, str]:
-    """Sort key of label names: numbers by their value, then texts."""
-    number = _number(name)
-    return number is None, number or 0.0, name
+def _numbers_first(name: str) -> tuple[bool, int, str]:
+    """Sort key of label names: whole numbers by their value, then texts."""
+    is_number = name.removeprefix("-").isdecimal()
+    return not is_number, int(name) if is_number else 0, name

@@ -1,13 +1,14 @@
 """The Hugging Face Trainer with our batches and default arguments."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import find_executable_batch_size
 from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -82,25 +83,15 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
     }
 
 
-@dataclass(kw_only=True)
-class Evaluated:
-    """The part of an evaluation that one process has computed."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedBatch:
+    """Rows of an evaluation, computed by one process; `predictions` and `labels` are None without metrics."""
 
-    loss: float = 0.0  # sum of the losses of `items`: rows, or for language models tokens
-    items: int = 0
-    rows: list[int] = field(default_factory=list)
-    """Index of each row; `predictions` and `labels` have the arrays of its batches, if there are metrics."""
-    predictions: list[np.ndarray] = field(default_factory=list)
-    labels: list[np.ndarray] = field(default_factory=list)
-    failure: str = ""  # why the process gave up; empty if it did not
-
-    def add(self, index: list[int], loss: float, items: int, predictions: Any, labels: Any) -> None:
-        """Add the rows `index` of one batch."""
-        self.loss, self.items = self.loss + loss, self.items + items
-        self.rows += index
-        if predictions is not None:
-            self.predictions.append(predictions)
-            self.labels.append(labels)
+    rows: list[int]
+    loss: float  # sum of the losses of `items`: rows, or for language models tokens
+    items: int
+    predictions: np.ndarray | None = None
+    labels: np.ndarray | None = None
 
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
@@ -213,20 +204,29 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         model.eval()
         if hasattr(self.optimizer, "eval"):
             self.optimizer.eval()
-        parts = processes.gather(self._evaluate_share(model, rows))
-        for part in parts:
-            if part.failure:
-                raise RuntimeError(part.failure)
-        items = sum(part.items for part in parts)
-        values = {"loss": sum(part.loss for part in parts) / items} if items else {}
-        if self.compute_metrics is not None and any(part.rows for part in parts):
-            order = np.argsort([row for part in parts for row in part.rows], kind="stable")
+        shares = processes.gather(self._share_or_failure(model, rows))
+        for failure in filter(None, (failure for failure, _ in shares)):
+            raise RuntimeError(failure)
+        batches = [batch for _, share in shares for batch in share]
+        items = sum(batch.items for batch in batches)
+        values = {"loss": sum(batch.loss for batch in batches) / items} if items else {}
+        if self.compute_metrics is not None and batches:
+            order = np.argsort([row for batch in batches for row in batch.rows], kind="stable")
             predictions, labels = (
-                _stack(batch for part in parts for batch in getattr(part, name))[order]
-                for name in ("predictions", "labels")
+                _stack([getattr(batch, name) for batch in batches])[order] for name in ("predictions", "labels")
             )
             values |= self.compute_metrics(EvalPrediction(predictions=predictions, label_ids=labels))
         return values
+
+    def _share_or_failure(self, model: Any, rows: Any) -> tuple[str, list[EvaluatedBatch]]:
+        """The share of an evaluation that this process computes, with smaller batches if one does not fit."""
+        if self._waits_for_others:
+            return "", self._evaluate_share(self.args.eval_batch_size, model, rows)
+        evaluate = find_executable_batch_size(self._evaluate_share, starting_batch_size=self.args.eval_batch_size)
+        try:
+            return "", evaluate(model, rows)
+        except Exception as error:  # the other processes wait for this one
+            return first_line(error), []
 
     def _share(self) -> tuple[int, int, bool]:
         """Number of this process's share of the evaluated rows, number of shares, and whether it reports them."""
@@ -234,51 +234,38 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             return self.division.share()
         return self.args.process_index, self.args.world_size, True
 
-    def _evaluate_share(self, model: Any, rows: Any) -> Evaluated:
-        """The share of an evaluation that this process computes: every n-th row for n shares of the data.
+    def _evaluate_share(self, size: int, model: Any, rows: Any) -> list[EvaluatedBatch]:
+        """The results of every n-th row for n shares of the data, in batches of `size`.
 
         All processes compute equally many batches; one that has no row left computes another's and leaves it out.
         """
         rank, shares, is_reported = self._share()
-        share, part = np.arange(len(rows))[rank::shares], Evaluated()
-        start, size = 0, self.args.eval_batch_size
-        while start < -(-len(rows) // shares):
-            index, outcome, fits = share[start : start + size].tolist(), None, True
-            try:
-                outcome = self._evaluate_batch(model, self.data_collator(rows.__getitems__(index or [0])))
-            except Exception as error:
-                if self._waits_for_others:
-                    raise
-                if size == 1 or not device.is_out_of_memory(error):
-                    part.failure = first_line(error)
-                    return part
-                fits = False
-            if not fits:  # outside of the handler, whose error keeps tensors alive
-                size = self.args.per_device_eval_batch_size = -(-size // 2)
-                torch.cuda.empty_cache()
-                sentence = f"a batch of the evaluation did not fit into memory: continuing with {size} rows a batch"
-                self.callback.events.write(self.state.global_step, {}, message=sentence)
-                continue
-            start += size
-            if outcome is not None and index and is_reported:
-                part.add(index, *outcome)
-        return part
+        share, batches = np.arange(len(rows))[rank::shares], []
+        for start in range(0, -(-len(rows) // shares), size):
+            index = share[start : start + size].tolist()
+            batch = self._evaluate_batch(model, rows, index or [0])
+            if batch is not None and index and is_reported:
+                batches.append(batch)
+        return batches
 
     @torch.no_grad()
-    def _evaluate_batch(self, model: Any, batch: Any) -> tuple[float, int, Any, Any] | None:
-        """Summed loss, items, and if there are metrics predictions and labels; None without logits in this process."""
-        batch = self._prepare_inputs(batch)
-        labels = batch["labels"]
+    def _evaluate_batch(self, model: Any, rows: Any, index: list[int]) -> EvaluatedBatch | None:
+        """The results of the rows `index`; None without logits in this process."""
+        batch = self._prepare_inputs(self.data_collator(rows.__getitems__(index)))
+        labels = batch.pop("labels")
         with self.compute_loss_context_manager():
-            logits = self._logits(model, {name: item for name, item in batch.items() if name != "labels"})
+            logits = self._logits(model, batch)
         if logits is None:
             return None
         loss = (self.compute_loss_func or next_token_loss)({"logits": logits}, labels, num_items_in_batch=1)
         counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
         items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
         if self.compute_metrics is None:
-            return float(loss), items, None, None
-        return float(loss), items, self.compute_metrics.predict(logits), labels.cpu().numpy()
+            return EvaluatedBatch(rows=index, loss=float(loss), items=items)
+        predictions = self.compute_metrics.predict(logits)
+        return EvaluatedBatch(
+            rows=index, loss=float(loss), items=items, predictions=predictions, labels=labels.cpu().numpy()
+        )
 
     def _logits(self, model: Any, inputs: Any) -> torch.Tensor | None:
         if self.division is not None and self.division.pipeline is not None:
@@ -292,9 +279,8 @@ def _no_operations(*_: Any, **__: Any) -> int:
     return 0
 
 
-def _stack(batches: Iterable[np.ndarray]) -> np.ndarray:
+def _stack(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The rows of all batches in one array, with -100 after the shorter ones."""
-    parts = list(batches)
     if parts[0].ndim == 1:
         return np.concatenate(parts)
     width = max(part.shape[1] for part in parts)

@@ -42,7 +42,7 @@ def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
     for line in ("loss=0.9\n", "loss=0.5\rloss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
         printed.read(line)
 
-    assert printed.results({}, {}, {}, pytest.fail) == ({"loss": 0.25}, "printed: loss")
+    assert printed.results({}, {}, {}) == ({"loss": 0.25}, "printed: loss")
 
 
 def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
@@ -56,18 +56,7 @@ def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
     for line in ("Train_error=0.5;", "hello", "Train_error=0.25;  rows 3;", "Train_error=broken;"):
         printed.read(line)
 
-    assert printed.results({}, {}, {}, pytest.fail)[0] == {"train:error": 0.25}
-
-
-def test_an_expression_without_end_is_given_up_and_the_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.core.script_metrics._SEARCH_S", 0.1)
-    definitions = [{"Name": "bomb", "Regex": "(a|aa)+(a+)+$"}, {"Name": "f1", "Regex": "f1 is ([0-9.]+)"}]
-    printed, messages = PrintedNumbers(definitions), list[str]()
-    for line in ("f1 is 0.5", "a" * 60 + "!"):
-        printed.read(line)
-
-    assert printed.results({}, {}, {}, messages.append) == ({"f1": 0.5}, "metric_definitions: f1")
-    assert ["bomb" in message for message in messages] == [True]
+    assert printed.results({}, {}, {})[0] == {"train:error": 0.25}
 
 
 def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_path: Path) -> None:
@@ -77,6 +66,7 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
     (tmp_path / "eval_results.json").write_text('{"eval_f1": 0.2, "eval_loss": 0.7, "name": "x"}')
     (tmp_path / "out" / "all_results.json").write_text('{"eval_f1": 0.3, "train_runtime": "4.5", "ok": true}')
     (tmp_path / "metrics.json").write_text("[not a dictionary")
+    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.8\nepoch = 3\n")
     (tmp_path / "mlruns").mkdir()
     (tmp_path / "mlruns" / "metrics.json").write_text('{"eval_f1": 9}')
 
@@ -87,9 +77,11 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
         "eval_loss": (0.7, "eval_results.json"),
         "eval_f1": (0.3, "out/all_results.json"),
         "train_runtime": (4.5, "out/all_results.json"),
+        "eval_accuracy": (0.8, "eval_results.txt"),
     }
     assert numbers_of_files([tmp_path], time.time() + 60) == {}
-    assert PrintedNumbers().results(numbers, {"loss": 3.0}, {"eval_f1": "f1"}, pytest.fail) == (
-        {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5},
-        "out/all_results.json: f1, train_runtime; eval_results.json: eval_loss; MLflow: loss",
+    assert PrintedNumbers().results(numbers, {"loss": 3.0}, {"eval_f1": "f1"}) == (
+        {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5, "eval_accuracy": 0.8},
+        "eval_results.txt: eval_accuracy; out/all_results.json: f1, train_runtime; "
+        "eval_results.json: eval_loss; MLflow: loss",
     )

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForTokenClassification, Trainer
 
-from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.training import callback, device
+from paretune.training import callback
 from paretune.training.callback import Diverged
 from paretune.training.loop import train
 from paretune.training.model import load_tokenizer
@@ -99,32 +99,6 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
 
     assert len(steps) == 21 * accumulation  # looked at after 1, after 11, when 8 were wrong, and after 21
     assert not folder.report.exists()
-
-
-@pytest.mark.slow
-def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
-    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used: list[str] = []
-    step, choose = Trainer.training_step, device.choose_precision
-
-    def overflowing(trainer: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
-        used.append("bf16" if trainer.args.bf16 else "fp32")
-        loss: torch.Tensor = step(trainer, *args, **kwargs)
-        return loss * (math.inf if trainer.args.bf16 and len(used) > 8 else 1.0)
-
-    # In place of fp16, which PyTorch trains in on GPUs only, bf16.
-    monkeypatch.setattr(device, "choose_precision", lambda request: "bf16" if request == "auto" else choose(request))
-    monkeypatch.setattr(device, "is_fp16_by_choice", lambda spec: spec.precision == "auto")
-    monkeypatch.setattr(Trainer, "training_step", overflowing)
-    monkeypatch.setattr(callback, "AGREE_S", math.inf)
-    report = report_of(SPEC.replace(precision="auto", num_train_epochs=6.0), folder)
-
-    assert used.count("bf16") == 21  # two checkpoints were written before the loss was infinite for ten steps
-    assert used[21:] == ["fp32"] * 18
-    assert report.facts["precision"] == "fp32"
-    messages = [event.message for event in EventReader(folder.events).new()]
-    assert "precision auto: the loss does not stay finite in fp16, so the training continues in fp32" in messages
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.specification.container import FailureKind, JobDocument, JobFolder, write_json
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
 from paretune.training import __main__ as job_process
 from paretune.training import device, stop_signal
 from paretune.training.failures import classify_failure
@@ -113,28 +111,6 @@ def test_the_first_process_of_a_container_obeys_sigterm_and_has_no_parent_to_los
 
     assert list(handlers) == [signal.SIGTERM]
     assert waits == [1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_skipped"),
-    [
-        ({}, True),
-        ({"fine_tuning": "lora"}, True),
-        ({"fine_tuning": "qlora"}, False),
-        ({"entry_script": "train.py"}, False),
-        ({"training_arguments": {"optim": "adamw_bnb_8bit"}}, False),
-    ],
-    ids=str,
-)
-def test_only_a_job_that_may_quantise_pays_for_importing_what_does(
-    changes: dict[str, object], is_skipped: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
-    spec = JobSpec.read({name: spell(value) for name, value in changes.items()})
-    job_process._skip_quantisation(JobDocument(job_name="job", spec=spec, plan=spec.plan()))
-
-    assert (sys.modules.get("bitsandbytes", "to be imported") is None) == is_skipped
-    monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
 
 
 def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

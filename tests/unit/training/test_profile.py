@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +13,7 @@ from torch.autograd import DeviceType
 from paretune.specification.container import EventReader, JobDocument, JobFolder
 from paretune.training import profile as profiling
 from paretune.training.callback import Progress
-from paretune.training.loop import _open, _trainer, train
-from paretune.training.rows.tokenised import TokenRows
+from paretune.training.loop import train
 from paretune.training.stop_signal import StopSignal
 from tests.unit.training import conftest, test_loop
 
@@ -93,35 +91,6 @@ def test_a_training_that_is_stopped_writes_its_checkpoint_and_no_profile(folder:
 
     assert not folder.profile.exists()
     assert not torch.autograd.profiler._is_profiler_enabled
-
-
-def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolder) -> None:
-    made: dict[int, list[torch.Tensor]] = {}
-    pids: dict[int, set[int]] = {}
-    batch_of = TokenRows.__getitems__
-
-    def telling(rows: TokenRows, index: Any) -> dict[str, torch.Tensor]:
-        return {**batch_of(rows, index), "pid": torch.tensor([os.getpid()])}
-
-    for workers in (0, 2):
-        arguments = {"dataloader_num_workers": workers, **({"dataloader_prefetch_factor": 3} if workers else {})}
-        spec = conftest.SPEC.replace(training_arguments=arguments)
-        document = JobDocument(job_name="job", spec=spec, plan=spec.plan())
-        inputs = _open(spec, folder)
-        trainer = _trainer(document, inputs, StopSignal())
-        loader = trainer.get_train_dataloader()
-        assert (loader.num_workers, loader.prefetch_factor) == (workers, 3 if workers else None)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(TokenRows, "__getitems__", telling)
-            batches = list(loader)
-        made[workers] = [batch["input_ids"] for batch in batches]
-        pids[workers] = {int(batch["pid"]) for batch in batches}
-
-    assert len(made[0]) == 6
-    assert all(map(torch.equal, made[0], made[2]))
-    assert pids[0] == {os.getpid()}
-    assert len(pids[2]) == 2
-    assert os.getpid() not in pids[2]
 
 
 def test_a_disk_that_is_full_costs_the_profile_and_not_the_training(

@@ -233,7 +233,7 @@ def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
     )
 
     report = report_of(
-        *PrintedNumbers().results(numbers_of_files([tmp_path], 0.0), {}, SCRIPT_METRICS, pytest.fail),
+        *PrintedNumbers().results(numbers_of_files([tmp_path], 0.0), {}, SCRIPT_METRICS),
         document(global_batch_size=32),
     )
 
@@ -308,18 +308,7 @@ def test_checkpoints_of_a_script_do_not_travel_as_its_model(tmp_path: Path, weig
         (tmp_path / name).mkdir()
     (tmp_path / weights).touch()
 
-    trim_model_folder(tmp_path, EventWriter(None))
+    trim_model_folder(tmp_path)
 
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == sorted(["checkpoint-of-mine", weights, *left])
-
-
-def test_a_large_model_folder_of_a_script_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("paretune.training.script.SCRIPT_BYTES", 10.0)
-    (tmp_path / "model.bin").write_bytes(bytes(11))
-
-    trim_model_folder(tmp_path, EventWriter(tmp_path / "events.jsonl"))
-
-    assert "its upload may cost more" in capsys.readouterr().out

@@ -181,11 +181,11 @@ def test_an_evaluation_does_not_depend_on_processes_and_batches(
     parts = []
     for rank in range(4):  # 50 rows: 13, 13, 12 and 12
         monkeypatch.setattr(trainer, "_share", lambda rank=rank: (rank, 4, True))
-        parts.append(trainer._evaluate_share(trainer.model, rows))
+        parts.append(("", trainer._evaluate_share(5, trainer.model, rows)))
     monkeypatch.setattr(processes, "gather", lambda _: parts)
     together = trainer.evaluate()
 
-    assert [len(part.rows) for part in parts] == [13, 13, 12, 12]
+    assert [sum(len(batch.rows) for batch in share) for _, share in parts] == [13, 13, 12, 12]
     assert together["eval_loss"] == pytest.approx(alone["eval_loss"], rel=1e-6)
     assert (together["eval_f1"], together["eval_accuracy"]) == (alone["eval_f1"], alone["eval_accuracy"])
 
@@ -200,19 +200,17 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
     def small(most: int) -> Any:
         def logits(model: Any, inputs: Any) -> Any:
             if len(inputs["input_ids"]) > most:
-                raise torch.OutOfMemoryError("CUDA out of memory")
+                raise torch.OutOfMemoryError("CUDA out of memory.")
             return forward(model, inputs)
 
         return logits
 
     monkeypatch.setattr(trainer, "_logits", small(3))
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-6)
-    assert trainer.args.per_device_eval_batch_size == 2
     monkeypatch.setattr(trainer, "_logits", small(0))
     assert "eval_loss" not in trainer.evaluate()
     text = (tmp_path / "events.jsonl").read_text()
-    assert "continuing with 4 rows a batch" in text
-    assert "the evaluation has failed, and the model is kept: CUDA out of memory" in text
+    assert "the evaluation has failed, and the model is kept: No executable batch size" in text
 
 
 def test_an_evaluation_is_not_on_the_clock(

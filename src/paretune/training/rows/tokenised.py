@@ -8,17 +8,15 @@
 """
 
 import hashlib
-import itertools
 import json
-import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import torch
 
@@ -156,30 +154,24 @@ def prepare(
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
-    if (folder / "dataset.json").exists():
-        return PreparedDataset.read(folder)
-    _remove_abandoned_drafts(cache)
-    draft = cache / f".{key}.{os.getpid()}"
-    draft.mkdir(parents=True)
-    try:
-        facts = _write_splits(spec, rows, tokenizer, draft, tell)
-        tell("computing baselines to compare with")
-        facts |= _label_facts(spec, rows, labels)
-        facts |= {DROPPED_ROWS: dropped} if (dropped := rows["train"].dropped) else {}
-        validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
-        PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=validation_rows).write()
-        try:
-            draft.rename(folder)
-        except OSError:  # the folder exists: complete, from another process, or incomplete, from an interrupted copy
-            if not (folder / "dataset.json").exists():
-                shutil.rmtree(folder)
-                draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    if not (folder / "dataset.json").exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=cache) as draft:
+            made = Path(draft) / key
+            made.mkdir()
+            facts = _write_splits(spec, rows, tokenizer, made, tell)
+            tell("computing baselines to compare with")
+            facts |= _baselines(spec, rows, labels)
+            facts |= {DROPPED_ROWS: dropped} if (dropped := rows["train"].dropped) else {}
+            validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
+            PreparedDataset(key=key, folder=made, labels=labels, facts=facts, validation_rows=validation_rows).write()
+            if not (folder / "dataset.json").exists():  # another process may have been faster
+                shutil.rmtree(folder, ignore_errors=True)  # incomplete, from an interrupted copy
+                made.rename(folder)
     return PreparedDataset.read(folder)
 
 
-def _label_facts(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
+def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
     """Baselines of the task."""
     train, validation = rows["train"], rows.get("validation")
     if train.labels is None or validation is None or validation.labels is None:
@@ -201,28 +193,10 @@ def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _remove_abandoned_drafts(cache: Path) -> None:
-    """Remove the incomplete folders of processes that were killed."""
-    for draft in cache.glob(".*.*"):
-        owner = int(draft.suffix.removeprefix("."))
-        if owner == os.getpid() or not psutil.pid_exists(owner):
-            shutil.rmtree(draft, ignore_errors=True)
-
-
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
-    dropped = [rows["train"].dropped] if rows["train"].dropped else []
-    header = [_FORMAT, spec.task, spec.max_seq_length, labels, _tokenizer_text(tokenizer), *dropped]
-    digest = hashlib.sha256(json.dumps(header).encode())
-    for split, part in sorted(rows.items()):
-        digest.update(f"\0{split}\0{len(part)}".encode())
-        for text in part.texts:
-            digest.update(len(text).to_bytes(8, "little"))
-            digest.update(text.encode(errors="surrogatepass"))
-        if part.labels is not None:
-            kind = part.labels.dtype.kind
-            exact = part.labels if kind == "f" else np.empty(0) if kind == "O" else part.labels.astype(np.int64)
-            digest.update(json.dumps(part.labels.tolist()).encode() if kind == "O" else exact.tobytes())
-    return digest.hexdigest()[:32]
+    content = {split: digest_of(part, labels) for split, part in sorted(rows.items())}
+    header = [_FORMAT, spec.task, spec.max_seq_length, _tokenizer_text(tokenizer), rows["train"].dropped, content]
+    return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
 
 def _tokenizer_text(tokenizer: Any) -> str:
@@ -322,24 +296,14 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
 
 
 def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
-    columns = {"input_ids": _list_column(tokens)}
-    if labels is not None:
-        columns["label"] = _list_column(labels) if isinstance(labels, list) else _label_column(labels)
-    _write_table(path, pa.table(columns))
-
-
-def _list_column(rows: Sequence[Sequence[int]]) -> pa.Array:
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32, count=int(offsets[-1]))
-    return pa.LargeListArray.from_arrays(offsets, flat)
-
-
-def _label_column(labels: np.ndarray) -> pa.Array:
-    if labels.ndim == 2:
-        return pa.FixedSizeListArray.from_arrays(pa.array(labels.reshape(-1), pa.float32()), labels.shape[1])
-    return pa.array(labels, pa.int64())
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
+    numbers = pa.large_list(pa.int32())
+    columns = {"input_ids": pa.array(tokens, numbers)}
+    if isinstance(labels, list):
+        columns["label"] = pa.array(labels, numbers)
+    elif labels is not None and labels.ndim == 2:
+        columns["label"] = pa.FixedSizeListArray.from_arrays(pa.array(labels.reshape(-1)), labels.shape[1])
+    elif labels is not None:
+        columns["label"] = pa.array(labels, pa.int64())
+    table = pa.table(columns)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)

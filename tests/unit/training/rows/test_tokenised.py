@@ -218,17 +218,6 @@ def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(
     assert TRUNCATED_SHARE not in prepared.facts
 
 
-def test_a_draft_that_a_killed_process_left_is_not_taken_for_a_prepared_data_set(tmp_path: Path) -> None:
-    whole = prepare_words(tmp_path)
-    draft = tmp_path / f".{whole.key}.999999"
-    whole.folder.rename(draft)
-
-    prepared = prepare_words(tmp_path)
-
-    assert prepared.folder == tmp_path / whole.key
-    assert tokens_of(prepared, "train") == [[2, 3, 4], [5], [2, 3, 4, 5, 6, 2, 3, 4]]
-
-
 def test_a_folder_without_its_description_is_made_again(tmp_path: Path) -> None:
     folder = prepare_words(tmp_path).folder
     (folder / "dataset.json").unlink()
