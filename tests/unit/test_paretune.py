@@ -81,7 +81,6 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         ".commands.estimate.estimate",
         ".jobs.launch",
         ".commands.prices.prices",
-        ".commands.mcp.front",
         ".studies.run",
     ],
 )

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 RESULT_FILES = (
     *("trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
-    *("results.json", "metrics.json"),
+    *("results.json", "metrics.json", "eval_results.txt"),
 )
-"""Files with numbers that Hugging Face's trainings and others write; for equal names the last file wins."""
+"""Files with numbers that Hugging Face's and AWS's example scripts and others write; of equal names the last file wins.
+
+A text has lines like printed ones."""
 LONGEST_LINE = 2_000  # characters of a printed line that are read
 _MOST_NAMES = 300  # of printed numbers; MLflow shows a chart for each
 _MOST_LINES = 100_000  # kept for metric_definitions; of more, the newest count
@@ -136,7 +138,12 @@ def numbers_of_files(roots: Iterable[Path], began: float) -> Numbers:
     numbers: dict[str, tuple[float, str]] = {}
     for path, (_, _, name) in sorted(files.items(), key=lambda item: item[1][:2]):
         with contextlib.suppress(ValueError, OSError, RecursionError, AttributeError):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            for values in content.get("log_history", [content]):  # of trainer_state.json, an entry for each log
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".txt":
+                entries = [numbers_in(line) for line in text.splitlines()]
+            else:
+                content = json.loads(text)
+                entries = content.get("log_history", [content])  # of trainer_state.json, an entry for each log
+            for values in entries:
                 numbers.update({key: (value, name) for key, value in _metrics_of(values).items()})
     return numbers

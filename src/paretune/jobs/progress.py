@@ -14,12 +14,6 @@ from paretune.core.untrusted import printable
 from paretune.specification.container import Event
 
 
-def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, which has imported IPython; its terminal has no kernel."""
-    ipython = sys.modules.get("IPython")
-    return hasattr(None if ipython is None else ipython.get_ipython(), "kernel")
-
-
 class ProgressPrinter:
     """A bar in a terminal; lines for evaluations and messages everywhere."""
 

@@ -92,7 +92,7 @@ class Workplace:
     clock: Clock  # the launcher's clock; a virtual one for simulated jobs
     environment: Mapping[str, str]  # environment variables of the command
     interruption: Interruption
-    open_tracking: Callable[[], "Tracking"]  # opens the MLflow store; called when first needed: a dry run needs none
+    open_tracking: Callable[[], "Tracking"]  # opens the MLflow store; called when first needed
     shows_work: bool = False  # whether to show work that takes a while on standard error
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 

@@ -4,9 +4,6 @@ With `once` a command does what can be done now and ends; no process waits for j
 it has left: Optuna's storage and the tags of runs.
 """
 
-import base64
-import html
-import io
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -17,7 +14,7 @@ from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
 from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.progress import is_notebook, say_on_stderr
+from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import this_process
@@ -29,8 +26,7 @@ from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.figures import picture
+from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.points import Points, some_jobs
@@ -96,7 +92,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
     Args:
         study: path of the study's file, such as studies/smoke.yaml, or a mapping with the content of one.
-        quiet: print nothing on standard error, and show no picture of the front while the study runs in a notebook.
+        quiet: print nothing on standard error.
         overrides: terms of the study such as n_trials or budget_usd, or parameters of a job, that replace those of the
             file; for a searched parameter, a value ends its search and a list replaces its choices. None is ignored.
 
@@ -119,11 +115,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
         if value is not None
     }
     file = StudyFile.read(study if isinstance(study, Mapping) else str(study), texts)
-    if quiet:
-        return run_study_file(file, say=lambda _: None)
-    if is_notebook():
-        return run_study_file(file, say=say_on_stderr, on_answer=notebook_front())
-    return run_study_file(file)
+    return run_study_file(file, say=(lambda _: None) if quiet else say_on_stderr)
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
@@ -154,20 +146,14 @@ def _preview(file: StudyFile) -> CommandOutput:
 
 
 @without_empty_home()
-def run_study_file(
-    file: StudyFile,
-    *,
-    say: Callable[[str], None] = say_on_stderr,
-    on_answer: Callable[[StudyAnswer], None] | None = None,
-) -> StudyResult:
-    """Begin or go on with a study; returns its result. Raises CallAgain if another process works on it.
+def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
+    """Begin or go on with a study; returns its result.
 
-    `on_answer` gets the answer so far each time that the study's page is written. With `once`, CallAgain is raised
-    unless the study has ended.
+    Raises CallAgain if another process works on it, or with `once` unless it has ended.
     """
     if file.job.dry_run:
         raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
-    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
+    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
@@ -189,7 +175,7 @@ def run_study_file(
             if is_new or not file.once:  # else an earlier command has printed them
                 for text in _announcements(jobs, workplace, is_new=is_new):
                     say(text)
-            record = StudyRunWriter(uncharged, table, workplace.tracking, say, on_answer)
+            record = StudyRunWriter(uncharged, table, workplace.tracking, say)
             return drive(record.new_driver(file, workplace), record)
 
 
@@ -279,9 +265,8 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
                 return
     raise BadInput(
         [
-            f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from recorded runs, and none is "
-            "of this model and data. Set simulation.runs to a table of runs, run the study with --launcher local "
-            f"first, or take {quality.metric} out of objectives"
+            f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
+            f"Set simulation.runs, or take {quality.metric} out of objectives"
         ]
     )
 
@@ -333,23 +318,3 @@ def _prices(jobs: list[JobSpec], workplace: Workplace) -> str:
     prices = {name: price for name, spec in types.items() if (price := workplace.launcher.price(spec)) is not None}
     hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())
     return f"prices in USD per hour {dates_of(prices.values())}: {hourly}" if prices else ""
-
-
-def notebook_front() -> Callable[[StudyAnswer], None]:
-    """A function that shows an answer in the running cell of a notebook, in place of the answer before."""
-    from IPython.display import HTML, display
-
-    handle: Any = display(HTML("<p>No trial has ended yet.</p>"), display_id=True)  # type: ignore[no-untyped-call]
-    return lambda answer: handle.update(HTML(front_html(answer)))  # type: ignore[no-untyped-call]
-
-
-def front_html(answer: StudyAnswer) -> str:
-    """The headline of an answer and the picture of its front, as HTML that needs no other file."""
-    text = html.escape(" ".join(answer.opening()))
-    drawn = picture(answer.front, answer.picks)
-    if drawn is None:
-        return f"<p>{text}</p>"
-    png = io.BytesIO()
-    drawn.savefig(png, format="png")
-    encoded = base64.b64encode(png.getvalue()).decode()
-    return f'<p>{text}</p><img width="620" alt="the front" src="data:image/png;base64,{encoded}">'

@@ -56,6 +56,7 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
     (tmp_path / "eval_results.json").write_text('{"eval_f1": 0.2, "eval_loss": 0.7, "name": "x"}')
     (tmp_path / "out" / "all_results.json").write_text('{"eval_f1": 0.3, "train_runtime": "4.5", "ok": true}')
     (tmp_path / "metrics.json").write_text("[not a dictionary")
+    (tmp_path / "eval_results.txt").write_text("eval_accuracy = 0.8\nepoch = 3\n")
     (tmp_path / "mlruns").mkdir()
     (tmp_path / "mlruns" / "metrics.json").write_text('{"eval_f1": 9}')
 
@@ -66,9 +67,11 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
         "eval_loss": (0.7, "eval_results.json"),
         "eval_f1": (0.3, "out/all_results.json"),
         "train_runtime": (4.5, "out/all_results.json"),
+        "eval_accuracy": (0.8, "eval_results.txt"),
     }
     assert numbers_of_files([tmp_path], time.time() + 60) == {}
     assert PrintedNumbers().results(numbers, {"loss": 3.0}, {"eval_f1": "f1"}) == (
-        {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5},
-        "out/all_results.json: f1, train_runtime; eval_results.json: eval_loss; MLflow: loss",
+        {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5, "eval_accuracy": 0.8},
+        "eval_results.txt: eval_accuracy; out/all_results.json: f1, train_runtime; "
+        "eval_results.json: eval_loss; MLflow: loss",
     )

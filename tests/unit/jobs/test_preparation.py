@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +277,7 @@ def test_rows_in_s3_are_prepared_as_those_of_a_file_and_known_again(
 ) -> None:
     bucket.put_object(Bucket="films", Key="day/rows.csv", Body=reviews.read_bytes())
     here = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32)
-    there = replace(here, dataset="s3://films/day/rows.csv")
+    there = here.replace(dataset="s3://films/day/rows.csv")
 
     local, fetched = _prepare(here, workplace / "home"), _prepare(there, workplace / "home")
 

@@ -13,9 +13,7 @@ import {module}
 """
 
 
-@pytest.mark.parametrize(
-    "module", ["paretune.jobs.launch", "paretune.studies.run", "paretune.commands.design.run", "paretune.cli"]
-)
+@pytest.mark.parametrize("module", ["paretune.jobs.launch", "paretune.studies.run", "paretune.cli"])
 @pytest.mark.slow
 def test_the_modules_of_jobs_and_studies_are_imported_without_the_packages_of_sagemaker(module: str) -> None:
     script = _ANSWER.format(module=module)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from paretune.core.untrusted import printable
 from paretune.presentation.chart import MARKS, PICKED
 from paretune.specification import metrics
@@ -16,17 +14,17 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial, short_name
 
-_SPENT = "spent_usd"
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
+_Spread = tuple[float | None, float, float]  # a value, and how far its bar reaches down and up
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Mark:
-    """One configuration: its kind, a key of MARKS, the lines of its tooltip, and value, low and high end by axis."""
+    """One configuration: its kind, a key of MARKS, the lines of its tooltip, and its spreads by axis."""
 
     kind: str
     lines: Sequence[str]
-    spreads: Mapping[str, tuple[float, float, float]]
+    spreads: Mapping[str, _Spread]
     address: str = ""
     label: str = ""  # of a recommended one
 
@@ -34,16 +32,16 @@ class _Mark:
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
 
-    Its `layout.meta` holds what `chart.js` needs to show other axes: objectives, other metrics, numeric parameters and
-    dollars spent so far. Predicted points are in the legend and hidden. `address` gives the URL of a run id.
+    Its `layout.meta` holds what `chart.js` needs to show other axes: objectives, other metrics and numeric parameters.
+    Predicted points are in the legend and hidden. `address` gives the URL of a run id.
     """
     import plotly.graph_objects as go
 
     axes = _axes(front)
     marks = _marks(front, picks, axes, address)
-    if not marks:
+    if not marks or front.main_pair is None:
         return None
-    x, y = front.main_pair or (_SPENT, next(iter(front.objectives)))
+    x, y = front.main_pair
     traces = [(kind, [mark for mark in marks if mark.kind == kind]) for kind in MARKS]
     traces = [(kind, group) for kind, group in traces if group] + [("picked", [mark for mark in marks if mark.label])]
     figure = go.Figure()
@@ -69,32 +67,19 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
             visible="legendonly" if kind == "predicted" else True,
         )
     lines = {"\n".join(pair): _transposed(_stairs(front, pair)) for pair in front.pairs}
-    lines |= {f"{_SPENT}\n{name}": _transposed(_best_so_far(front, name)) for name in front.objectives}
-    line = lines.get(f"{x}\n{y}", [[], []])
-    figure.add_scatter(
-        x=line[0],
-        y=line[1],
-        mode="lines",
-        line={"color": MARKS["front"].colour, "width": 1.5},
-        hoverinfo="skip",
-        showlegend=False,
-    )
-    figure.update_layout(
-        meta={
-            "first": [x, y],
-            "axes": {
-                name: {
-                    "heading": _shown(heading),
-                    "log": _is_log(front, name, marks),
-                    "traces": [_arrays(group, name) for _, group in traces],
-                }
-                for name, heading in axes.items()
-            },
-            "lines": lines,
-        },
-        xaxis={"title": {"text": _shown(axes[x])}, "type": "log" if _is_log(front, x, marks) else "linear"},
-        yaxis={"title": {"text": _shown(axes[y])}, "type": "log" if _is_log(front, y, marks) else "linear"},
-    )
+    line, look = lines.get(f"{x}\n{y}", [[], []]), {"color": MARKS["front"].colour, "width": 1.5}
+    figure.add_scatter(x=line[0], y=line[1], mode="lines", line=look, hoverinfo="skip", showlegend=False)
+    described = {
+        name: {
+            "heading": _shown(heading),
+            "log": _is_log(front, name, marks),
+            "traces": [_arrays(group, name) for _, group in traces],
+        }
+        for name, heading in axes.items()
+    }
+    figure.update_layout(meta={"first": [x, y], "axes": described, "lines": lines})
+    for update, name in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
+        update(title={"text": described[name]["heading"]}, type="log" if described[name]["log"] else "linear")
     return figure
 
 
@@ -131,7 +116,7 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
 
 
 def _axes(front: StudyFront) -> dict[str, str]:
-    """Name and heading of the axes: objectives, other metrics, parameters that are numbers and vary, dollars spent."""
+    """Name and heading of the axes: objectives, other metrics, parameters that are numbers and vary."""
     measured = {name for point in front.measured for name in point.means}
     names = dict.fromkeys([*front.objectives, metrics.COST_USD, *sorted(measured)])
     better = {"minimize": ", less is better", "maximize": ", more is better"}
@@ -144,7 +129,7 @@ def _axes(front: StudyFront) -> dict[str, str]:
         values = {point.trial.value(name) for point in front.measured}
         if name not in axes and len(values) > 1 and all(map(_is_number, values)):
             axes[name] = short_name(name)
-    return {**axes, _SPENT: "spent by the study (USD)"}
+    return axes
 
 
 def _marks(
@@ -154,13 +139,10 @@ def _marks(
     picked = {pick.point.number: pick for pick in picks}
     marks = [_measured(front, point, axes, picked.get(point.number), address) for point in front.measured]
     for trial in front.forecast:
-        spreads = {
-            name: (value, *trial.intervals.get(name, (value, value)))
-            for name, value in trial.values.items()
-            if name in axes
-        }
+        intervals = {name: trial.intervals.get(name, (value, value)) for name, value in trial.values.items()}
+        bars = {name: (value - intervals[name][0], intervals[name][1] - value) for name, value in trial.values.items()}
         lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
-        spreads = _in_units(front, spreads) | _settings(trial, axes)
+        spreads = _spreads(front, axes, trial, trial.values, bars)
         marks.append(_Mark(kind="predicted", lines=[*lines, *trial.setting().split(", ")], spreads=spreads))
     return marks
 
@@ -169,71 +151,54 @@ def _measured(
     front: StudyFront, point: Point, axes: Mapping[str, str], pick: Pick | None, address: Callable[[str], str]
 ) -> _Mark:
     kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
-    spreads = {
-        name: (value, value - point.errors[name], value + point.errors[name])
-        for name, value in point.means.items()
-        if name in axes
-    }
     runs = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}"
     lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([] if pick is None else [pick.title]), *point.unmet]
     lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
     lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+    bars = {name: (error, error) for name, error in point.errors.items()}
     return _Mark(
         kind=kind,
         lines=lines,
-        spreads=_in_units(front, spreads)
-        | _settings(point.trial, axes)
-        | {_SPENT: (point.found_at_usd, point.found_at_usd, point.found_at_usd)},
+        spreads=_spreads(front, axes, point.trial, point.means, bars),
         address=address(point.trial.run_id),
         label="" if pick is None else ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])),
     )
 
 
-def _in_units(
-    front: StudyFront, spreads: Mapping[str, tuple[float, float, float]]
-) -> dict[str, tuple[float, float, float]]:
-    """The spreads in the units that the page states."""
-    scaled = {name: [value / front.unit(name)[0] for value in spread] for name, spread in spreads.items()}
-    return {name: (value, low, high) for name, (value, low, high) in scaled.items()}
-
-
-def _settings(trial: Trial, axes: Mapping[str, str]) -> dict[str, tuple[float, float, float]]:
-    """The parameters of a trial that are axes."""
-    values = {name: trial.value(name) for name in axes}
-    return {name: (float(value), float(value), float(value)) for name, value in values.items() if _is_number(value)}  # type: ignore[arg-type]
+def _spreads(
+    front: StudyFront,
+    axes: Mapping[str, str],
+    trial: Trial,
+    values: Mapping[str, float],
+    bars: Mapping[str, tuple[float, float]],
+) -> dict[str, _Spread]:
+    """Values and bars in the units that the page states, and the parameters of the trial, for all that are axes."""
+    spreads: dict[str, _Spread] = {}
+    for name in axes:
+        if _is_number(setting := trial.value(name)):
+            spreads[name] = float(setting), 0.0, 0.0  # type: ignore[arg-type]
+        elif name in values:
+            size, (down, up) = front.unit(name)[0], bars[name]
+            spreads[name] = values[name] / size, down / size, up / size
+    return spreads
 
 
 def _arrays(marks: Sequence[_Mark], name: str) -> list[list[float | None]]:
     """Values of marks on an axis, None where there is none, and how far their bars reach down and up."""
-    spreads = [mark.spreads.get(name) for mark in marks]
-    values = [
-        (spread and (spread[0], spread[0] - spread[1], spread[2] - spread[0])) or (None, 0.0, 0.0) for spread in spreads
-    ]
-    return [list(column) for column in zip(*values, strict=True)] or [[], [], []]
+    spreads = [mark.spreads.get(name, (None, 0.0, 0.0)) for mark in marks]
+    return [list(column) for column in zip(*spreads, strict=True)] or [[], [], []]
 
 
 def _bars(arrays: Sequence[Sequence[float | None]], colour: str) -> dict[str, Any]:
-    down, up = arrays[1:]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": up,
-        "arrayminus": down,
-        "color": colour,
-        "thickness": 1,
-        "width": 0,
-    }
+    look = {"color": colour, "thickness": 1, "width": 0}
+    return {"type": "data", "symmetric": False, "array": arrays[2], "arrayminus": arrays[1], **look}
 
 
 def _is_log(front: StudyFront, name: str, marks: Sequence[_Mark]) -> bool:
     """Whether an axis is logarithmic at first."""
-    values = [mark.spreads[name][0] for mark in marks if name in mark.spreads and mark.kind != "predicted"]
-    return (
-        name not in (front.quality, _SPENT)
-        and bool(values)
-        and min(values) > 0
-        and max(values) > _LOG_FROM * min(values)
-    )
+    shown = [mark.spreads[name][0] or 0.0 for mark in marks if name in mark.spreads and mark.kind != "predicted"]
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    return name != front.quality and 0 < _LOG_FROM * low < high
 
 
 def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float]]:
@@ -247,17 +212,6 @@ def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float
     for before, after in itertools.pairwise(best):
         corner = (after[0], before[1]) if front.objectives[x] == "minimize" else (before[0], after[1])
         corners += [corner, after]
-    return corners
-
-
-def _best_so_far(front: StudyFront, name: str) -> list[tuple[float, float]]:
-    """Corners of the best value of an objective over the dollars that the study had spent."""
-    points = sorted(front.feasible, key=lambda point: (point.found_at_usd, point.number))
-    values = [point.means[name] / front.unit(name)[0] for point in points]
-    so_far = (np.maximum if front.objectives[name] == "maximize" else np.minimum).accumulate(values)
-    corners: list[tuple[float, float]] = []
-    for point, value in zip(points, map(float, so_far), strict=True):
-        corners += [(point.found_at_usd, corners[-1][1] if corners else value), (point.found_at_usd, value)]
     return corners
 
 

@@ -1,7 +1,7 @@
 """The baseline of a study: its job with the searched parameters left at their defaults."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from paretune.core.errors import BadInput
@@ -10,7 +10,7 @@ from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES, Value, spell
+from paretune.specification.parameters import COMPUTES, Value
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, is_inside, is_whole, make_spec
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -36,10 +36,8 @@ def default_point(driver: Driver) -> dict[str, Value] | None:
     plan = spec.plan()
     point = {name: entry.corners[0] for name, entry in file.search.items()}
     for name in file.search.keys() - {"instance_type"}:
-        if is_inside(name):
-            point[name] = _middle(name, file.search[name])
-        else:
-            point[name] = _nearest(getattr(plan if hasattr(plan, name) else spec, name), file.search[name])
+        default = None if is_inside(name) else getattr(plan if hasattr(plan, name) else spec, name)
+        point[name] = _nearest(name, file.search[name], default)
     try:
         if "instance_type" in point:
             on_each = [{**point, "instance_type": name} for name in file.search["instance_type"].corners]
@@ -50,27 +48,17 @@ def default_point(driver: Driver) -> dict[str, Value] | None:
     return point
 
 
-def _nearest(default: Any, entry: Choices | Range) -> Value:
-    """The searched value that is nearest to the default; the first one if any of them is no number."""
-    values = entry.corners
-    if default in values or not all(isinstance(value, int | float) for value in (default, *values)):
-        return next((value for value in values if value == default), values[0])
+def _nearest(name: str, entry: Choices | Range, default: Any) -> Value:
+    """The searched value nearest to the default; if that is no number, the first one, or the middle of a range."""
+    is_number = isinstance(default, int | float) and all(isinstance(value, int | float) for value in entry.corners)
     if isinstance(entry, Range):
-        clipped = min(max(float(default), entry.low), entry.high)
-        return round(clipped) if isinstance(default, int) else clipped
-    return min(values, key=lambda value: _distance(float(value), float(default)))
-
-
-def _middle(name: str, entry: Choices | Range) -> Value:
-    """A value of a parameter whose default is unknown: the first choice, or the middle of a range."""
-    if isinstance(entry, Choices):
-        return entry.values[0]
-    return round(entry.at(0.5)) if is_whole(name, entry) else entry.at(0.5)
-
-
-def _distance(left: float, right: float) -> float:
-    """The logarithm of the ratio of positive numbers, or else the difference."""
-    return abs(math.log(left / right)) if left > 0 and right > 0 else abs(left - right)
+        value = min(max(float(default), entry.low), entry.high) if is_number else entry.at(0.5)
+        return round(value) if is_whole(name, entry) else value
+    if not is_number:
+        return default if default in entry.values else entry.values[0]
+    is_ratio = all(float(value) > 0 for value in (default, *entry.values))
+    scale: Callable[[float], float] = math.log if is_ratio else float
+    return min(entry.values, key=lambda value: abs(scale(float(value)) - scale(float(default))))
 
 
 def _usd_per_hour(spec: JobSpec, driver: Driver) -> float:
@@ -85,11 +73,8 @@ def default_trial(driver: Driver) -> Trial | None:
 
 
 def _run(spec: JobSpec, trials: Iterable[Trial]) -> Trial | None:
-    computed, rates = _computed(spec), {"", spell(spec.unscaled_learning_rate)}
-    completed = (trial for trial in trials if trial.status is TrialStatus.COMPLETED)
-    # Reading a specification takes a while, so only likely trials are read.
-    likely = (trial for trial in completed if trial.parameters.get("learning_rate", "") in rates)
-    return next((trial for trial in likely if _computed(JobSpec.read(trial.parameters)) == computed), None)
+    completed = (trial for trial in trials if trial.status is TrialStatus.COMPLETED and trial.given)
+    return next((trial for trial in completed if _computed(trial.spec) == _computed(spec)), None)
 
 
 def _computed(spec: JobSpec) -> object:

@@ -22,13 +22,24 @@ _DRAWN = 300
 
 
 class Points:
-    """Begins the trials of a study whose sampler is not `split`."""
+    """Begins the trials of a study whose sampler is not `split`.
+
+    Points of choices are all listed if there are at most 5,000, in an order drawn by the study's seed unless the study
+    keeps its own. Of others some are drawn.
+    """
 
     is_repeating = False
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._untried = UntriedPoints(driver)
+        self._worst_case = driver.admission.worst_case
+        file, size = driver.file, driver.file.size()
+        self._is_exact = size is not None and size <= _MOST_POINTS
+        points = file.jobs_at(file.points_in_turn()) if self._is_exact else []
+        if not file.design:
+            random.Random(file.seed).shuffle(points)
+        self._left = deque(points)
+        self._draw = random.Random(file.seed + len(driver.trials))
         self._refused = 0
 
     def begin_next(self) -> str:
@@ -36,106 +47,75 @@ class Points:
         driver, tries_all = self._driver, self._driver.file.tries_all
         if reason := why_over(driver):
             return reason
-        point = self._untried.next_point()  # no trial is made before it is known that one can be paid
-        if point is None:
-            return self._untried.why_exhausted()
         self._is_affordable = driver.admission.affordable()
+        refused, point = list[JobSpec](), None
+        for candidate, spec in self._candidates():  # no trial is made before it is known that one can be paid
+            if self._can_be_paid(spec):
+                point = candidate
+                break
+            refused.append(spec)
+        if point is None:
+            return self._why_none(refused)
         if not tries_all and not driver.bookings and not driver.running:
             first = default_point(driver)
-            if first is not None and self._can_be_paid(first) and driver.begin(first) is not None:
+            if first is not None and self._accepts(first) and driver.begin(first) is not None:
                 return ""
         if not tries_all and self._refused < _MOST_REFUSALS:
-            number, suggested = driver.table.ask(self._can_be_paid, point)
+            number, suggested = driver.table.ask(self._accepts, point)
             self._refused = 0 if driver.start(number, suggested) else self._refused + 1
         elif driver.begin(point) is not None:
             self._refused = _MOST_REFUSALS // 2
         return ""
 
-    def _can_be_paid(self, point: Mapping[str, Value]) -> bool:
+    def _candidates(self) -> Iterator[tuple[dict[str, Value], JobSpec]]:
+        """Points whose jobs could be started now."""
+        file = self._driver.file
+        drawn = (pair for _ in range(_DRAWN) for pair in file.jobs_at([_drawn(file, self._draw)]))
+        while self._left and self._driver.history.is_closed(self._left[0][1]):  # that is looked up once
+            self._left.popleft()
+        points = self._left if self._is_exact else drawn
+        return ((point, spec) for point, spec in points if self._driver.is_open(spec))
+
+    def _can_be_paid(self, spec: JobSpec) -> bool:
+        return not self._worst_case.exceeds_limit(spec) and self._is_affordable(self._worst_case.limited(spec))
+
+    def _accepts(self, point: Mapping[str, Value]) -> bool:
         """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
-        driver, worst_case = self._driver, self._driver.admission.worst_case
-        jobs = driver.file.jobs_at([dict(point)])
-        return bool(jobs) and all(
-            driver.is_open(spec)
-            and self._is_affordable(worst_case.limited(spec))
-            and not worst_case.exceeds_limit(spec)
-            for _, spec in jobs
+        jobs = self._driver.file.jobs_at([dict(point)])
+        return any(self._driver.is_open(spec) and self._can_be_paid(spec) for _, spec in jobs)
+
+    def _why_none(self, refused: Sequence[JobSpec]) -> str:
+        """The reason why there is no point, `refused` having been too long or too dear, in words."""
+        dear = [self._worst_case.limited(spec) for spec in refused if not self._worst_case.exceeds_limit(spec)]
+        too_long = len(refused) - len(dear)
+        if dear:
+            reason = self._why_too_dear(dear)
+        elif self._is_exact:
+            reason = f"every {'other ' * bool(too_long)}point was tried"
+        else:
+            reason = "no point was found that was not tried"
+        if not too_long:
+            return reason
+        return (
+            f"{reason}; not tried: {too_long:,} that max_runtime_minutes would end by their estimates (raise it, or "
+            "set force)"
         )
 
-
-class UntriedPoints:
-    """Finds untried points of a study, in an order drawn by its seed unless the study keeps its own order.
-
-    Finds all points if there are at most 5,000, all of choices.
-    """
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        size = driver.file.size()
-        self.is_exact = size is not None and size <= _MOST_POINTS
-        self._left = deque(driver.file.jobs_at(driver.file.points_in_turn()) if self.is_exact else [])
-        if not driver.file.design:
-            random.Random(driver.file.seed).shuffle(self._left)
-        self._draw = random.Random(driver.file.seed + len(driver.trials))
-        self._count_too_long = self._count_too_dear = 0
-        self._least_usd = math.inf
-        self._cheapest: JobSpec | None = None  # of those that are too dear
-
-    def next_point(self) -> dict[str, Value] | None:
-        """A point whose job could run now and can be paid, or None."""
-        worst_case, is_affordable = self._driver.admission.worst_case, self._driver.admission.affordable()
-        self._count_too_long = self._count_too_dear = 0
-        self._least_usd, self._cheapest = math.inf, None
-        for point, spec in self._candidates():
-            if worst_case.exceeds_limit(spec):
-                self._count_too_long += 1
-                continue
-            limited = worst_case.limited(spec)
-            if is_affordable(limited):
-                return point
-            self._count_too_dear += 1
-            with suppress(BudgetRefused):
-                usd = worst_case.usd(limited) or math.inf
-                if self._cheapest is None or usd < self._least_usd:
-                    self._least_usd, self._cheapest = usd, limited
-        return None
-
-    def why_exhausted(self) -> str:
-        """The reason why `next_point` has found none, in words."""
-        if self._count_too_long:
-            reason = "that max_runtime_minutes would end by their estimates (raise it, or set force)"
-            return f"{self._why_no_other()}; not tried: {self._count_too_long:,} {reason}"
-        return self._why_no_other()
-
-    def _why_no_other(self) -> str:
-        if not self._count_too_dear:
-            return (
-                f"every {'other ' * bool(self._count_too_long)}point was tried"
-                if self.is_exact
-                else "no point was found that was not tried"
-            )
-        none_fits = "no untried point fits" if self.is_exact else f"none of {self._count_too_dear:,} points drawn fits"
-        left = self._driver.admission.tightest_budget(self._cheapest)
-        if not left or math.isinf(self._least_usd):
+    def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
+        none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
+        worst_usd = [self._usd(spec) for spec in specs]
+        least_usd = min(worst_usd)
+        left = self._driver.admission.tightest_budget(specs[worst_usd.index(least_usd)])
+        if not left or math.isinf(least_usd):
             limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
             return f"{none_fits} {limit} with its worst case, or has a known price"
         mend = "raise that budget, or lower max_runtime_minutes, which bounds each job"
-        return f"{none_fits} {left} with its worst case; the least one is {self._least_usd:.4g} USD: {mend}"
+        return f"{none_fits} {left} with its worst case; the least one is {least_usd:.4g} USD: {mend}"
 
-    def _candidates(self) -> Iterator[tuple[dict[str, Value], JobSpec]]:
-        """Points whose jobs could be started now; those of a list in turn, the point returned last at the end."""
-        driver = self._driver
-        if not self.is_exact:
-            drawn = (driver.file.jobs_at([_drawn(driver.file, self._draw)]) for _ in range(_DRAWN))
-            yield from (pair for pairs in drawn for pair in pairs if driver.is_open(pair[1]))
-            return
-        for _ in range(len(self._left)):
-            pair = self._left.popleft()
-            if driver.history.is_closed(pair[1]):
-                continue
-            self._left.append(pair)
-            if driver.is_open(pair[1]):
-                yield pair
+    def _usd(self, spec: JobSpec) -> float:
+        with suppress(BudgetRefused):  # above max_cost_usd
+            return self._worst_case.usd(spec) or math.inf
+        return math.inf
 
 
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:

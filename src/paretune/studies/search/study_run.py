@@ -44,12 +44,10 @@ class StudyRunWriter:
         table: StudyTable,
         tracking: Tracking,
         say: Callable[[str], None] = say_on_stderr,
-        on_answer: Callable[[StudyAnswer], None] | None = None,
     ) -> None:
         self.say = say
         self._table = table
         self._tracking = tracking
-        self._on_answer = on_answer
         self._file = file
         self._driver: Driver  # set by `new_driver`, which is called first
         self.run_id = _open(tracking, table, file)
@@ -58,8 +56,7 @@ class StudyRunWriter:
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         if file.design is not None:
-            quality = metrics.TASKS[file.job.task].quality
-            for line in findings(file.design, quality):
+            for line in findings(file.design):
                 say(line)
             r = correlations(labels(file.design))
             self._run.log_text(r.to_csv(), "correlation.csv")
@@ -196,8 +193,6 @@ class StudyRunWriter:
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
         """Write page, table and ranks; before the last time only the ranks of runs that join or leave the front."""
         self._is_stale = False
-        if self._on_answer is not None:
-            self._on_answer(current)
         self._run.log_text(page(current, self._tracking.address), "pareto.html")
         self._run.log_text(current.csv(), "pareto.csv")
         if (rows := self._design_rows()) is not None:

@@ -175,7 +175,7 @@ def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkey
     monkeypatch.setattr(driver.admission.worst_case, "usd", usd)
     with pytest.raises(Interrupted):
         searched(driver)
-    assert request == 2  # for the first point, once whether it fits and once for how much it lacks
+    assert request == 1  # for the first point
 
 
 def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_ended(desk: Desk) -> None:

@@ -11,7 +11,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.points import UntriedPoints, some_jobs
+from paretune.studies.search.points import Points, some_jobs
 from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_default_job import write
@@ -75,22 +75,16 @@ def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
 
 def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
     driver = made(workplace, budget_usd="0.5")
-    untried = UntriedPoints(driver)
 
-    assert untried.next_point() is None
-    assert "no untried point fits what is left of the budget (0.5 USD)" in untried.why_exhausted()
+    assert "no untried point fits what is left of the budget (0.5 USD)" in Points(driver).begin_next()
+    assert not driver.running
 
 
 def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
     driver = made(workplace, budget_usd="500", per_device_train_batch_size="16")
-    untried, seen = UntriedPoints(driver), set()
-    while (point := untried.next_point()) is not None:
-        seen.add(point["learning_rate"])
-        assert driver.begin(point) is not None
-        until_ended(driver)
 
-    assert len(seen) == 4
-    assert untried.why_exhausted() == "every point was tried"
+    assert driver.run(Points(driver)) == "every point was tried"
+    assert len({trial.point["learning_rate"] for trial in driver.trials.values()}) == 4
 
 
 def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
@@ -126,5 +120,4 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
 
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
-    driver = driver_of(workplace, "study.yaml", {"force": "true"})
-    assert UntriedPoints(driver).next_point() is not None
+    assert Points(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
