@@ -86,7 +86,7 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
                 reason="" if state is TrialStatus.COMPLETED else trial.state.name.lower(),
             )
         )
-    answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}, shrinks=True))
+    answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}))
     run = tracking.run(run_id)
     run.reopen()
     run.log_text(page(answer, tracking.address), "pareto.html")
@@ -97,7 +97,7 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     run.set_tags({schema.NOTE: study_note(answer, run_id, has_picture=drawn is not None)})
     run.log_params({"objectives": spell(objectives)})
     for row_id, rank in answer.ranks().items():
-        tracking.run(row_id).set_tags({schema.PARETO_RANK: str(rank)})
+        tracking.run(row_id).set_tags({schema.PARETO_RANK: rank})
     run.end(RunStatus.FINISHED)
     open_command = tracking.open_command(run_id)
     return StudyResult(

@@ -57,18 +57,17 @@ class StudyFront:
         objectives: Mapping[str, str],
         constraints: Constraints,
         *,
-        shrinks: bool = False,
         predicted: Sequence[Trial] = (),
         quality: Objective | None = None,
     ) -> "StudyFront":
         """The front of these trials.
 
-        `shrinks` is as in `points.merge`. The best of the `predicted` points become the forecast.
+        The best of the `predicted` points become the forecast.
         `quality` is by default the best known quality metric among the objectives. Infeasible points have no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives)
-        points, noises = merge(ordered, objectives, constraints, shrinks=shrinks, quality=quality)
+        points, noises = merge(ordered, objectives, constraints, quality)
         ranked = [point for point in points if point.is_feasible(objectives)]
         rank_of = dict(zip((point.number for point in ranked), ranks(ranked, objectives), strict=True))
         return cls(

@@ -288,8 +288,6 @@ class StudyTable:
             seed=told["seed"],
             repeats=told.get("repeats"),
             reason=told.get("reason", ""),
-            baseline_f1=measured.get(metrics.BASELINE_TFIDF),
-            baseline=measured.get(metrics.BASELINE_MAJORITY) if metrics.F1 in self._file.objectives else None,
             verdicts=tuple(told.get("verdicts", ())),
             changes=told.get("changes", {}),
             measured=measured if status is TrialStatus.COMPLETED else {},

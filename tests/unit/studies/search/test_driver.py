@@ -17,7 +17,7 @@ from paretune.jobs.attempts import Attempts
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import Job
 from paretune.launchers.simulated.launcher import SimulatedJob
-from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -56,18 +56,6 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
     assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
-
-
-def test_what_words_alone_reach_is_kept_with_each_trial_and_after_a_restart(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = {"f1": 0.5, "baseline_f1_tfidf": 0.74}
-    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics=measured))
-    searched(desk.driver())
-    again = desk.driver()
-    again.adopt()
-
-    assert [trial.baseline_f1 for trial in again.trials.values()] == [0.74] * 4
 
 
 def test_the_run_of_a_trial_is_one_that_sync_looks_at_from_its_first_moment(
