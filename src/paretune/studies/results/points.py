@@ -128,12 +128,10 @@ def value_of(trial: Trial, objective: str) -> float | None:
 
 def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
     """First trials with their completed runs and those of their repeats; only those with a completed run."""
-    families: dict[int, list[Trial]] = {}
+    families: dict[int | None, list[Trial]] = {}
     for trial in trials:
         is_repeat = trial.repeats is not None and trial.repeats in families
-        families.setdefault(trial.repeats if is_repeat and trial.repeats is not None else trial.number, []).append(
-            trial
-        )
+        families.setdefault(trial.repeats if is_repeat else trial.number, []).append(trial)
     return [
         (family[0], runs)
         for family in families.values()

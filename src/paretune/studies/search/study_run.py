@@ -129,9 +129,8 @@ class StudyRunWriter:
         """The rows of a designed experiment with what was measured; None for a search."""
         if self._file.design is None:
             return None
-        trials = {int(trial.point[ROW]): trial for trial in self._driver.trials.values() if trial.repeats is None}
-        completed = {each.number: each for each in self._driver.trials.values() if each.measured}
-        return table(self._file.design, trials, {number: each.measured for number, each in completed.items()})
+        trials = [trial for trial in self._driver.trials.values() if trial.repeats is None]
+        return table(self._file.design, {int(trial.point[ROW]): trial for trial in trials})
 
     def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
         open_command = self._tracking.open_command(self.run_id)
