@@ -151,7 +151,7 @@ def test_a_job_at_its_maximum_runtime_is_stopped(simulate: Simulate) -> None:
 
 
 def test_the_same_command_meets_the_same_trouble(simulate: Simulate) -> None:
-    trouble = '{"failure_rate": 0.3, "seconds_noise": 0.1, "f1_noise": 0.02, "startup_delay_seconds": 300}'
+    trouble = '{"failure_rate": 0.3, "seconds_noise": 0.1, "f1_noise": 0.02}'
     first, again = simulate(simulation=trouble, seed=5), simulate(simulation=trouble, seed=5)
 
     names = ("f1", "billable_seconds", "job_seconds", "cost_usd")
@@ -278,7 +278,6 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
         "used_versions",
         "machine",
         "estimate_basis",
-        "known_before",
     }
     computed |= {"model", "model_uri", "validation_rows"}  # it has none
     computed.add("verdict")  # that its F1 is below that of TF-IDF, which nothing simulated knows

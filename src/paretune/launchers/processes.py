@@ -1,8 +1,4 @@
-"""Processes of this machine, identified by process id and start time: whether they run, and how to end them.
-
-A process id is valid within one PID namespace only, and containers may share a host name: `default`, or the name of a
-pod that was started again. Therefore the text that names a process to others contains its namespace.
-"""
+"""Processes of this machine, identified by process id and start time: whether they run, and how to end them."""
 
 import os
 import socket
@@ -15,9 +11,6 @@ from pathlib import Path
 
 import psutil
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_NAMESPACE = Path("/proc/self/ns/pid")
-_HOST_NAMESPACE = "4026531836"  # namespace outside of all containers: PROC_PID_INIT_INO of linux/proc_ns.h
 _CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which start times are computed
 
 
@@ -94,33 +87,19 @@ def this_process() -> str:
 
 
 def process_text(pid: int) -> str:
-    """A process of this machine as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`."""
-    location = "/".join((socket.gethostname(), *_namespace()))
-    return f"{location} {pid} {Process.of(pid).created:.0f}"
+    """A process of this machine as text for `is_alive`: `HOST PID START`."""
+    return f"{socket.gethostname()} {pid} {Process.of(pid).created:.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Whether the process with a `this_process` text runs; None if it is on another machine or in another container."""
-    location, _, numbers = name.partition(" ")
+    """Whether the process with a `this_process` text runs; None if it is on another machine."""
+    host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
-    host, *namespace = location.split("/")
-    here = _namespace()
     if host != socket.gethostname() or not pid.isdigit():
         return None
-    if namespace and here and tuple(namespace) != here:
-        is_before_boot = namespace[-1] == here[-1] == _HOST_NAMESPACE and float(created) < psutil.boot_time()
-        return False if is_before_boot else None
     return Process(int(pid), float(created)).is_living()
 
 
 def is_watched(watched_by: str) -> bool:
     """Whether another process, given by its `this_process` text, is known to run."""
     return watched_by != this_process() and bool(is_alive(watched_by))
-
-
-def _namespace() -> tuple[str, ...]:
-    """Boot id of the machine and PID namespace of this process; empty if the system does not have both."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").partition("-")[0], str(_NAMESPACE.stat().st_ino)
-    except OSError:
-        return ()

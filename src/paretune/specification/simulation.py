@@ -1,7 +1,6 @@
 """The settings of simulated jobs, and their random numbers, which are the same for the same seed and job."""
 
 import hashlib
-import math
 from statistics import NormalDist
 
 from paretune.specification.parameters import Parameters, parameter
@@ -13,12 +12,7 @@ class Simulation(Parameters):
     runs: str | None = parameter(None, "CSV table of recorded runs to take results from", also="recorded_runs")
     seed: int = parameter(0, "seed of failures and noise", ge=0, le=2**32 - 1)
     startup_seconds: float = parameter(120.0, "billed seconds before the first step", ge=0)
-    startup_delay_seconds: float = parameter(0.0, "mean wait for instances (exponential), not billed", ge=0)
     failure_rate: float = parameter(0.0, "share of jobs that fail while they run", ge=0, le=1)
-    out_of_memory_rate: float = parameter(0.0, "share of jobs that run out of memory", ge=0, le=1)
-    spot_wait_seconds: float = parameter(0.0, "spot=true: mean wait for spot instances at the start", ge=0)
-    spot_interruptions_per_hour: float = parameter(0.0, "spot=true: mean interruptions per hour", ge=0, le=60)
-    spot_billable_share: float = parameter(1.0, "spot=true: share of the seconds that is billed", gt=0, le=1)
     capacity_error_rate: float = parameter(0.0, "share of attempts without capacity", ge=0, le=1)
     seconds_noise: float = parameter(0.0, "relative standard deviation of the seconds", ge=0, le=1)
     f1_noise: float = parameter(0.0, "standard deviation of F1", ge=0, le=1)
@@ -26,10 +20,6 @@ class Simulation(Parameters):
     def share(self, *key: object) -> float:
         """A uniform number from 0 to below 1, always the same for the same seed and key."""
         return share_of("\x1f".join(map(str, (self.seed, *key))))
-
-    def exponential(self, mean: float, *key: object) -> float:
-        """A number from an exponential distribution; 0 if its mean is 0."""
-        return -mean * math.log(1 - self.share(*key))
 
     def normal(self, deviation: float, *key: object) -> float:
         """A number from a normal distribution around 0."""

@@ -11,12 +11,7 @@ def test_without_settings_there_is_no_trouble() -> None:
     read = Simulation.read({})
 
     assert read == Simulation()
-    assert (read.failure_rate, read.out_of_memory_rate, read.capacity_error_rate, read.startup_seconds) == (
-        0,
-        0,
-        0,
-        120,
-    )
+    assert (read.failure_rate, read.capacity_error_rate, read.startup_seconds) == (0, 0, 120)
 
 
 def test_a_draw_is_the_same_for_the_same_question_and_seed() -> None:
@@ -31,16 +26,13 @@ def test_a_draw_is_the_same_for_the_same_question_and_seed() -> None:
 def test_draws_have_the_distributions_they_are_named_for() -> None:
     simulation = Simulation()
     shares = [simulation.share("share", number) for number in range(4000)]
-    waits = [simulation.exponential(60.0, "wait", number) for number in range(4000)]
     errors = [simulation.normal(0.5, "error", number) for number in range(4000)]
 
     assert 0 <= min(shares) < max(shares) < 1
     assert statistics.mean(shares) == pytest.approx(0.5, abs=0.02)
-    assert statistics.mean(waits) == pytest.approx(60, rel=0.05)
-    assert statistics.stdev(waits) == pytest.approx(60, rel=0.08)
     assert statistics.mean(errors) == pytest.approx(0, abs=0.03)
     assert statistics.stdev(errors) == pytest.approx(0.5, rel=0.05)
 
 
-def test_without_a_mean_or_a_deviation_nothing_is_drawn() -> None:
-    assert Simulation().exponential(0.0, "wait") == Simulation().normal(0.0, "error") == 0
+def test_without_a_deviation_nothing_is_drawn() -> None:
+    assert Simulation().normal(0.0, "error") == 0

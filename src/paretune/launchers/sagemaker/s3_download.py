@@ -1,16 +1,14 @@
 """Downloads an object in S3, or all objects below a prefix, as a file or folder on this machine.
 
 <folder>/<digest>/NAME            a complete download; it gets this name last
-<folder>/<digest>.part/NAME       complete files of an unfinished download, which are not downloaded again
 
 `digest` is made of the names, ETags and sizes, so that only changed objects are downloaded again. Buckets of other
 accounts can be read if they allow it.
 """
 
-import fcntl
 import hashlib
-import re
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +17,11 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import BadInput, collecting
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied
 from paretune.specification.inputs import IN_S3, ROW_FILES
 
-_SPARE = 2**30  # free bytes that the disk must have in addition to the download: rows are written once more, as tokens
 _TRIES = 5
-_LONGEST_NAME = 255 - 9  # bytes of a file name on Linux and macOS, less the suffix that boto3 gives an unfinished file
-_MOST_NAMED = 5  # keys in one message
-_NO_CHARACTER_OF_A_PATH = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,19 +63,30 @@ def fetch(
     """
     bucket, objects = _found(s3, parameter, uri, suffixes)
     whole = hashlib.sha256(repr([(item.name, item.etag, item.size) for item in objects]).encode()).hexdigest()[:32]
-    made, draft = folder / whole, folder / f"{whole}.part"
+    made = folder / whole
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{whole}.lock").open("a") as lock:
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
-        if not made.is_dir():
-            _check_disk_space(parameter, uri, objects, draft)
+    if not made.is_dir():
+        draft = Path(tempfile.mkdtemp(prefix=f".{whole}-", dir=folder))
+        try:
             for item in objects:
-                try:
-                    _fetch_object(s3, bucket, item, draft / item.name, check)
-                except AWS_ERRORS as error:
-                    raise BadInput([_fault(parameter, uri, bucket, error)]) from error
+                check()
+                (draft / item.name).parent.mkdir(parents=True, exist_ok=True)
+                s3.download_file(bucket, item.key, str(draft / item.name), Callback=lambda _bytes: check())
             draft.rename(made)
+        except AWS_ERRORS as error:
+            raise BadInput([_fault(parameter, uri, bucket, error)]) from error
+        except OSError as error:
+            if not made.is_dir():  # else another process was faster
+                place = "make room, or set PARETUNE_HOME to another disk"
+                raise BadInput([f"{parameter} {uri} cannot be written to {folder} ({error}): {place}"]) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
     return made / objects[0].name if len(objects) == 1 else made
+
+
+def leads_outside(name: str) -> bool:
+    """Whether a name would be a file outside the folder that it is put in; S3 allows any text as a key."""
+    return any(part in {"", ".", ".."} for part in name.split("/"))
 
 
 def unreadable(addresses: Mapping[str, str], region: str | None, environment: Mapping[str, str]) -> list[str]:
@@ -101,13 +106,16 @@ def suffixes_of(parameter: str) -> tuple[str, ...]:
 def _found(s3: Any, parameter: str, uri: str, suffixes: Collection[str]) -> tuple[str, list[_Object]]:
     """The bucket and the objects that `uri` names; raises BadInput as `fetch`."""
     bucket, _, key = uri.removeprefix(IN_S3).partition("/")
-    if not bucket or _NO_CHARACTER_OF_A_PATH.search(uri):
-        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/ in UTF-8, got {uri!a}"])
+    if not bucket:
+        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {uri}"])
     try:
         objects = _listed(s3, parameter, uri, bucket, key, suffixes)
     except AWS_ERRORS as error:
         raise BadInput([_fault(parameter, uri, bucket, error)]) from error
-    _check_names(parameter, uri, objects)
+    outside = [item.key for item in objects if leads_outside(item.name)]
+    if outside:
+        rule = "cannot be a file below a folder: a part of it is empty, `.` or `..`"
+        raise BadInput([f"{parameter} {uri} holds the key {outside[0]!a}, which {rule}: name another prefix"])
     return bucket, objects
 
 
@@ -137,52 +145,6 @@ def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: 
         ends = f", none of which ends in {', '.join(sorted(suffixes))}" if suffixes else ", none of which is a file"
         raise BadInput([f"{parameter} {uri} has {others} objects{ends}: name another prefix, or one object"])
     raise BadInput([f"{parameter} {uri} is neither an object nor a prefix of objects: see `aws s3 ls {uri}`"])
-
-
-def _check_names(parameter: str, uri: str, objects: Collection[_Object]) -> None:
-    """Raise BadInput if a name cannot be a file of its own below a folder; S3 allows any text as a key."""
-    # `a` and `a/b` are the folders of `a/b/c.csv`.
-    folders = {item.name[:end] for item in objects for end, character in enumerate(item.name) if character == "/"}
-    faults = [
-        f"{parameter} {uri} holds the key {item.key!a}, which cannot be a file below a folder: {reason}: rename the "
-        "object, or name another prefix"
-        for item in objects
-        if (reason := fault_of_name(item.name, folders))
-    ]
-    refuse([*faults[:_MOST_NAMED], *([f"{len(faults)} keys in all cannot be files"] * (len(faults) > _MOST_NAMED))])
-
-
-def fault_of_name(name: str, folders: Collection[str]) -> str:
-    """The reason why a name cannot be a file below a folder; "" if it can. `folders` are the folders of all names."""
-    parts = name.split("/")
-    if any(part in {"", ".", ".."} for part in parts) or Path(name).is_absolute():
-        return "a part of it is empty, `.` or `..`"
-    if _NO_CHARACTER_OF_A_PATH.search(name):
-        return "it holds a NUL or half a character"
-    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
-        return f"a part of it has more than {_LONGEST_NAME} bytes"
-    return "another key is below it, as if it were a folder" if name in folders else ""
-
-
-def _check_disk_space(parameter: str, uri: str, objects: list[_Object], draft: Path) -> None:
-    present = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    needed = sum(item.size for item in objects) - present + _SPARE
-    free = shutil.disk_usage(draft.parent).free
-    if needed > free:
-        sizes = f"{needed / 2**30:.1f} GiB are needed for {parameter} {uri}, and {free / 2**30:.1f} GiB are free"
-        raise BadInput([f"{sizes} on the disk that holds {draft.parent}: make room, or set PARETUNE_HOME to another"])
-
-
-def _fetch_object(s3: Any, bucket: str, item: _Object, path: Path, check: Callable[[], None]) -> None:
-    """Download an object, unless an earlier fetch has; boto3 gives the file its name when it is complete."""
-    if path.is_file() and path.stat().st_size == item.size:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    check()
-    s3.download_file(bucket, item.key, str(path), Callback=lambda _bytes: check())
-    if s3.head_object(Bucket=bucket, Key=item.key)["ETag"] != item.etag:
-        path.unlink()
-        raise BadInput([f"s3://{bucket}/{item.key} has changed while it was being read: repeat the command"])
 
 
 def _fault(parameter: str, uri: str, bucket: str, error: BaseException) -> str:

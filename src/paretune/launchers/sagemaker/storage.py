@@ -23,7 +23,7 @@ from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to
-from paretune.launchers.sagemaker.s3_download import fault_of_name
+from paretune.launchers.sagemaker.s3_download import leads_outside
 from paretune.specification.container import PROFILE, Event, JobReport, read_event
 from paretune.storage.archives import Entry, entries, translated_damage
 
@@ -214,7 +214,7 @@ class JobOutput:
         sizes = self.storage.sizes(prefix)
         folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
         keys = {key: key.removeprefix(prefix).partition("/")[2] for key in sizes if key.startswith(folders)}
-        return {name: (key, sizes[key]) for key, name in keys.items() if not fault_of_name(name, ())}
+        return {name: (key, sizes[key]) for key, name in keys.items() if not leads_outside(name)}
 
     def _key(self, name: str) -> str:
         return f"{PREFIX}/jobs/{self._job_name}/output/{name}"

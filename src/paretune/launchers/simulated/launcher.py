@@ -18,7 +18,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.uploading import billed_after_limit_s
-from paretune.launchers.base import Job, JobState, Launcher, job_name, parse_job_name
+from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
@@ -37,7 +37,6 @@ from paretune.specification.rules import launch_faults
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
 _ROUNDING_S = 1e-6  # four times the resolution of a present time stamp
-_WAITED_TOO_LONG = "MaxWaitTimeExceeded: spot capacity did not come within the longest wait"
 
 
 class SimulatedJob(Job):
@@ -60,12 +59,6 @@ class SimulatedJob(Job):
     def _changes(self) -> list[float]:
         """Virtual seconds since the epoch at which state, detail or events change."""
         return [self._created + moment for moment in self._timeline.changes()]
-
-    def checkpointed_seconds(self, spec_hash: str) -> float:
-        """Seconds of progress that a job with this hash finds in the checkpoints of this one, which was stopped."""
-        if self._document.spec.spec_hash() != spec_hash or self.state() is not JobState.STOPPED:
-            return 0.0
-        return self._timeline.trained_seconds(self.seconds())
 
     def state(self) -> JobState:
         """The state at the virtual time."""
@@ -103,7 +96,7 @@ class SimulatedJob(Job):
         """Kind and reason of the failure, or the limit that stopped the job."""
         state = self.state()
         if state is JobState.STOPPED and (reason := self._end()[2]):
-            return FailureKind.CAPACITY if reason == _WAITED_TOO_LONG else FailureKind.ERROR, reason
+            return FailureKind.ERROR, reason
         return self._timeline.failure if state is JobState.FAILED else None
 
     def seconds(self) -> float:
@@ -111,8 +104,8 @@ class SimulatedJob(Job):
         return min(max(self._clock.now() - self._created, 0.0), self._end()[1])
 
     def billable_seconds(self) -> float:
-        """Virtual seconds in which instances were running, times the billed share."""
-        return self._timeline.running_seconds(self.seconds()) * self._timeline.billable_share
+        """Virtual seconds in which instances were running."""
+        return self._timeline.running_seconds(self.seconds())
 
     def phase_seconds(self) -> Mapping[str, float]:
         """The phases of the timeline so far, by its secondary statuses; empty for a job without instances."""
@@ -169,7 +162,11 @@ class SimulatedJob(Job):
 
         Times are virtual seconds since the creation. A request less than STOP_SECONDS before the end has no effect.
         """
-        stop, reason = self._limit
+        longest = self._document.max_seconds
+        stop, reason = (
+            self._timeline.reaches(longest),
+            f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes",
+        )
         if self._stop_requested is None and self._stop_file.exists():
             self._stop_requested = float(json.loads(self._stop_file.read_text())["time"]) - self._created
         if self._stop_requested is not None and self._stop_requested < stop:
@@ -177,16 +174,6 @@ class SimulatedJob(Job):
         runs = math.isfinite(stop) and self._timeline.phase_at(stop).runs
         end = stop + (STOP_SECONDS if runs else 0.0)
         return (stop, end, reason) if end < self._timeline.seconds else (stop, self._timeline.seconds, "")
-
-    @property
-    def _limit(self) -> tuple[float, str]:
-        """Seconds since the creation at which maximum runtime or maximum wait is reached, and the stop reason."""
-        spec, longest = self._document.spec, self._document.max_seconds
-        sentence = f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes"
-        limits = [(self._timeline.reaches(longest), sentence)]
-        if spec.spot:
-            limits.append((longest + 3600, _WAITED_TOO_LONG))
-        return min(limits)
 
 
 class SimulatedLauncher(Launcher):
@@ -219,7 +206,6 @@ class SimulatedLauncher(Launcher):
         if existing is not None:
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
-        timeline = timeline.resumed(self._trained_before(document))
         created = self._clock.now()
         raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
         if not write_json_once(self._path(document.job_name), raw):
@@ -252,19 +238,11 @@ class SimulatedLauncher(Launcher):
         timeline = self._timeline_of(document)
         return {
             "origin": self.origin,
-            "billable_seconds": timeline.running_seconds(math.inf) * timeline.billable_share,
+            "billable_seconds": timeline.running_seconds(math.inf),
             "ends": "Completed" if timeline.failure is None else timeline.failure[1],
             "metrics": dict(timeline.report.metrics) if timeline.report is not None else {},
             **timeline.facts,
         }
-
-    def _trained_before(self, document: JobDocument) -> float:
-        """Seconds of progress in the checkpoints of a job's earlier attempts on the same cluster."""
-        name = parse_job_name(document.job_name)
-        if name is None:
-            return 0.0
-        jobs = (self.attach(job_name(name[0], attempt)) for attempt in range(1, name[1]))
-        return sum(job.checkpointed_seconds(document.spec.spec_hash()) for job in jobs if job is not None)
 
     @cached_property
     def _prices(self) -> PriceList:

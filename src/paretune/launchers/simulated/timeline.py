@@ -3,33 +3,25 @@
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from paretune.specification.container import Event, FailureKind, JobReport
 
-TRAINING = "Training"  # SageMaker's secondary status of a phase in which the training makes progress
-_OF_A_PHASE = "seconds", "detail", "runs", "prepares"
+TRAINING = "Training"  # SageMaker's secondary status while the container runs
 UPLOADING = "Uploading"  # SageMaker's secondary status of packing and upload, the last phase of a job
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One part of a job's duration; `detail` is SageMaker's secondary status, such as Downloading or Interrupted.
+    """One part of a job's duration; `detail` is SageMaker's secondary status, such as Downloading.
 
-    A phase that `runs`, in which instances are running, is billed and counts towards the maximum runtime. In one that
-    `prepares` the container starts.
+    A phase that `runs`, in which instances are running, is billed and counts towards the maximum runtime.
     """
 
     seconds: float
     detail: str
     runs: bool = True
-    prepares: bool = False
-
-    @property
-    def makes_progress(self) -> bool:
-        """Whether the training makes progress in it."""
-        return self.detail == TRAINING and not self.prepares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +30,7 @@ class Timeline:
 
     `events`: seconds since the creation and the event written then, ascending; the event's own `time` is not used.
     `failure`: at the end of the last phase; None when the job completes and has a `report`.
-    `facts`: recorded as tags of the run. `billable_share`: of the running seconds.
+    `facts`: recorded as tags of the run.
     """
 
     phases: tuple[Phase, ...]
@@ -47,7 +39,6 @@ class Timeline:
     report: JobReport | None = None
     log: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
-    billable_share: float = 1.0
 
     @property
     def seconds(self) -> float:
@@ -74,30 +65,6 @@ class Timeline:
             begin += phase.seconds
         return math.inf
 
-    def trained_seconds(self, until: float) -> float:
-        """Seconds in which the training has made progress, up to `until` seconds after the creation."""
-        begins = itertools.accumulate((phase.seconds for phase in self.phases), initial=0.0)
-        pairs = zip(self.phases, begins, strict=False)
-        return sum(min(max(until - begin, 0.0), phase.seconds) for phase, begin in pairs if phase.makes_progress)
-
-    def resumed(self, done: float) -> "Timeline":
-        """The same from a checkpoint: without the first `done` seconds of its progress, and what is written in them."""
-        phases: list[Phase] = []
-        gaps: list[tuple[float, float]] = []  # begin and seconds of what is left out
-        begin = 0.0
-        for phase in self.phases:
-            left_out = min(done, phase.seconds) if phase.makes_progress else 0.0
-            done -= left_out
-            gaps += [(begin, left_out)] if left_out else []
-            phases.append(replace(phase, seconds=phase.seconds - left_out))
-            begin += phase.seconds
-        events = tuple(
-            (moment - sum(gap for start, gap in gaps if start + gap <= moment), event)
-            for moment, event in self.events
-            if not any(start < moment < start + gap for start, gap in gaps)
-        )
-        return replace(self, phases=tuple(phases), events=events) if gaps else self
-
     def phase_at(self, moment: float) -> Phase:
         """The phase at `moment` seconds after the creation."""
         ends = itertools.accumulate(phase.seconds for phase in self.phases)
@@ -106,13 +73,12 @@ class Timeline:
     def as_json(self) -> dict[str, Any]:
         """JSON values."""
         return {
-            "phases": [{name: getattr(phase, name) for name in _OF_A_PHASE} for phase in self.phases],
+            "phases": [asdict(phase) for phase in self.phases],
             "events": [[moment, event.line()] for moment, event in self.events],
             "failure": None if self.failure is None else [self.failure[0].value, self.failure[1]],
             "report": None if self.report is None else self.report.to_json(),
             "log": self.log,
             "facts": dict(self.facts),
-            "billable_share": self.billable_share,
         }
 
     @classmethod
@@ -126,7 +92,6 @@ class Timeline:
             report=None if report is None else JobReport.model_validate_json(report),
             log=tuple(raw["log"]),
             facts=raw["facts"],
-            billable_share=raw["billable_share"],
         )
 
     def changes(self) -> list[float]:

@@ -65,11 +65,6 @@ class Point:
         """Mean dollars of one run, or None if the price is unknown."""
         return self.means.get(metrics.COST_USD)
 
-    @property
-    def found_at_usd(self) -> float:
-        """Dollars that the study had spent when the first of its runs ended."""
-        return min(trial.spent_usd for trial in self.trials)
-
     def is_feasible(self, objectives: Iterable[str]) -> bool:
         """Whether every objective was measured and every constraint is met."""
         return not self.unmet and self.means.keys() >= set(objectives)

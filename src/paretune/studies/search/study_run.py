@@ -56,8 +56,7 @@ class StudyRunWriter:
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         if file.design is not None:
-            quality = metrics.TASKS[file.job.task].quality
-            for line in findings(file.design, quality):
+            for line in findings(file.design):
                 say(line)
             r = correlations(labels(file.design))
             self._run.log_text(r.to_csv(), "correlation.csv")

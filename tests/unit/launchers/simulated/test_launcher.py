@@ -1,7 +1,6 @@
 """The simulated launcher: the contract, and what only jobs on a virtual clock can do."""
 
 import itertools
-import json
 import math
 import os
 from collections.abc import Callable
@@ -47,7 +46,6 @@ def timeline_of(document: JobDocument) -> Timeline:
             ),
             events=((100.0, STARTED[1]),),
             report=JobReport(metrics={}),
-            billable_share=0.5 if document.spec.spot else 1.0,
         )
     return Timeline(phases=(Phase(seconds=math.inf, detail="Training"),), events=(STARTED,))
 
@@ -121,29 +119,12 @@ def test_no_sleep_passes_over_the_event_of_another_job(place: Place, clock: Virt
     assert looks[:6] == pytest.approx([101, 102, 103, 104, 105, 106])
 
 
-def test_time_that_is_waited_for_is_not_passed_over(place: Place, clock: VirtualClock) -> None:
-    place.submit("waiting")
-    start = clock.now()
-    clock.wake_at(start + 60)
-
-    clock.sleep(0.5)
-
-    assert clock.now() == pytest.approx(start + 60)
-
-
 def test_waiting_and_interruptions_are_not_billed(place: Place, clock: VirtualClock) -> None:
     job = place.submit("waiting")
     at_its_end(job, clock)
 
     assert job.seconds() == pytest.approx(240)
     assert job.billable_seconds() == pytest.approx(100)
-
-
-def test_a_spot_job_is_billed_the_share_that_was_set(place: Place, clock: VirtualClock) -> None:
-    job = place.submit("waiting", instance_type="ml.g5.xlarge", spot=True)
-    at_its_end(job, clock)
-
-    assert job.billable_seconds() == pytest.approx(50)
 
 
 def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Place, clock: VirtualClock) -> None:
@@ -176,19 +157,6 @@ def test_the_state_of_a_job_has_sagemaker_s_name_on_sagemaker_s_instances_only(
 
     assert seen == ["Starting", "Downloading", "Interrupted", "Training", "Completed"]
     assert local.detail() == ""
-
-
-def test_a_job_goes_on_where_a_process_that_died_left_the_clock(place: Place, clock: VirtualClock, home: Path) -> None:
-    job = place.submit("waiting")
-    clock.sleep(130)
-    left = clock.now()
-
-    again = VirtualClock(home)
-    seen = SimulatedLauncher(home, again, {}, timeline_of).attach(job.name)
-
-    assert again.now() == left
-    assert seen is not None
-    assert seen.seconds() == job.seconds() == pytest.approx(130)
 
 
 def test_a_job_is_created_by_one_of_many_processes(place: Place, order: Order) -> None:
@@ -243,13 +211,6 @@ def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home:
 
     assert adopted.state() is JobState.COMPLETED
     assert adopted.billable_seconds() == 100
-
-
-@pytest.mark.parametrize("kind", ["quick", "failing", "waiting", "long"])
-def test_a_timeline_that_is_written_down_is_the_same_when_read(order: Order, kind: str) -> None:
-    made = timeline_of(order(kind)[0])
-
-    assert Timeline.from_json(json.loads(json.dumps(made.as_json()))) == made
 
 
 Prices = Callable[..., float | None]
@@ -307,31 +268,3 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     assert job.billable_seconds() == pytest.approx(80.0)
     assert timeline.reaches(40.0) == 40.0
     assert math.isinf(timeline.reaches(60.0))
-
-
-def test_the_attempt_after_a_stopped_one_goes_on_from_its_checkpoint(place: Place, clock: VirtualClock) -> None:
-    first = place.submit("waiting")
-    clock.wake_at(clock.now() + 195)  # 35 s into its training of 80 s
-    while first.seconds() < 195:
-        clock.sleep(0.5)
-    first.stop()
-    at_its_end(first, clock)
-    trained = first.seconds() - 160
-    second = place.submit("waiting")
-    at_its_end(second, clock)
-
-    assert trained == pytest.approx(35 + STOP_SECONDS, abs=1.0)
-    assert second.seconds() == pytest.approx(240 - trained)
-
-
-def test_a_timeline_from_a_checkpoint_leaves_out_what_was_written_before_it() -> None:
-    events = tuple((moment, Event(time=0.0, step=int(moment))) for moment in (5.0, 15.0, 40.0))
-    phases = (
-        Phase(seconds=10.0, detail="Training"),
-        Phase(seconds=20.0, detail="Interrupted", runs=False),
-        Phase(seconds=30.0, detail="Training"),
-    )
-    resumed = Timeline(phases=phases, events=events).resumed(15.0)
-
-    assert [phase.seconds for phase in resumed.phases] == [0.0, 20.0, 25.0]
-    assert [(moment, event.step) for moment, event in resumed.events] == [(5.0, 15), (25.0, 40)]
