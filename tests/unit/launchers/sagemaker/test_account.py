@@ -46,19 +46,6 @@ def test_the_sdk_s_configuration_file_wins_over_the_environment(
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_environment_is_the_last_resort(aws: Aws) -> None:
-    account = Account(JobSpec(), ENVIRONMENT)
-
-    assert (account.role_arn, account.bucket) == (
-        f"arn:aws:iam::{ACCOUNT}:role/service-role/Environment",
-        "environment",
-    )
-
-
-def test_without_any_bucket_it_is_the_one_that_the_sdk_would_make(aws: Aws) -> None:
-    assert Account(JobSpec(), {}).bucket == f"sagemaker-us-east-1-{ACCOUNT}"
-
-
 @pytest.mark.parametrize("bucket", ["models", "s3://models", "s3://models/"])
 def test_a_bucket_may_be_given_as_name_or_address(aws: Aws, bucket: str) -> None:
     assert Account(JobSpec(sagemaker={"s3_bucket": bucket}), {}).bucket == "models"
@@ -84,13 +71,6 @@ def test_iam_is_asked_for_a_role_by_name_once_and_its_path_is_guessed_only_if_it
     assert aws.count("GetRole") == 1
 
 
-@pytest.mark.parametrize(("region", "partition"), [("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn")])
-def test_a_role_by_name_lies_in_the_partition_of_the_region(aws: Aws, region: str, partition: str) -> None:
-    aws.refuse("GetRole", "AccessDenied", times=9)
-
-    assert Account(JobSpec(role="Trainer", region=region), {}).role_arn.startswith(f"arn:{partition}:iam::")
-
-
 def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
 
@@ -114,13 +94,6 @@ def test_the_region_is_typed_or_that_of_the_aws_configuration(aws: Aws, monkeypa
         Account(JobSpec(), {})
 
 
-def test_a_profile_that_does_not_exist_is_a_refused_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-
-    with pytest.raises(LaunchRefused, match="nobody"):
-        Account(JobSpec(), {})
-
-
 @pytest.mark.parametrize(
     "text", ["SageMaker: [not, a, mapping", "SchemaVersion: '1.0'\nSageMaker: {Unknown: 1}\n", "- 1\n- 2\n", "\0"]
 )
@@ -131,28 +104,6 @@ def test_a_configuration_file_that_cannot_be_read_is_a_fault_with_the_reason(
 
     with pytest.raises(BadInput, match="the SageMaker SDK's configuration file cannot be read"):
         _ = Account(JobSpec(), {}).bucket
-
-
-def test_a_configuration_file_that_is_named_and_not_there_is_a_fault(aws: Aws, configuration: Path) -> None:
-    configuration.unlink()
-
-    with pytest.raises(BadInput, match="configuration file cannot be read"):
-        _ = Account(JobSpec(), {}).bucket
-
-
-def test_an_account_asks_aws_nothing_before_it_is_needed(aws: Aws) -> None:
-    account = Account(JobSpec(role=CONFIGURED, sagemaker={"s3_bucket": "models"}), {})
-
-    assert (account.role_arn, account.bucket, account.partition) == (CONFIGURED, "models", "aws")
-    assert aws.calls == []
-
-
-def test_credentials_that_are_missing_are_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-
-    with pytest.raises(LaunchRefused, match="no usable AWS credentials"):
-        _ = Account(JobSpec(), {}).identity
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
