@@ -83,7 +83,6 @@ def test_the_seconds_of_its_phases_are_those_of_its_transitions(aws: Aws, job: S
     look(job, clock, seconds=30)
 
     assert job.phase_seconds() == {"starting": 30, "downloading": 40, "training": 20, "uploading": 40}
-    assert "unread_transitions" not in job.facts()
 
 
 def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
@@ -501,7 +500,7 @@ def test_the_results_of_an_uncompressed_job_are_its_files(
     aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock, tmp_path: Path
 ) -> None:
     job = launcher.submit(order(model="distilbert-base-uncased"), JobInputs())
-    assert launcher.last_request["OutputDataConfig"]["CompressionType"] == "NONE"
+    assert aws.of("CreateTrainingJob")[-1].parameters["OutputDataConfig"]["CompressionType"] == "NONE"
     for name, text in {
         "output/report.json": REPORT.to_json(),
         "output/../evil": "x",

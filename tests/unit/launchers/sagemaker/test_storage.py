@@ -93,7 +93,6 @@ def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
         storage.upload("b", folder / "rows.arrow"),
         storage.text("c/d.json", "{}"),
     ]
-    assert sum(dry.uploaded.values()) == 1000 + 100 + 2 + 1000 + 2
 
 
 def test_a_key_encrypts_all_that_is_sent(aws: Aws, folder: Path) -> None:
