@@ -59,16 +59,6 @@ class Estimate(TimeEstimate):
             return "no"
         return "yes" if self.memory.gib_high <= self.usable_gib else "unsure"
 
-    @property
-    def exceeds_limit(self) -> bool:
-        """Whether the whole interval is above max_runtime_minutes.
-
-        False for a probe, with force, and for a rehearsal whose table of recorded runs may have other seconds.
-        """
-        spec = self.spec
-        is_exempt = spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
-        return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
-
     def as_metrics(self) -> dict[str, float]:
         """Return what a job's run records of its estimate, memory included."""
         return super().as_metrics() | {metrics.ESTIMATED_MEMORY_GIB: self.memory.gib}

@@ -34,6 +34,16 @@ class TimeEstimate:
         """Seconds of each of `PHASES`; only `training` on this machine."""
         return phases_of(self.time, self.spec)
 
+    @property
+    def exceeds_limit(self) -> bool:
+        """Whether the whole interval is above max_runtime_minutes.
+
+        False for a probe, with force, and for a rehearsal whose table of recorded runs may have other seconds.
+        """
+        spec = self.spec
+        is_exempt = spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
+        return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
+
     def sentence(self) -> str:
         """Return the estimate in one line, for the launch of the job, with the phases that are not its training."""
         low, high = self.time.seconds_low, self.time.seconds_high

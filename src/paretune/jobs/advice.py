@@ -13,6 +13,7 @@ from paretune.core.commands import options
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.forecast import known_architecture
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.verdicts import is_unscaled
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
 from paretune.presentation.numbers import duration
@@ -37,7 +38,7 @@ class ForeseenJob:
     region: str  # region of its price
     disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
     price: Price | None  # price of one instance; None if unknown
-    estimate: Estimate | None  # None if its model or its rows are unknown
+    estimate: TimeEstimate | None  # None if its model or its rows are unknown, or its own training has never run
 
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: BatchPlan | None = None) -> ForeseenJob:
@@ -49,7 +50,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: 
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         disk_bytes=disk_bytes(spec, inputs, known_architecture(spec, inputs)),
         price=price,
-        estimate=workplace.forecast.of(spec, plan, inputs, price),
+        estimate=workplace.forecast.time_of(spec, plan, inputs, price),
     )
 
 
@@ -116,20 +117,20 @@ def limit_refusal(job: ForeseenJob) -> str:
     )
 
 
-def _with_interval(estimate: Estimate) -> str:
+def _with_interval(estimate: TimeEstimate) -> str:
     time = estimate.time
     interval = f"80 % interval {duration(time.seconds_low)} to {duration(time.seconds_high)}"
     return f"{duration(time.seconds)} ({interval})"
 
 
-def _higher_limit(estimate: Estimate) -> str:
+def _higher_limit(estimate: TimeEstimate) -> str:
     return options(max_runtime_minutes=math.ceil(estimate.time.seconds_high / 60))
 
 
 def nearly_full(job: ForeseenJob) -> str:
     """Warn if the estimated memory of a device is above 90 %."""
     estimate = job.estimate
-    if estimate is None or estimate.memory.gib <= MOST_MEMORY * estimate.usable_gib:
+    if not isinstance(estimate, Estimate) or estimate.memory.gib <= MOST_MEMORY * estimate.usable_gib:
         return ""
     gib, usable_gib = estimate.memory.gib, estimate.usable_gib
     mended = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"

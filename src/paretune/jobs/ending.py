@@ -30,8 +30,6 @@ RUN_STATUS = {
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 _LONGEST_TAG = 5_000  # characters that MLflow's servers take
-_FIRST = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
-"""Metrics that are recorded first, because a run's page shows them in that order."""
 
 
 def conclude(
@@ -91,13 +89,11 @@ def _outcome(
             "uploading has taken longer than that counts with; it is booked in full"
         )
     values = ({} if report is None else dict(report.metrics)) | bill.metrics()
-    values = {name: values[name] for name in _FIRST if name in values} | values
-    known = {name: value for name, value in record.data_facts.items() if name not in values}
     return JobOutcome(
         run_id=run_id,
         job_name="" if job is None else job.name,
         state=state,
-        metrics=values | known,
+        metrics=record.data_facts | values,
         price=bill.price,
         spec=spec,
         ran=bill.ran,
@@ -124,10 +120,9 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
     """
     run, report, model_uri = record.run, outcome.report, ""
     is_closed = run.end(RUN_STATUS[outcome.state])  # first: `sync` comes back to a run as long as its state is Running
-    known = {name: value for name, value in record.known_before.items() if name not in outcome.metrics}
-    values = {**outcome.metrics, **known}
     with run.later():
-        run.log_metrics({name: value for name, value in values.items() if record.former_metrics.get(name) != value})
+        former = record.former_metrics
+        run.log_metrics({name: value for name, value in outcome.metrics.items() if former.get(name) != value})
         if report is not None:
             _write_report(run, report)
         if profile:
@@ -235,14 +230,11 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
             "all_results.json, or print lines such as accuracy=0.9"
         )
         return [] if report.metrics else [no_metric]
-    script = Path(str(spec.entry_script)).name
-    evaluated = any(name == metrics.F1 or name.startswith(("eval_", "test_", "predict_")) for name in report.metrics)
-    missing = [switch for switch, is_there in (("do_train", report.metrics), ("do_eval", evaluated)) if not is_there]
-    if not missing:
+    if any(name == metrics.F1 or name.startswith(("eval_", "test_", "predict_")) for name in report.metrics):
         return []
-    files = "train_results.json, eval_results.json and all_results.json"
-    lacks = "results of an evaluation" if report.metrics else files
-    switches = json.dumps(dict.fromkeys(missing, True))
+    script = Path(str(spec.entry_script)).name
+    lacks = "results of an evaluation" if report.metrics else "metrics"
+    switches = json.dumps({"do_train": True, "do_eval": True})
     return [
         f"{script} has left no {lacks} in its output_dir, so nothing of them is recorded: a script has to save its "
         "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "

@@ -230,11 +230,6 @@ def _foresee(
     sentences = remarks(spec, workplace.environment)
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
-        if spec.sagemaker.kms_key_id and spec.instance().has_local_storage:
-            sentences.append(
-                f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
-                "kms_key encrypts uploads and results only"
-            )
     plan, smaller_batch = spec.plan(), None
     if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
         smaller_batch, against = lowered
@@ -247,12 +242,9 @@ def _foresee(
     job = foreseen(spec, inputs, workplace, plan=plan)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    estimate: TimeEstimate | None = job.estimate
-    if spec.runs_own_training:
-        estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
-    if estimate is not None:
-        sentences.append(estimate.sentence())
-    return smaller_batch, estimate, sentences, warnings_of([job])
+    if job.estimate is not None:
+        sentences.append(job.estimate.sentence())
+    return smaller_batch, job.estimate, sentences, warnings_of([job])
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:

@@ -4,22 +4,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData, try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
-from yaml import YAMLError  # type: ignore[import-untyped]  # comes with huggingface_hub
+from huggingface_hub import ModelCard, ModelCardData
 
 from paretune.core.errors import ParetuneError, first_line
 from paretune.core.untrusted import at_home, without_secrets
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
-from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE
-from paretune.specification.job import JobSpec
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.tracking import TROUBLE, RecordedRun, Run, Tracking, schema
 from paretune.tracking.models import JobModel, why_not
 from paretune.tracking.registry import CANDIDATE
 
-UNKNOWN = "unknown"  # Hugging Face's word for a licence that nobody has stated
 _PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.WORDS: "token-classification"}
 """Task to the name of its pipeline on the hub, where that is not text-classification."""
 _CARD = "README.md"
@@ -30,7 +26,6 @@ _SHOWN = (
 """Parameters of the job that the list of models shows."""
 _LOADED_WITH = ("torch", "transformers", "accelerate")
 """Facts of a report that are versions of packages which a model needs."""
-_FIGURES = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD)
 
 
 def card_of(job: JobOutcome, data_hash: str = "") -> str:
@@ -41,39 +36,20 @@ def card_of(job: JobOutcome, data_hash: str = "") -> str:
     spec, facts = job.spec, {} if job.report is None else job.report.facts
     name, is_ours, base = run_name(spec), spec.entry_script is None, base_id(spec.model)
     task, dataset = _PIPELINES.get(spec.task, "text-classification"), Path(spec.dataset).name
-    f1 = job.metrics.get(metrics.F1)
-    result = EvalResult(
-        task_type=task,
-        dataset_type=dataset,
-        dataset_name=dataset,
-        dataset_split="validation",
-        metric_type=metrics.F1,
-        metric_name="macro F1",
-        metric_value=round(f1 or 0.0, 6),
-    )
-    licence = licence_of(spec)
     data = ModelCardData(
         base_model=base if is_ours and spec.init == "pretrained" else None,
-        license=licence,
         library_name="transformers",
         pipeline_tag=task if is_ours else None,
         tags=["paretune"],
         model_name=name,
-        eval_results=[result] if f1 is not None and is_ours else None,
     )
-    description = f"{base}, fine-tuned ({spec.fine_tuning}) on {dataset}"
-    if spec.init == "random":
-        description = f"A model of the shape of {base}, trained from random weights on {dataset}"
-    if not is_ours:
-        description = f"Trained by the script `{Path(str(spec.entry_script)).name}`"
+    description = f"Trained by the script `{Path(str(spec.entry_script)).name}`"
+    if is_ours:
+        kind = "fine-tuned" if spec.init == "pretrained" else "trained from random weights"
+        description = f"{base}, {kind} ({spec.fine_tuning}) on {dataset}"
     figures = metrics.in_words(job.metrics, spec.task)
-    if job.price is not None:
-        figures["one instance"] = f"{job.price.stated} ({job.price.source.partition(';')[0]})"
     figures["cluster"] = f"{spec.instance_count} x {spec.instance_type}" if spec.has_instances else "this machine"
     sources = {
-        "base model": base if is_ours else "",
-        "licence of the base": licence,
-        "data": dataset if is_ours else "",
         "hash of the prepared rows": data_hash,
         "classes": "" if job.report is None else ", ".join(job.report.labels),
         "versions": ", ".join(f"{name} {facts[name]}" for name in ("torch", "transformers") if name in facts),
@@ -96,23 +72,6 @@ def base_id(model: str) -> str:
     if model.startswith(BUNDLED):
         return BUNDLED_MODEL_ID
     return Path(model).name if at_home(model).is_dir() or model.startswith((".", "/", "~")) else model
-
-
-def licence_of(spec: JobSpec) -> str:
-    """The licence that the base model's own card states; `unknown` if there is no such card here."""
-    if spec.entry_script is not None:
-        return UNKNOWN  # what a script begins with is its own affair
-    if spec.model.startswith(BUNDLED):
-        return BUNDLED_MODEL_LICENCE
-    card: object = at_home(spec.model) / _CARD
-    if not Path(str(card)).is_file():
-        with suppress(HFValidationError):  # no hub id
-            card = try_to_load_from_cache(spec.model, _CARD)  # nothing is fetched
-    try:
-        stated = ModelCard.load(str(card), ignore_metadata_errors=True).data.to_dict().get("license")
-    except (OSError, ValueError, YAMLError, HFValidationError):  # no card, or no metadata that can be read
-        return UNKNOWN
-    return stated if isinstance(stated, str) and stated else UNKNOWN
 
 
 def _use(job: JobOutcome, task: str) -> str:
@@ -191,29 +150,20 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         (run,) = tracking.runs(f"attributes.run_id = '{run_id}'")
         if run.tags.get(schema.REGISTERED):
             return f"registered before: {run.tags[schema.REGISTERED]}"
-        return _register(name, run, tracking)
+        is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
+        version = None if is_simulated else tracking.register_model(name, run_id)
+        if version is None and run.tags.get(schema.GAP) == "true":
+            return f"nothing is registered as {name} yet: MLflow has not taken its model"
+        missing = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
+        reason = "a simulated job has no model" if is_simulated else missing
+        tracking.run(run_id).set_tags({schema.REGISTERED: version or f"no: {reason}"})
     except (*TROUBLE, ParetuneError) as error:
         reason = without_secrets(first_line(error))
         return f"the model is not registered as {name} yet ({reason}): `paretune sync` does it"
+    return f"registered as {version}, {CANDIDATE}" if version else f"nothing is registered as {name}: {reason}"
 
 
 def overdue(tracking: Tracking) -> list[RecordedRun]:
     """Runs of finished jobs with `register` whose model has no version yet; raises TrackingUnavailable."""
     runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
     return [run for run in runs if not run.tags.get(schema.REGISTERED) and run.tags.get(schema.GAP) != "true"]
-
-
-def _register(name: str, run: RecordedRun, tracking: Tracking) -> str:
-    tags = {f"{schema.PREFIX}{figure}": f"{run.metrics[figure]:.6g}" for figure in _FIGURES if figure in run.metrics}
-    tags |= {tag: run.tags[tag] for tag in (schema.DATASET_KEY, schema.VALIDATION_ROWS) if tag in run.tags}
-    is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
-    version = None if is_simulated else tracking.register_model(name, run.run_id, tags)
-    if version is not None:
-        tracking.run(run.run_id).set_tags({schema.REGISTERED: version})
-        return f"registered as {version}, {CANDIDATE}"
-    if run.tags.get(schema.GAP) == "true":
-        return f"nothing is registered as {name} yet: MLflow has not taken its model"
-    missing = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
-    reason = "a simulated job has no model" if is_simulated else missing
-    tracking.run(run.run_id).set_tags({schema.REGISTERED: f"no: {reason}"})
-    return f"nothing is registered as {name}: {reason}"

@@ -10,12 +10,11 @@ from paretune.core.errors import JobFailed, OutOfMemory
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.untrusted import code_span, markdown
 from paretune.estimating.noise import binomial_error
-from paretune.jobs.record import params_of
+from paretune.jobs.record import params_of, run_name
 from paretune.launchers.base import JobState, WarmPoolStatus
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.container import FailureKind, JobReport
-from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ _COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("global_batch_size", "learning_rate", "scaled_learning_rate"),
 )
-_BASELINES = (metrics.BASELINE_TFIDF, metrics.BASELINE_MAJORITY, metrics.BASELINE_WORDS)
 _MOST_SHOWN = 8  # metrics of a user's own training in the printed table
-_LONGEST_SOURCES = 500  # characters in a note; the tag has all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,59 +161,28 @@ class JobOutcome(Result):
         return rows | {name: text for name, text in where.items() if text}
 
     def note(self) -> str:
-        """Markdown with quality and cost in its first line, the job, verdicts, its model, and how to repeat it."""
+        """Markdown with quality and cost in its first line, the job and its figures, verdicts, and how to repeat it."""
         ending = "" if self.has_completed else f"**{self.state.value}**" + (f": {self.reason}" if self.reason else "")
         kind = "" if self.origin == "measured" else f"**{self.origin.capitalize()}**, nothing was trained: "
-        rate = self.metrics.get(metrics.THROUGHPUT_SAMPLES)
-        sources = "" if self.report is None else str(self.report.facts.get("metrics_from", ""))
-        lines = {
-            f"- {rate or 0.0:,.1f} training samples per second": rate is not None,
-            f"- it cost {self.over_bound_usd:.4g} USD more than its worst case": self.over_bound_usd,
-            f"- numbers from {code_span(sources[:_LONGEST_SOURCES])}": sources,
-            f"- model: {code_span(self.model)}": self.model,
-        }
+        usd, ran = self.metrics.get(metrics.COST_USD), self.ran or self.spec
+        dollars = "" if usd is None else f"**{usd:.4g} USD**"
+        cluster = f"{ran.instance_count} × {ran.instance_type}" if self.spec.has_instances else "this machine"
+        figures = {name: text for name, text in self._quantities().items() if name not in ("model", "model in MLflow")}
+        model = [f"- model: {code_span(self.model)}"] if self.model else []
         quotes = "\n>\n".join(f"> **{sentence}**" for sentence in self.verdicts)
         # The command is no block of code: that does not wrap, and widens MLflow's page.
         parts = [
-            "; ".join(filter(None, [markdown(ending), self._quality(), self._bill()])),
-            markdown(self._summary()),
-            "\n".join(line for line, applies in lines.items() if applies),
+            "; ".join(filter(None, [markdown(ending), self._quality(), dollars])),
+            markdown(f"{run_name(self.spec)} on {cluster}"),
+            "\n".join([*(f"- {markdown(f'{name}: {text}')}" for name, text in figures.items()), *model]),
             markdown(quotes),
         ]
         return kind + "\n\n".join([*filter(None, parts), f"Again: {code_span(self.spec.command())}"])
 
-    def _summary(self) -> str:
-        spec, plan, ran = self.spec, self.spec.plan(), self.ran or self.spec
-        cluster = f"{ran.instance_count} × {ran.instance_type}" if spec.has_instances else "this machine"
-        if spec.project is not None:
-            parameters = [f"{name} {value}" for name, value in spec.project_parameters.items()]
-            settings = ", ".join([*parameters, f"on {cluster}"])
-            return f"the project **{Path(spec.project).name}**, entry point {spec.entry_point}: {settings}."
-        rows = self.metrics.get("train_rows")
-        data = spec.dataset.removeprefix(BUNDLED) + (f" ({rows:,.0f} rows)" if rows is not None else "")
-        trained = f"**{Path(spec.model).name.removeprefix(BUNDLED)}** on **{data}**"
-        if spec.entry_script is not None:
-            trained = f"the script **{Path(spec.entry_script).name}**"
-        batch = f"{spec.fine_tuning} fine-tuning, global batch size {plan.global_batch_size}"
-        return f"{trained}: {batch}, learning rate {plan.learning_rate:.3g}, on {cluster}."
-
     def _quality(self) -> str:
-        """F1 against baselines, with the standard error of its validation rows, or perplexity."""
-        values = self.metrics
-        f1, rows, perplexity = values.get(metrics.F1), values.get("validation_rows"), values.get(metrics.PERPLEXITY)
+        """F1 with the standard error of its validation rows, or perplexity."""
+        f1, perplexity = self.metrics.get(metrics.F1), self.metrics.get(metrics.PERPLEXITY)
         if f1 is None:
-            return "" if perplexity is None else f"perplexity **{perplexity:.2f}** on the validation rows"
-        error = ""
-        if rows:
-            size = binomial_error(f1, int(rows))
-            error = f" on {rows:,.0f} validation rows (so few rows alone leave ± {size:.3f}; other seeds add to it)"
-        known = [f"{metrics.SHOWN[name][0]} {values[name]:.3f}" for name in _BASELINES if name in values]
-        return f"F1 **{f1:.3f}**{error}" + (f", against {' and '.join(known)}" if known else "")
-
-    def _bill(self) -> str:
-        usd, seconds = self.metrics.get(metrics.COST_USD), self.metrics.get(metrics.JOB_SECONDS)
-        parts = [] if seconds is None else [f"{seconds:,.0f} s"]
-        if usd is not None and self.price is not None:
-            kind = ", notional" if self.price.confidence == "notional" else ""
-            parts.insert(0, f"**{usd:.4g} USD** ({self.price.stated}{kind})")
-        return ", ".join(parts)
+            return "" if perplexity is None else f"perplexity **{perplexity:.2f}**"
+        rows = int(self.metrics.get("validation_rows", 0))
+        return f"F1 **{f1:.3f}**" + (f" ± {binomial_error(f1, rows):.3f} on {rows:,} validation rows" if rows else "")

@@ -95,9 +95,6 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    estimate: TimeEstimate | None = job.estimate
-    if spec.runs_own_training:
-        estimate = workplace.forecast.time_of(spec, document.plan, inputs, job.price)
     phases = {} if job.estimate is None else job.estimate.phases
     batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     rounded = {name: {key: round(value, 1) for key, value in asdict(part).items()} for name, part in phases.items()}
@@ -113,7 +110,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
     }
     parts = {name: value for name, value in parts.items() if value is not None}
-    summary = _summary(spec, document.plan, inputs, parts, job.price, estimate)
+    summary = _summary(spec, document.plan, inputs, parts, job.price, job.estimate)
     return JobPreview(spec=spec.replace(dry_run=None), document=parts, summary=summary)
 
 
@@ -130,12 +127,9 @@ def _summary(
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
     lines = {
-        "would run": training_in_words(spec),
+        "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         "settings": "" if spec.project else f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}",
         "where": _where(spec, request),
-        "role": request.get("RoleArn", ""),
-        "image": request.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
-        "data": _data(spec, inputs),
         "expected": "" if estimate is None else _expected(estimate),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
@@ -173,16 +167,6 @@ def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
         return f"{cluster}, simulated: no job is sent to AWS"
     results = request.get("OutputDataConfig", {}).get("S3OutputPath", "")
     return f"SageMaker, {cluster}" + (f", results in {results}" if results else "")
-
-
-def _data(spec: JobSpec, inputs: JobInputs) -> str:
-    if inputs.dataset is None:
-        return ""
-    facts = inputs.dataset.facts
-    return (
-        f"{facts['train_rows']:,.0f} rows to train on, {facts['validation_rows']:,.0f} to validate; "
-        f"{facts['train_tokens']:,.0f} tokens, at most {spec.max_seq_length} in a row"
-    )
 
 
 def _expected(estimate: TimeEstimate) -> str:

@@ -3,15 +3,13 @@
 `ending` writes the rest of the run when the job has ended.
 """
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import absolute, parse_json
+from paretune.core.untrusted import absolute
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
@@ -55,13 +53,8 @@ class JobRecord:
         """Study, user and team of the job; of an adopted job those that its run names."""
         self.retries_smaller = retries_smaller and spec.project is None
         self._collector = None if spec.project is None else Collector(workplace.clock)
-        self.known_before: Mapping[str, float] = {}
-        """Metrics known before the job began: its estimate, and baselines and other facts of its data.
-
-        They are logged when the job has ended, because MLflow's page of a run lists metrics in the order of logging.
-        """
         self.former_metrics: Mapping[str, float] = {}
-        """Metrics that an earlier process or the project's command has written to the run."""
+        """Metrics that are in the run before the job ends: its estimate, facts of its data, and what others wrote."""
         self.is_adopted = False
         """Whether an earlier process has started the job."""
         self.is_beside = False
@@ -96,21 +89,24 @@ class JobRecord:
                 self.first_plan = plan
                 self._tag_plan(plan, "first", "used")
             if estimate is not None:
-                self.known_before = estimate.as_metrics()
+                self.former_metrics = estimate.as_metrics()
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
             if (dataset := inputs.dataset) is not None:
-                self.known_before = {**dataset.facts, **self.known_before}
+                self.former_metrics = {**dataset.facts, **self.former_metrics}
                 rows = {"training": "train_rows", "validation": "validation_rows"}
                 counts = {context: dataset.facts[name] for context, name in rows.items() if name in dataset.facts}
                 validation_rows = dataset.validation_rows or None
                 self.run.set_tags({schema.DATASET_KEY: dataset.key, schema.VALIDATION_ROWS: validation_rows})
                 self.run.log_dataset(self.spec.dataset, dataset.key, self.spec.dataset, counts)
-            self.run.set_tags({schema.KNOWN_BEFORE: json.dumps(self.known_before) if self.known_before else None})
+            self.run.log_metrics(self.former_metrics)
 
     @property
     def data_facts(self) -> dict[str, float]:
         """Counts and baselines of the data, without the estimate."""
-        return {name: value for name, value in self.known_before.items() if not name.startswith("estimated_")}
+        if self.spec.project is not None:
+            return {}
+        known = self.former_metrics.items()
+        return {name: value for name, value in known if "/" not in name and not name.startswith("estimated_")}
 
     def adopt(self) -> None:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
@@ -125,7 +121,6 @@ class JobRecord:
         with self.run.later():
             self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
-        self.known_before = _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
 
     def _describe_request(self, command: str) -> None:
         """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
@@ -249,17 +244,6 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.WATCHED_BY: this_process(),
         **schema.job_tags(spec.given()),
     }
-
-
-def _read_metrics(text: str) -> dict[str, float]:
-    """The finite numbers of a tag with metrics as JSON; none if it holds anything else, for anybody may edit a tag."""
-    try:
-        values = parse_json(text) if text else {}
-        numbers = values.items() if isinstance(values, dict) else ()
-        converted = {name: float(value) for name, value in numbers if isinstance(value, int | float)}
-    except (ValueError, OverflowError):
-        return {}
-    return {name: value for name, value in converted.items() if math.isfinite(value)}
 
 
 def _now(workplace: Workplace) -> str:

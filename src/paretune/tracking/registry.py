@@ -1,7 +1,5 @@
 """MLflow's model registry: the model of a run becomes a version of a registered model."""
 
-from collections.abc import Mapping
-
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
@@ -11,7 +9,7 @@ CANDIDATE = "candidate"  # alias of the version that was registered last
 _READY_WITHIN_S = 120  # a managed server makes a Model Package of each version
 
 
-def register_model(client: MlflowClient, name: str, run_id: str, tags: Mapping[str, str]) -> str | None:
+def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
     """Make the model of a run a version of `name` with the alias `candidate`; returns `NAME/VERSION`.
 
     A run that has a version keeps it. None if MLflow has no model of the run. What MLflow raises is raised as it is.
@@ -30,7 +28,6 @@ def register_model(client: MlflowClient, name: str, run_id: str, tags: Mapping[s
             name,
             model.model_uri,
             run_id=run_id,
-            tags=dict(tags),
             await_creation_for=_READY_WITHIN_S,
             model_id=model.model_id,
         ).version

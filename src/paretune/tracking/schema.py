@@ -30,11 +30,6 @@ VALIDATION_ROWS = "paretune.validation_rows"
 MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
 NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
-KNOWN_BEFORE = "paretune.known_before"
-"""Metrics known before the job began, its estimate and facts of its data: JSON, name to value.
-
-They become metrics when the job has ended, so that MLflow lists them below what was measured.
-"""
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 
 # The job, and where it runs

@@ -151,9 +151,9 @@ class Tracking:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 return Path(self._client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
 
-    def register_model(self, name: str, run_id: str, tags: Mapping[str, str]) -> str | None:
+    def register_model(self, name: str, run_id: str) -> str | None:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
-        return register_model(self._client, name, run_id, tags)
+        return register_model(self._client, name, run_id)
 
     def address(self, run_id: str) -> str:
         """The web address of a run, on the server or the one that `open_command` starts."""

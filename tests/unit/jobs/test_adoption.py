@@ -97,25 +97,16 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
     assert user.type().run_id != run_id  # it has ended
 
 
-@pytest.mark.parametrize(
-    ("tag", "known"),
-    [
-        ('{"estimated_seconds": 9, "baseline_f1_tfidf": 0.7}', {"estimated_seconds": 9.0, "baseline_f1_tfidf": 0.7}),
-        ('{"estimated_seconds": "edited"', {}),
-        ("[1]", {}),
-        (f'{{"estimated_seconds": 1{"0" * 400}}}', {}),
-        ('{"estimated_seconds": NaN, "baseline_f1_tfidf": 1e999}', {}),
-    ],
-    ids=["written", "cut", "a list", "too large", "not finite"],
-)
-def test_an_adopted_job_ends_with_what_was_known_before_it_began(user: User, tag: str, known: dict[str, float]) -> None:
+def test_an_adopted_job_ends_with_what_was_known_before_it_began(user: User) -> None:
     run_id = user.is_killed()
-    user.client.set_tag(run_id, "paretune.known_before", tag)
+    known = {"estimated_seconds": 9.0, "baseline_f1_tfidf": 0.7}
+    for name, value in known.items():
+        user.client.log_metric(run_id, name, value)
 
     result = user.type()
 
-    recorded = user.client.get_run(run_id).data.metrics
-    assert {name: recorded[name] for name in recorded if name.startswith(("estimated", "baseline"))} == known
+    assert known.items() <= user.client.get_run(run_id).data.metrics.items()
+    assert result.metrics["baseline_f1_tfidf"] == 0.7
     assert "estimated_seconds" not in result.metrics
 
 

@@ -67,14 +67,10 @@ def test_a_card_has_the_figures_and_their_sources_as_hugging_face_reads_them(job
     text = card_of(job, "c0ffee")
 
     report = ModelCard(text).data.to_dict()
-    assert (report["base_model"], report["license"]) == ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")
+    assert report["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
     assert report["pipeline_tag"] == "text-classification"
-    (result,) = report["model-index"][0]["results"]
-    assert (result["metrics"][0]["type"], result["metrics"][0]["value"]) == ("f1", 0.75)
-    assert result["dataset"]["split"] == "validation"
     for part in ("| 0.7500 |", "| 0.6000 |", "| 0.01230 USD |", "c0ffee", "bad, good", "measured", job.spec.command()):
         assert part in text
-    assert "rows&#124;of mine.csv" in text  # a bar would end the cell
 
 
 def test_what_is_not_known_is_not_in_a_card(job: JobOutcome) -> None:
@@ -82,25 +78,7 @@ def test_what_is_not_known_is_not_in_a_card(job: JobOutcome) -> None:
 
     assert "7.00" in text
     assert not [word for word in ("F1", "USD", "hash") if word in text]
-    assert ModelCard(text).data.to_dict().get("model-index") is None
     assert 'pipeline("text-generation"' in text
-
-
-@pytest.mark.parametrize(
-    ("card", "licence"),
-    [("---\nlicense: mit\n---\n# base\n", "mit"), ("# no metadata\n", "unknown"), ("---\n: [\n---\n", "unknown")],
-)
-def test_the_licence_is_what_the_base_s_own_card_states_and_else_unknown(
-    job: JobOutcome, tmp_path: Path, card: str, licence: str
-) -> None:
-    base = left_by(tmp_path / "base")
-    of_base = replace(job, spec=JobSpec(model=str(base)))
-    assert ModelCard(card_of(of_base)).data.license == "unknown"
-
-    (base / "README.md").write_text(card)
-
-    assert ModelCard(card_of(of_base)).data.license == licence
-    assert ModelCard(card_of(of_base)).data.base_model == "base"
 
 
 def test_a_model_in_s3_comes_with_the_command_that_fetches_it(job: JobOutcome) -> None:

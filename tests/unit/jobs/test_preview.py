@@ -8,8 +8,6 @@ from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 
 REQUEST = {
-    "RoleArn": "arn:aws:iam::111122223333:role/Training",
-    "AlgorithmSpecification": {"TrainingImage": "registry/image:1"},
     "InputDataConfig": [{"ChannelName": name} for name in ("dataset", "model", "code")],
     "OutputDataConfig": {"S3OutputPath": "s3://bucket/results"},
 }
@@ -32,8 +30,6 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     lines = _summary(CLOUD, CLOUD.plan(), inputs, parts, PRICE, None)
 
     assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
-    assert lines["role"] == REQUEST["RoleArn"]
-    assert lines["image"] == "registry/image:1"
     assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"
     assert lines["budgets"] == "budget team: 10 of 20 USD left"
     assert lines["leaves this machine"].endswith("dataset (2.0 MB), model (87.0 MB), code")

@@ -39,13 +39,11 @@ from paretune.specification.parameters import (
     spell,
     split_list,
     unknown,
-    untyped,
 )
 from paretune.storage.address import address_fault, redacted
 from paretune.storage.shipped import find_file, find_path
 from paretune.storage.yaml import STUDY, Node, read_yaml, write_yaml
 from paretune.studies.definition.objectives import (
-    OBJECTIVES,
     OF_THE_CLUSTER,
     Objective,
     bounds_faults,
@@ -72,7 +70,7 @@ _ENTRY_PARAMETERS = "project_parameters"
 ROW = "row"  # the only parameter of the points of a designed experiment: the number of the row
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
-IN_THE_FILE = ("name", "job", "search", "points", "objectives", "constraints", "quality", "changes_quality")
+IN_THE_FILE = ("name", "job", "search", "points", "objectives", "constraints", "changes_quality")
 """Keys of a study that cannot be typed."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes", "keep_alive_minutes")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
@@ -100,9 +98,6 @@ class StudyFile(Parameters):
         {}, "metric to minimize or maximize; by default less cost_usd and more f1", example={"f1": "maximize"}
     )
     constraints: dict[str, dict[str, float]] = parameter({}, "metric to its bounds", example={"f1": {"min": 0.9}})
-    quality: dict[str, str] = parameter(
-        {}, "the metric that models are judged by", example={"metric": "val_ndcg", "direction": "maximize"}
-    )
     changes_quality: tuple[str, ...] = parameter(
         (), "searched parameters that change the quality of your own training, among all that are searched"
     )
@@ -126,9 +121,6 @@ class StudyFile(Parameters):
     )
     once: bool = parameter(
         False, "collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
-    )
-    value_of_front_usd: float | None = parameter(
-        None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", gt=0
     )
 
     listed_by: ClassVar[str] = "study"
@@ -170,9 +162,8 @@ class StudyFile(Parameters):
             with suppress(BadInput):  # a rule tells the faults
                 count = len(_design(values["points"], values.get("seed", 42)).rows)
                 values["search"] = {ROW: Choices(values=tuple(range(1, count + 1)))}
-        quality = values.get("quality")
-        if not values.get("objectives") and isinstance(job, Mapping) and isinstance(quality or {}, Mapping):
-            values["objectives"] = default_objectives(job, quality)
+        if not values.get("objectives") and isinstance(job, Mapping):
+            values["objectives"] = default_objectives(job)
         return super()._typed(values)
 
     @field_validator("search", mode="before")
@@ -223,7 +214,7 @@ class StudyFile(Parameters):
     def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
         factors = self.changes_quality if self.is_own or self.changes_quality else None
-        return judged_by(self.objectives, metric=self.quality.get("metric"), factors=factors)
+        return judged_by(self.objectives, factors)
 
     @property
     def takes_split(self) -> bool:
@@ -298,20 +289,10 @@ class StudyFile(Parameters):
         return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
 
     def _keys(self) -> dict[str, Any]:
-        terms = {name: getattr(self, name) for name in type(self).model_fields if name != "once"}
-        quality = self.judged_by
-        is_implied = quality is None or (not self.quality and quality.metric in OBJECTIVES)
-        said = {} if is_implied or quality is None else {"metric": quality.metric, "direction": quality.direction}
-        terms |= {
-            "job": self.job.given(),
-            "search": {} if self.points else {name: entry.as_json() for name, entry in self.search.items()},
-            "points": untyped(self.points),
-            "quality": said,
-            "changes_quality": list(self.changes_quality),
-            "storage": self.shown_storage,
-            "sampler": self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe"),
-        }
-        return {name: value for name, value in terms.items() if value is not None and value not in ({}, [])}
+        """The keys that were given, with the objectives and the sampler that follow from them."""
+        sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
+        implied = {"objectives": self.objectives, "sampler": sampler, "storage": self.shown_storage}
+        return {name: value for name, value in (self.given() | implied).items() if name != "once" and value is not None}
 
     rules: ClassVar[Rules] = ()  # below
     last_rules: ClassVar[Rules] = ()
@@ -398,15 +379,10 @@ def _own_names(name: str, job: JobValues | None) -> list[str]:
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 
-_KEYS = {"constraints": ("min", "max"), "quality": ("metric", "direction")}
-
-
 def _inner_keys(study: StudyFile) -> Iterator[Fault]:
     for name, bounds in study.constraints.items():
-        for key in bounds.keys() - {*_KEYS["constraints"]}:
-            yield Fault(("constraints", name), f"unknown key {key} of {name}: {nearest(key, _KEYS['constraints'])}")
-    for key in study.quality.keys() - {*_KEYS["quality"]}:
-        yield Fault(("quality", key), f"unknown key {key} of quality: {nearest(key, _KEYS['quality'])}")
+        for key in bounds.keys() - {"min", "max"}:
+            yield Fault(("constraints", name), f"unknown key {key} of {name}: {nearest(key, ('min', 'max'))}")
 
 
 def _metrics(study: StudyFile) -> Iterator[Fault]:
@@ -520,20 +496,7 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("job", "launcher"), f"{text}: leave launcher out")
 
 
-def _quality(study: StudyFile) -> Iterator[Fault]:
-    metric, direction = study.quality.get("metric"), study.quality.get("direction")
-    if study.quality and not metric:
-        text = "quality must name its metric, such as {metric: val_ndcg, direction: maximize}"
-        yield Fault(("quality",), text)
-    elif metric and metric not in study.objectives:
-        text = f"quality: {metric} is no objective: add {metric}: {direction or 'maximize'} to objectives"
-        yield Fault(("quality", "metric"), f"{text}, or leave objectives out for it and cost_usd")
-    elif metric and metric in OF_THE_CLUSTER:
-        text = f"quality: {metric} says nothing about a model: name a metric of the model"
-        yield Fault(("quality", "metric"), text)
-    elif metric and direction not in (None, study.objectives[metric]):
-        text = f"quality: {metric} is to be {study.objectives[metric]}d by objectives, got {direction!r}"
-        yield Fault(("quality", "direction"), f"{text}: write the same in both, or leave direction out")
+def _changes_quality(study: StudyFile) -> Iterator[Fault]:
     for name in study.changes_quality:
         if name not in study.search:
             text = f"changes_quality: {name} is not searched; searched are {', '.join(study.search) or 'none'}"
@@ -560,7 +523,7 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
 
 StudyFile.rules = (
     *(_terms, _project, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
-    *(_missing_end, _own_training, _quality, _sampler, _points),
+    *(_missing_end, _own_training, _changes_quality, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)
 

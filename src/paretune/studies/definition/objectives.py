@@ -80,31 +80,24 @@ OBJECTIVES = {objective.metric: objective for objective in _TABLE}
 other metric too."""
 
 
-def judged_by(
-    objectives: Mapping[str, str], *, metric: str | None = None, factors: tuple[str, ...] | None = None
-) -> Objective | None:
-    """The objective that measures the model: `metric`, else the most informative known one, else the first other one.
+def judged_by(objectives: Mapping[str, str], factors: tuple[str, ...] | None = None) -> Objective | None:
+    """The objective that measures the model: the most informative known one, else the first other one.
 
     None if all objectives follow from the cluster. `factors` are the parameters that the metrics of the user's own
     training depend on.
     """
-    others = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in OF_THE_CLUSTER]
-    name = metric or next(iter(others), None)
-    if name is None or name not in objectives:
+    names = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in OF_THE_CLUSTER]
+    if not names:
         return None
-    objective = OBJECTIVES.get(name) or Objective(metric=name, direction=objectives[name])
+    objective = OBJECTIVES.get(names[0]) or Objective(metric=names[0], direction=objectives[names[0]])
     return objective if factors is None else replace(objective, factors=factors)
 
 
-def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Dollars and the quality metric of the study, by default that of the task."""
+def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
+    """Dollars and the quality metric of the study's task."""
     task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
     name = metrics.F1 if task is None else task.quality  # another rule refuses unknown tasks
-    chosen = quality or {}
-    name = chosen.get("metric") or name
-    usual = OBJECTIVES[name].direction if name in OBJECTIVES else "maximize"
-    direction = chosen.get("direction") if chosen.get("metric") else None
-    return {metrics.COST_USD: "minimize", name: direction or usual}
+    return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
 
 
 def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from paretune.core.untrusted import printable
 from paretune.presentation.chart import MARKS, PICKED
 from paretune.specification import metrics
@@ -16,7 +14,6 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial, short_name
 
-_SPENT = "spent_usd"
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 _Spread = tuple[float | None, float, float]  # a value, and how far its bar reaches down and up
 
@@ -35,16 +32,16 @@ class _Mark:
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
 
-    Its `layout.meta` holds what `chart.js` needs to show other axes: objectives, other metrics, numeric parameters and
-    dollars spent so far. Predicted points are in the legend and hidden. `address` gives the URL of a run id.
+    Its `layout.meta` holds what `chart.js` needs to show other axes: objectives, other metrics and numeric parameters.
+    Predicted points are in the legend and hidden. `address` gives the URL of a run id.
     """
     import plotly.graph_objects as go
 
     axes = _axes(front)
     marks = _marks(front, picks, axes, address)
-    if not marks:
+    if not marks or front.main_pair is None:
         return None
-    x, y = front.main_pair or (_SPENT, next(iter(front.objectives)))
+    x, y = front.main_pair
     traces = [(kind, [mark for mark in marks if mark.kind == kind]) for kind in MARKS]
     traces = [(kind, group) for kind, group in traces if group] + [("picked", [mark for mark in marks if mark.label])]
     figure = go.Figure()
@@ -70,7 +67,6 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
             visible="legendonly" if kind == "predicted" else True,
         )
     lines = {"\n".join(pair): _transposed(_stairs(front, pair)) for pair in front.pairs}
-    lines |= {f"{_SPENT}\n{name}": _transposed(_best_so_far(front, name)) for name in front.objectives}
     line, look = lines.get(f"{x}\n{y}", [[], []]), {"color": MARKS["front"].colour, "width": 1.5}
     figure.add_scatter(x=line[0], y=line[1], mode="lines", line=look, hoverinfo="skip", showlegend=False)
     described = {
@@ -120,7 +116,7 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
 
 
 def _axes(front: StudyFront) -> dict[str, str]:
-    """Name and heading of the axes: objectives, other metrics, parameters that are numbers and vary, dollars spent."""
+    """Name and heading of the axes: objectives, other metrics, parameters that are numbers and vary."""
     measured = {name for point in front.measured for name in point.means}
     names = dict.fromkeys([*front.objectives, metrics.COST_USD, *sorted(measured)])
     better = {"minimize": ", less is better", "maximize": ", more is better"}
@@ -133,7 +129,7 @@ def _axes(front: StudyFront) -> dict[str, str]:
         values = {point.trial.value(name) for point in front.measured}
         if name not in axes and len(values) > 1 and all(map(_is_number, values)):
             axes[name] = short_name(name)
-    return {**axes, _SPENT: "spent by the study (USD)"}
+    return axes
 
 
 def _marks(
@@ -163,7 +159,7 @@ def _measured(
     return _Mark(
         kind=kind,
         lines=lines,
-        spreads=_spreads(front, axes, point.trial, point.means, bars) | {_SPENT: (point.found_at_usd, 0.0, 0.0)},
+        spreads=_spreads(front, axes, point.trial, point.means, bars),
         address=address(point.trial.run_id),
         label="" if pick is None else ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])),
     )
@@ -202,7 +198,7 @@ def _is_log(front: StudyFront, name: str, marks: Sequence[_Mark]) -> bool:
     """Whether an axis is logarithmic at first."""
     shown = [mark.spreads[name][0] or 0.0 for mark in marks if name in mark.spreads and mark.kind != "predicted"]
     low, high = min(shown, default=0.0), max(shown, default=0.0)
-    return name not in (front.quality, _SPENT) and 0 < _LOG_FROM * low < high
+    return name != front.quality and 0 < _LOG_FROM * low < high
 
 
 def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float]]:
@@ -216,17 +212,6 @@ def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float
     for before, after in itertools.pairwise(best):
         corner = (after[0], before[1]) if front.objectives[x] == "minimize" else (before[0], after[1])
         corners += [corner, after]
-    return corners
-
-
-def _best_so_far(front: StudyFront, name: str) -> list[tuple[float, float]]:
-    """Corners of the best value of an objective over the dollars that the study had spent."""
-    points = sorted(front.feasible, key=lambda point: (point.found_at_usd, point.number))
-    values = [point.means[name] / front.unit(name)[0] for point in points]
-    so_far = (np.maximum if front.objectives[name] == "maximize" else np.minimum).accumulate(values)
-    corners: list[tuple[float, float]] = []
-    for point, value in zip(points, map(float, so_far), strict=True):
-        corners += [(point.found_at_usd, corners[-1][1] if corners else value), (point.found_at_usd, value)]
     return corners
 
 

@@ -30,7 +30,7 @@ from paretune.studies.sampler.seconds import SecondsModel, Terms
 
 UNPRICED_USD_PER_HOUR = 1.0  # what an instance without a known price counts as
 LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
-PATIENCE = 50.0  # times what a study has cost so far: what its front is worth if nobody has said so
+PATIENCE = 50.0  # times what a study has cost so far: what its front is worth
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
 MOST_COMPARED = 150  # candidates with the largest gains
@@ -72,7 +72,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
         metric: the objective that measures the model; by default the first that is not of the cluster.
         changes_quality: of a training of your own, the searched parameters that its quality depends on.
         constraints: metric to its `min` and `max`.
-        value_usd: dollars that the whole front is worth; by default fifty times what was spent.
 
     Attributes:
         accepts: whether a job may be begun now, such as within a budget. Set it before a trial is asked for.
@@ -91,7 +90,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
         metric: str | None = None,
         changes_quality: Sequence[str] = (),
         constraints: Bounds | None = None,
-        value_usd: float | None = None,
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         known = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
@@ -102,7 +100,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         quality = OBJECTIVES.get(self._metric)
         is_share = quality is not None and quality.is_share
         self._spread = spread if spread is not None or not is_share or grid.is_own else F1_SPREAD
-        self._constraints, self._value_usd = constraints or {}, value_usd
+        self._constraints = constraints or {}
         goals = [(metrics.COST_USD, metrics.COST_USD in objectives), (metrics.JOB_SECONDS, set(TIMES) & {*objectives})]
         self._goals = [name for name, is_goal in goals if is_goal] or [metrics.COST_USD]
         self._jobs = grid.candidates
@@ -276,8 +274,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
                     cheapest[key] = self._cheapest(i, model, settled, by_type)
                 ways += [(of_knowing[i], *way)] if (way := cheapest[key]) is not None else []
             for worth, price, job in ways:
-                value_usd = PATIENCE * (spent + price) if self._value_usd is None else self._value_usd
-                if worth >= LEAST_GAIN and worth * value_usd >= price:
+                if worth >= LEAST_GAIN and worth * PATIENCE * (spent + price) >= price:
                     options.append((worth / max(price, 1e-9), job))
         options.sort(key=lambda option: -option[0])
         return next((job for _, job in options if self.accepts(job)), None)

@@ -112,10 +112,7 @@ class Split:
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
-            value_usd = driver.file.value_of_front_usd
-            worth = "" if value_usd is None else f", the whole front being worth {value_usd:g} USD"
-            shift = f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else ""
-            return f"{_ENOUGH}{worth}{shift}"
+            return _ENOUGH + (f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else "")
         return _NO_F1 if name == metrics.F1 else _NO_QUALITY
 
     def _predicted(self, job: Job, belief: Belief, index: int, *, number: int) -> Trial:
@@ -163,7 +160,6 @@ def sampler_of(driver: Driver) -> SplitSampler:
         metric=file.judged_by.metric if file.judged_by is not None else None,
         changes_quality=file.changes_quality,
         constraints=file.constraints,
-        value_usd=file.value_of_front_usd,
     )
 
 

@@ -1,6 +1,5 @@
 """Studies of any metric: what their files say, what follows from it, and what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -45,16 +44,9 @@ def test_any_metric_of_an_own_training_is_an_objective_and_the_first_measures_th
     assert read(tmp_path, "").takes_split
 
 
-def test_the_quality_alone_gives_the_objectives_and_is_recorded(tmp_path: Path) -> None:
-    file = read(tmp_path, "quality: {metric: val_loss, direction: minimize}\n")
-
-    assert file.objectives == {"cost_usd": "minimize", "val_loss": "minimize"}
-    assert json.loads(file.as_text()["quality"]) == {"metric": "val_loss", "direction": "minimize"}
-
-
 def test_a_file_that_is_written_again_says_the_same(tmp_path: Path) -> None:
     message = "objectives: {cost_usd: minimize, a: maximize, b: minimize}\n"
-    file = read(tmp_path, f"{message}quality: {{metric: b}}\nchanges_quality: [training_arguments.leaves]\n")
+    file = read(tmp_path, f"{message}changes_quality: [training_arguments.leaves]\n")
     (tmp_path / "again.yaml").write_text(file.as_yaml())
     again = StudyFile.read(str(tmp_path / "again.yaml"), {})
 
@@ -99,11 +91,6 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
     [
         ("objectives: {status: maximize}", "pareto.csv has a column of that name"),
         ("objectives: {a: more}", "a must be minimize or maximize, got 'more'"),
-        ("objectives: {a: maximize}\nquality: {metric: b}", "b is no objective: add b: maximize"),
-        ("objectives: {a: maximize}\nquality: {metric: a, direction: minimize}", "a is to be maximized by objectives"),
-        ("quality: {direction: minimize}", "quality must name its metric"),
-        ("quality: {metric: cost_usd}", "cost_usd says nothing about a model"),
-        ("quality: {metrik: a}", "unknown key metrik of quality: did you mean metric?"),
         ("changes_quality: [leaves]", "changes_quality: leaves is not searched"),
         ("constraints: {a: {min: 2, max: 1}}", "min must be at most max"),
     ],

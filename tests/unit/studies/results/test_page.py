@@ -124,10 +124,10 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     assert len(traces["recommended"]["text"]) == len(picks)
     assert "rate: 2.45e-5<br>" in traces["on the front"]["hovertext"][0]
     assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
-    assert {"cost_usd", "f1", "train_seconds", "learning_rate", "spent_usd"} <= axes.keys()
+    assert {"cost_usd", "f1", "train_seconds", "learning_rate"} <= axes.keys()
     assert axes["train_seconds"]["heading"] == "training time (min), less is better"
     assert all(len(axis["traces"]) == len(figure["data"]) - 1 for axis in axes.values())
-    assert {"cost_usd\nf1", "spent_usd\nf1"} <= lines.keys()
+    assert {"cost_usd\nf1"} <= lines.keys()
     assert figure["layout"]["xaxis"]["type"] == "log"
 
 

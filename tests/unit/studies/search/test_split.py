@@ -195,21 +195,6 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
 
 
 @pytest.mark.slow
-def test_no_job_costs_more_than_what_it_may_add_is_worth(workplace: Path) -> None:
-    write_table(workplace / "table.csv", smooth)
-    (workplace / "study.yaml").write_text(STUDY)
-    spent = {}
-    for value in ("2", "20"):
-        alone = {"name": f"worth {value}", "value_of_front_usd": value}
-        driver = driver_of(workplace, "study.yaml", alone)
-        _, said = searched_by(driver)
-        assert f"the whole front being worth {value} USD" in said
-        spent[value] = sum(trial.cost_usd or 0.0 for trial in driver.trials.values())
-
-    assert spent["2"] < spent["20"]
-
-
-@pytest.mark.slow
 def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY)
