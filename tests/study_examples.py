@@ -42,7 +42,7 @@ def answer(
     **more: Any,
 ) -> StudyAnswer:
     """The answer of a study with these trials; `more` are attributes of the answer."""
-    front = StudyFront.of(trials, objectives, constraints, shrinks=True, predicted=forecast, quality=quality)
+    front = StudyFront.of(trials, objectives, constraints, predicted=forecast, quality=quality)
     return StudyAnswer(front=front, **more)
 
 

@@ -77,7 +77,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
     kept = StudyTable(file, storage, origin="simulated")
-    course = TimelineFactory(predict=lambda document: None, recall_f1=lambda document: None)
+    course = TimelineFactory(predict=lambda document: None)
     course.read_table = lambda path: table.runs  # read once for all studies
     booked: list[Booked] = []
     names = list(file.objectives)

@@ -73,7 +73,7 @@ class _Study:
         """Run the points, repeat what is recommended, and compare with the truth."""
         trials = [self._run(number, number) for number in range(_POINTS)]
         while True:
-            study_front = StudyFront.of(trials, _GOALS, {}, shrinks=True)
+            study_front = StudyFront.of(trials, _GOALS, {})
             points = [pick.point for pick in recommend(study_front)]
             lacking = [point.number for point in points if point.trained < RUNS and len(point.trials) <= RUNS]
             if not lacking or len(trials) >= _POINTS + MOST_REPEATS:

@@ -4,11 +4,13 @@ Each launcher is imported only where it is used: `local` needs no AWS libraries.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from paretune.core.clock import Clock
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
+from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 
 
@@ -36,13 +38,22 @@ def _open_sagemaker(spec: JobSpec, clock: Clock, environment: Mapping[str, str],
 
 
 def _open_simulated(home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
-    from paretune.estimating.recorded.recorded_runs import Rehearsal
+    from paretune.estimating.estimator import Estimate, Estimator, architecture_of
+    from paretune.estimating.evidence import collect
+    from paretune.estimating.hardware import machine_name
     from paretune.launchers.simulated.launcher import SimulatedLauncher
     from paretune.launchers.simulated.timeline_factory import TimelineFactory
     from paretune.tracking import Tracking
 
     if not isinstance(clock, VirtualClock):
         raise TypeError(f"simulated jobs need a VirtualClock, got {type(clock).__name__}")
-    rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
-    factory = TimelineFactory(rehearsal.predict, rehearsal.recall_f1)
-    return SimulatedLauncher(home, clock, environment, factory)
+
+    @cache
+    def estimator() -> Estimator:
+        return Estimator(collect(Tracking(environment, clock), machine=machine_name()))
+
+    def predict(document: JobDocument) -> Estimate | None:
+        built = architecture_of(document.spec.model, document.spec.task, environment)
+        return estimator().estimate(document.spec, built, None, plan=document.plan)
+
+    return SimulatedLauncher(home, clock, environment, TimelineFactory(predict))

@@ -265,9 +265,8 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
                 return
     raise BadInput(
         [
-            f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from recorded runs, and none is "
-            "of this model and data. Set simulation.runs to a table of runs, run the study with --launcher local "
-            f"first, or take {quality.metric} out of objectives"
+            f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
+            f"Set simulation.runs, or take {quality.metric} out of objectives"
         ]
     )
 

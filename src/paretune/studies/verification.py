@@ -27,17 +27,18 @@ class Verification:
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
-        self._judged = -1
-        self._waiting: list[Point] = []
+        self._judged, self._points = -1, list[Point]()  # bookings that the recommended points follow from, and these
         self.repeats = 0  # number of repeats that this process has begun
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
     def begin_next(self) -> str:
         """Start the next repeat; returns why none is started, or an empty text."""
         if self._judged != self._driver.bookings:
-            self._judged, self._waiting = self._driver.bookings, self._lacking()
-        while self._waiting:
-            if self._begin(self._waiting.pop(0)):
+            self._judged, self._points = self._driver.bookings, [pick.point for pick in self._recommended()]
+            self.reasons.clear()
+        for point in self._points:  # the most important first
+            is_lacking = point.trained + self._under_way()[point.number] < RUNS
+            if is_lacking and point.number not in self.reasons and self._begin(point):
                 return ""
         return "no recommended point lacks runs"
 
@@ -51,14 +52,6 @@ class Verification:
         """Repeats that have ended and are not tried again."""
         retries, trials = self._driver.history.retries, self._driver.trials.values()
         return [trial for trial in trials if trial.repeats is not None and trial.identity not in retries]
-
-    def _lacking(self) -> list[Point]:
-        """Recommended points that lack runs, each once for every missing run, the most important first."""
-        points = {pick.point.number: pick.point for pick in self._recommended()}
-        self.reasons.clear()
-        under_way = self._under_way()
-        missing = [(point, RUNS - point.trained - under_way[number]) for number, point in points.items()]
-        return [point for point, count in missing for _ in range(count)]
 
     def _begin(self, point: Point) -> bool:
         """Start a repeat of a point's job, with its changes and the next seed, or record why not."""

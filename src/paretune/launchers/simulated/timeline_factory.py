@@ -30,12 +30,10 @@ _Key = tuple[object, ...]  # specification hash, seed and attempt of a job, for 
 class TimelineFactory:
     """Makes the timeline of a job.
 
-    For jobs without a table of recorded runs, `predict` gives the estimate of a job, and `recall_f1` the F1 of runs
-    like it with a text that names them. Both return None if there is nothing. A table without seconds gives F1 only.
+    For jobs without a table of recorded runs, or with one without seconds, `predict` gives the estimate, or None.
     """
 
     predict: Callable[[JobDocument], Estimate | None]
-    recall_f1: Callable[[JobDocument], tuple[float, str] | None]
     read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
@@ -78,15 +76,11 @@ class TimelineFactory:
                 status=OUT_OF_MEMORY,
                 basis=f"{estimate.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
             )
-        recalled = None if spec.probe_steps is not None or replayed is not None else self.recall_f1(document)
-        f1, source = (None, "") if recalled is None else (recalled[0], f", F1 from {recalled[1]}")
-        if replayed is not None:
-            f1, source = replayed.f1, f", F1 from {replayed.basis}"
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,
-            f1=f1,
+            f1=None if replayed is None else replayed.f1,
             curve=() if replayed is None else replayed.curve,
-            basis=f"seconds from {basis}{source}",
+            basis=f"seconds from {basis}" + ("" if replayed is None else f", F1 from {replayed.basis}"),
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,
             uploaded_bytes=estimate.time.uploaded_bytes,

@@ -75,7 +75,7 @@ class Design:
                 faults.append(f"points: {factor} must be a list of at least two levels")
                 continue
             each = [dict(entry) if isinstance(entry, Mapping) else {factor: entry} for entry in entries]
-            levels[str(factor)] = dict(zip(_labels(each), each, strict=True))
+            levels[str(factor)] = {_label(level): level for level in each}
         names = [{key for level in entries.values() for key in level} for entries in levels.values()]
         owners = Counter(name for each in names for name in each)
         faults += [
@@ -207,21 +207,10 @@ def _seeded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return seeded
 
 
-def _labels(levels: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A short text for each level: its value, or `2 x ml.g5.xlarge` and what else distinguishes it."""
-    if all(len(level) == 1 for level in levels):
-        return [spell(value) for level in levels for value in level.values()]
-    texts = [_cluster(level) for level in levels]
-    for name in dict.fromkeys(name for level in levels for name in level):
-        if len(set(texts)) == len(levels):
-            break
-        if name not in ("instance_type", "instance_count"):
-            texts = [f"{text}, {spell(level.get(name))}".strip(", ") for text, level in zip(texts, levels, strict=True)]
-    return texts
-
-
-def _cluster(level: Mapping[str, Any]) -> str:
-    count, instance_type = spell(level.get("instance_count")), spell(level.get("instance_type"))
-    if instance_type:
-        return f"{count or 1} x {instance_type}"
-    return f"{count} instance{'s' if count != '1' else ''}" if count else ""
+def _label(level: Mapping[str, Any]) -> str:
+    """A short text for a level: its values, such as `2 x ml.g5.xlarge / bf16`."""
+    rest = dict(level)
+    cluster = []
+    if {"instance_type", "instance_count"} <= rest.keys():
+        cluster = [f"{spell(rest.pop('instance_count'))} x {spell(rest.pop('instance_type'))}"]
+    return " / ".join([*cluster, *map(spell, rest.values())])

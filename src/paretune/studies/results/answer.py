@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.jobs.verdicts import below_baseline
 from paretune.presentation.numbers import dollars, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
@@ -20,7 +19,7 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick, failures, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, job_of, label
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -88,14 +87,9 @@ class StudyAnswer:
             return lines
         point = self.picks[0].point
         lines = [*filter(None, [self.picks[0].risk]), *lines]
-        if point.trial.plan is not None and metrics.F1 in point.means and point.trial.baseline_f1 is not None:
-            values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
-            sentences = below_baseline(job_of(point.trial.parameters), values, point.errors[metrics.F1])
-            lines += [f"{sentence}." for sentence in sentences]
-        verdicts = dict.fromkeys(verdict for trial in point.trials for verdict in trial.verdicts)
-        lines += [f"Of its training: {verdict}." for verdict in verdicts]
+        lines += [f"Of its training: {verdict}." for verdict in point.trial.verdicts]
         types = {trial.parameters.get("instance_type", "local") for trial in front.trials}
-        if not front.is_foreign and not any(name.startswith("ml.") for name in types):
+        if not any(name.startswith("ml.") for name in types):
             noise = front.noises[metrics.COST_USD]
             lines.append(
                 "Its dollars are notional, nobody bills them: they are seconds of this machine, which other programs "
@@ -118,10 +112,7 @@ class StudyAnswer:
         parts = [counted(front.trials)]
         if self.running is not None and self.n_trials is not None:
             parts = [f"{sum(trial.repeats is None for trial in front.trials)} of {self.n_trials} trials"]
-        if not front.is_foreign:
-            parts.append(
-                dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD"
-            )
+        parts.append(dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD")
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
@@ -134,10 +125,10 @@ class StudyAnswer:
         left_usd = self.budget_usd - self.front.spent_usd - self.committed_usd
         return f"{bill}, left {usd(left_usd)} of {usd(self.budget_usd)}"
 
-    def ranks(self) -> dict[str, int]:
-        """Run id to Pareto rank, 0 on the front; without runs that have no rank (failed, constraint not met)."""
-        ranks = {trial.run_id: self.front.rank(trial) for trial in self.front.trials}
-        return {run_id: rank for run_id, rank in ranks.items() if rank is not None}
+    def ranks(self) -> dict[str, str]:
+        """Run id to Pareto rank, 0 on the front; empty without one (failed, constraint not met)."""
+        ranks = {trial.run_id: self.front.rank(trial) for trial in self.front.trials if trial.run_id}
+        return {run_id: "" if rank is None else str(rank) for run_id, rank in ranks.items()}
 
     def csv(self) -> str:
         """The text of pareto.csv."""
@@ -158,9 +149,8 @@ class StudyAnswer:
         if front.forecast:
             title = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
             yield f"{title}:\n{_first(forecast_table(front))}"
-        if not front.is_foreign:
-            yield " ".join(self.payoff.sentences())
-            yield f"{simulated}Budget: {self.bill()}."
+        yield " ".join(self.payoff.sentences())
+        yield f"{simulated}Budget: {self.bill()}."
         if self.picks and (lines := failures(front.trials)):
             yield "Without a result:\n" + "\n".join(f"  {line}" for line in lines)
 

@@ -70,15 +70,14 @@ def findings(design: Design) -> list[str]:
     return lines
 
 
-def table(design: Design, trials: Mapping[int, Trial], measured: Mapping[int, Mapping[str, float]]) -> pd.DataFrame:
+def table(design: Design, trials: Mapping[int, Trial]) -> pd.DataFrame:
     """A row for each row of the design: factors, status, run and all that was measured. Rows count from 1."""
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(design.rows, 1):
-        trial = trials.get(number)
-        values: Mapping[str, Any] = measured.get(trial.number, {}) if trial is not None else {}
         rows.append({"row": number, **design.label(row), **row, "status": "Pending"})
-        if trial is not None:
-            rows[-1] |= {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin, **values}
+        if (trial := trials.get(number)) is not None:
+            ended = {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin}
+            rows[-1] |= ended | dict(trial.measured)
     return pd.DataFrame(rows)
 
 

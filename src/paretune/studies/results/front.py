@@ -1,4 +1,4 @@
-"""The front of a study: its points with Pareto ranks, and groups of points that cannot be told apart."""
+"""The front of a study: its points with Pareto ranks, and which of them cannot be told apart."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,15 +27,7 @@ from paretune.studies.definition.objectives import (
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
-from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """The cheapest point of the front among several, and the others, which cannot be told apart from it."""
-
-    recommended: Point
-    others: tuple[Point, ...]
+from paretune.studies.results.trials import AS_RUN, Trial, TrialStatus, label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +49,17 @@ class StudyFront:
         objectives: Mapping[str, str],
         constraints: Constraints,
         *,
-        shrinks: bool = False,
         predicted: Sequence[Trial] = (),
         quality: Objective | None = None,
     ) -> "StudyFront":
         """The front of these trials.
 
-        `shrinks` is as in `points.merge`. The best of the `predicted` points become the forecast.
+        The best of the `predicted` points become the forecast.
         `quality` is by default the best known quality metric among the objectives. Infeasible points have no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives)
-        points, noises = merge(ordered, objectives, constraints, shrinks=shrinks, quality=quality)
+        points, noises = merge(ordered, objectives, constraints, quality)
         ranked = [point for point in points if point.is_feasible(objectives)]
         rank_of = dict(zip((point.number for point in ranked), ranks(ranked, objectives), strict=True))
         return cls(
@@ -110,11 +101,6 @@ class StudyFront:
     def quality(self) -> str | None:
         """The objective that measures the model, such as F1 or the user's own metric, or None."""
         return None if self.judged_by is None else self.judged_by.metric
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether its trials were run by others than paretune, who knows nothing of their jobs and dollars."""
-        return any(trial.parameters == FOREIGN for trial in self.trials)
 
     @property
     def is_simulated(self) -> bool:
@@ -222,25 +208,13 @@ class StudyFront:
     def _are_all_priced(self) -> bool:
         return all(point.usd_per_run is not None for point in self.feasible)
 
-    @cached_property
-    def groups(self) -> list[Group]:
-        """Groups of points that cannot be told apart, built greedily from the cheapest point of the front.
+    def alike(self, point: Point) -> list[Point]:
+        """Feasible points that cannot be told apart from this one, itself included, the cheapest first.
 
-        "Cannot be told apart" is not transitive: a chain of neighbours could join a cheap point with a dear one. So
-        every member is compared with the recommended point of its group only. The cheapest point of the front that is
-        in no group yet opens the next group and takes all points that differ from it by less than 2 standard errors in
-        every objective. A dominated point may be a member: a repeat could put it on the front.
+        They differ from it by less than 2 standard errors in every objective. A dominated one may be among them: a
+        repeat could put it on the front.
         """
-        free = {point.number: point for point in sorted(self.feasible, key=self.cost_of)}
-        groups = []
-        for leader in [point for point in free.values() if point.rank == 0]:
-            if free.pop(leader.number, None) is None:
-                continue
-            alike = [point for point in free.values() if point.is_like(leader, self.objectives)]
-            for point in alike:
-                del free[point.number]
-            groups.append(Group(recommended=leader, others=tuple(alike)))
-        return groups
+        return sorted((each for each in self.feasible if each.is_like(point, self.objectives)), key=self.cost_of)
 
     @cached_property
     def hypervolume(self) -> float:

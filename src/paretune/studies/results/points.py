@@ -8,8 +8,9 @@ curse), but never beyond what the point's own runs have shown.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import fmean, pvariance
 
 import numpy as np
@@ -82,27 +83,16 @@ class Point:
 
 
 def merge(
-    trials: Sequence[Trial],
-    objectives: Iterable[str],
-    constraints: Constraints,
-    *,
-    shrinks: bool = False,
-    quality: Objective | None = None,
+    trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints, quality: Objective | None = None
 ) -> tuple[list[Point], dict[str, RunNoise]]:
-    """Points without ranks, in the order of `trials`, and the noise of one run by metric.
+    """Points without ranks, in the order of `trials`, and the noise of one run by metric. It takes up to a second.
 
-    `trials` are sorted by number. Metrics that are no objectives are averaged too. `shrinks` asks for the quality that
-    the model of the study predicts, which takes up to a second. `quality` is the metric that measures models, by
-    default F1.
+    `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
+    measures models, by default F1.
     """
-    measured = {name for trial in trials for name in trial.values}
-    judged = [
-        item for item in {item.metric: item for item in (F1, quality) if item}.values() if item.metric in measured
-    ]
-    found = [_QualityRuns.of(trials, item) for item in judged] if shrinks else []
-    runs_of = {item.quality.metric: item for item in found if item is not None}
-    collapsed = {name: item.collapsed for name, item in runs_of.items()}
     families = _families(trials)
+    judged = {item.metric: item for item in (F1, quality) if item is not None}
+    runs_of = {name: runs for name, item in judged.items() if (runs := _QualityRuns.of(families, item)) is not None}
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
@@ -111,20 +101,23 @@ def merge(
         groups.setdefault(first.seconds_key or first.number, []).extend(runs)
     noises: dict[str, RunNoise] = {}
     for name in names:
-        left_out = collapsed.get(name, ())
+        left_out = runs_of[name].collapsed if name in runs_of else ()
         runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
         values = [_values([trial for trial in runs if trial.number not in left_out], name) for runs in runs_of_each]
         noises[name] = pooled_noise(name, values, rows, quality)
-    shared = {key: _cluster_means(runs, noises) for key, runs in groups.items()}
-    points = [
-        _point(first, runs, shared[first.seconds_key or first.number], noises, constraints, collapsed)
-        for first, runs in families
-    ]
+    points = []
+    for first, runs in families:
+        values_of = {}
+        for name in names:
+            left_out = runs_of[name].collapsed if name in runs_of else ()
+            alike = groups[first.seconds_key or first.number] if name in OF_THE_CLUSTER else runs
+            trained = [trial for trial in alike if trial.number not in left_out] or alike
+            if _values(runs, name) and (values := _values(trained, name)):
+                values_of[name] = values
+        points.append(_point(first, runs, values_of, noises))
     for name, item in runs_of.items():
         points = item.shrunk(points, noises[name])
-    if shrinks:
-        points = [replace(point, unmet=_unmet(point.means, constraints)) for point in points]
-    return points, noises
+    return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
@@ -133,19 +126,16 @@ def value_of(trial: Trial, objective: str) -> float | None:
     return trial.cost_usd if value is None and objective == metrics.COST_USD else value
 
 
-def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
+def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
     """First trials with their completed runs and those of their repeats; only those with a completed run."""
-    by_number = {trial.number: trial for trial in trials}
-    families: dict[int, list[Trial]] = {}
+    families: dict[int | None, list[Trial]] = {}
     for trial in trials:
-        first = trial.number
-        while (before := by_number[first].repeats if first in by_number else None) is not None and before < first:
-            first = before
-        families.setdefault(first, []).append(trial)
+        is_repeat = trial.repeats is not None and trial.repeats in families
+        families.setdefault(trial.repeats if is_repeat else trial.number, []).append(trial)
     return [
         (family[0], runs)
         for family in families.values()
-        if (runs := tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED))
+        if (runs := [trial for trial in family if trial.status is TrialStatus.COMPLETED])
     ]
 
 
@@ -163,41 +153,20 @@ def _validation_rows(trials: Sequence[Trial]) -> int | None:
     return rows.pop() or None if len(rows) == 1 else None
 
 
-def _cluster_means(runs: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[float, int]]:
-    """Mean and count of each metric that follows from the cluster, over runs that take equally long."""
-    values_of = {name: _values(runs, name) for name in names if name in OF_THE_CLUSTER}
-    return {name: (fmean(values), len(values)) for name, values in values_of.items() if values}
-
-
 def _point(
-    first: Trial,
-    runs: tuple[Trial, ...],
-    shared: Mapping[str, tuple[float, int]],
-    noises: Mapping[str, RunNoise],
-    constraints: Constraints,
-    collapsed: Mapping[str, Collection[int]],
+    first: Trial, runs: Sequence[Trial], values_of: Mapping[str, list[float]], noises: Mapping[str, RunNoise]
 ) -> Point:
-    means, errors, margins = {}, {}, {}
-    for name, noise in noises.items():
-        if values := _values(_trained(runs, collapsed.get(name, ())), name):
-            means[name], count = shared.get(name) or (fmean(values), len(values))
-            errors[name] = noise.standard_error(means[name], count)
-            margins[name] = noise.margin(errors[name])
+    means = {name: fmean(values) for name, values in values_of.items()}
+    errors = {name: noises[name].standard_error(mean, len(values_of[name])) for name, mean in means.items()}
     return Point(
         trial=first,
-        trials=runs,
+        trials=tuple(runs),
         means=means,
         errors=errors,
-        margins=margins,
+        margins={name: noises[name].margin(error) for name, error in errors.items()},
         expected=means,
         measured={name: (mean, errors[name]) for name, mean in means.items()},
-        unmet=_unmet(means, constraints),
     )
-
-
-def _trained(runs: Sequence[Trial], collapsed: Collection[int]) -> Sequence[Trial]:
-    """The runs that have not collapsed; all if all have."""
-    return [trial for trial in runs if trial.number not in collapsed] or runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,83 +178,70 @@ class _QualityRuns:
     keys: np.ndarray  # one row a trial, see `QualityModel`
     values: Sequence[float]  # more is better
     model: QualityModel
-    collapsed: frozenset[int]  # numbers of the trials that have
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], quality: Objective) -> "_QualityRuns | None":
-        families = [
-            (max(quality.sign * value for value in _values(runs, quality.metric)), runs)
-            for _, runs in _families(trials)
-            if _values(runs, quality.metric)
-        ]
-        families.sort(key=lambda family: -family[0])
-        chosen = [trial for _, runs in families[:_MOST_TO_SHRINK] for trial in runs if quality.metric in trial.values]
+    def of(cls, families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> "_QualityRuns | None":
+        shown = [[trial for trial in runs if quality.metric in trial.values] for _, runs in families]
+        best_of = [(max(quality.sign * trial.values[quality.metric] for trial in runs), runs) for runs in shown if runs]
+        best_of.sort(key=lambda item: -item[0])
+        chosen = [trial for _, runs in best_of[:_MOST_TO_SHRINK] for trial in runs]
         if not chosen:
             return None
         keys, values = _keys(chosen, quality), [quality.sign * trial.values[quality.metric] for trial in chosen]
-        bases = [trial.baseline for trial in chosen]
-        fell = [base is not None and value <= base for base, value in zip(bases, values, strict=True)]
+        constant = metrics.BASELINE_MAJORITY if quality.metric == metrics.F1 else ""
+        fell = [value <= trial.measured.get(constant, -math.inf) for trial, value in zip(chosen, values, strict=True)]
         model = QualityModel(keys, values, _spread(quality, chosen), collapsed=np.array(fell))
-        collapsed = frozenset(trial.number for trial, has in zip(chosen, model.collapsed, strict=True) if has)
-        return cls(quality=quality, trials=chosen, keys=keys, values=values, model=model, collapsed=collapsed)
+        return cls(quality=quality, trials=chosen, keys=keys, values=values, model=model)
+
+    @cached_property
+    def collapsed(self) -> set[int]:
+        """Numbers of the trials that have collapsed."""
+        return {trial.number for trial, has in zip(self.trials, self.model.collapsed, strict=True) if has}
 
     def shrunk(self, points: Sequence[Point], noise: RunNoise) -> list[Point]:
         """The points with the quality that a model of all of them predicts; if there are few, that of their runs."""
-        index_of = {trial.number: index for index, trial in enumerate(self.trials)}
-        judged = [point for point in points if self._runs(point)]
-        keys = self.keys[[index_of[self._runs(point)[0].number] for point in judged]]
+        place = {trial.number: index for index, trial in enumerate(self.trials)}
+        judged = [(p, at) for p in points if (at := [place[t.number] for t in p.trials if t.number in place])]
+        keys = self.keys[[at[0] for _, at in judged]]
+        trained = [[self.values[index] for index in at if not self.model.collapsed[index]] for _, at in judged]
+        estimates = self._estimates(keys, trained, noise) if len(judged) >= FEWEST_TO_SHRINK else None
         probabilities = self.model.collapse_probability(keys)
-        estimates = self._estimates(judged, keys, noise) if len(judged) >= FEWEST_TO_SHRINK else {}
-        by_number = {}
-        for point, probability in zip(judged, probabilities, strict=True):
-            collapses = sum(trial.number in self.collapsed for trial in point.trials)
-            point = replace(point, collapses=collapses, collapse_probability=round(float(probability), 4))
-            if point.number in estimates:
-                mean, expected, error = estimates[point.number]
-                name = self.quality.metric
-                point = replace(
-                    point,
-                    means={**point.means, name: mean},
-                    expected={**point.expected, name: expected},
-                    errors={**point.errors, name: error},
-                    margins={**point.margins, name: noise.margin(error)},
-                )
-            by_number[point.number] = point
-        return [by_number.get(point.number, point) for point in points]
+        changed = {}
+        for number, (point, at) in enumerate(judged):
+            share = round(float(probabilities[number]), 4)
+            point = replace(point, collapses=len(at) - len(trained[number]), collapse_probability=share)
+            if estimates is not None and trained[number]:
+                point = self._restated(point, trained[number], *estimates[number], noise)
+            changed[point.number] = point
+        return [changed.get(point.number, point) for point in points]
+
+    def _restated(self, point: Point, shown: list[float], mean: float, deviation: float, noise: RunNoise) -> Point:
+        """The point with the quality that was estimated, stated within what its runs have shown."""
+        name, sign = self.quality.metric, self.quality.sign
+        stated = min(max(mean, min(shown)), max(shown))
+        error = noise.widened(math.hypot(deviation, stated - mean))
+        return replace(
+            point,
+            means={**point.means, name: sign * stated},
+            expected={**point.expected, name: sign * mean},
+            errors={**point.errors, name: error},
+            margins={**point.margins, name: noise.margin(error)},
+        )
 
     def _estimates(
-        self, points: Sequence[Point], keys: np.ndarray, noise: RunNoise
-    ) -> dict[int, tuple[float, float, float]]:
-        """Stated quality of each point that has trained, within what its runs have shown; expected one, and error."""
-        sign, values_of = self.quality.sign, dict[int, list[float]]()
-        fitted: list[tuple[np.ndarray, float, float]] = []
-        value_of = {trial.number: value for trial, value in zip(self.trials, self.values, strict=True)}
-        for point, key in zip(points, keys, strict=True):
-            runs = [trial for trial in self._runs(point) if trial.number not in self.collapsed]
-            if not runs:
-                continue
-            values = values_of[point.number] = [value_of[trial.number] for trial in runs]
-            usual = noise.of_one_run(fmean(values))
-            squares = _OWN_DEGREES * usual**2 + len(values) * pvariance(values)
-            deviation = math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))
-            fitted += [(key, value, deviation) for value in values]
-        if not fitted or not any(deviation for _, _, deviation in fitted):
-            return {}
-        rows, values, deviations = zip(*fitted, strict=True)
-        spread = _spread(self.quality, self.trials)
-        surface = QualityModel(np.array(rows), values, spread, noise=np.array(deviations))
-        estimates = {}
-        for point, mean, deviation in zip(points, *surface.predict(keys), strict=True):
-            if point.number in values_of:
-                shown = values_of[point.number]
-                stated = min(max(float(mean), min(shown)), max(shown))
-                error = noise.widened(math.hypot(float(deviation), stated - float(mean)))
-                estimates[point.number] = (sign * stated, sign * float(mean), error)
-        return estimates
-
-    def _runs(self, point: Point) -> list[Trial]:
-        numbers = {trial.number for trial in self.trials}
-        return [trial for trial in point.trials if trial.number in numbers]
+        self, keys: np.ndarray, trained: Sequence[list[float]], noise: RunNoise
+    ) -> list[tuple[float, float]] | None:
+        """Expected quality at each key and its standard deviation; None if runs do not differ by chance."""
+        deviations = []
+        for values in filter(None, trained):
+            squares = _OWN_DEGREES * noise.of_one_run(fmean(values)) ** 2 + len(values) * pvariance(values)
+            deviations += [math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))] * len(values)
+        if not any(deviations):
+            return None
+        rows = np.repeat(keys, list(map(len, trained)), axis=0)
+        fitted = [value for values in trained for value in values]
+        surface = QualityModel(rows, fitted, _spread(self.quality, self.trials), noise=np.array(deviations))
+        return [(float(mean), float(deviation)) for mean, deviation in zip(*surface.predict(keys), strict=True)]
 
 
 def _spread(quality: Objective, trials: Sequence[Trial]) -> float | None:

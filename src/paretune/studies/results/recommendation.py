@@ -35,7 +35,7 @@ class Pick:
     reason: str
     risk: str = ""  # a sentence about runs of it that collapse; empty if there is nothing to say
     runs: str = ""  # how many runs it rests on, and why not on more
-    alike: tuple[Point, ...] = ()  # points of its group that cannot be told apart from it
+    alike: tuple[Point, ...] = ()  # others that cannot be told apart from it
     command: str = ""  # the command that repeats its job; empty if its parameters make no job
     real_command: str = ""  # for a simulated one, the command that launches it for money; else empty
 
@@ -148,7 +148,7 @@ def _knee(front: StudyFront) -> _Reason | None:
         "past it a little more of one costs much of the other."
     )
     knee = best[int(depths.argmax())]
-    leader = next((group.recommended for group in front.groups if knee in group.others), knee)
+    leader = front.alike(knee)[0]
     if leader.number != knee.number:
         reason += f" Trial {knee.number}, which does, is equal to it within noise and costs more."
     return _Reason(leader, "the knee", reason)
@@ -164,8 +164,8 @@ def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int
         reason=" ".join(sentences),
         risk=_risk(front, point),
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
-        alike=next((group.others for group in front.groups if group.recommended.number == point.number), ()),
-        command="" if front.is_foreign else command_of(point),
+        alike=tuple(other for other in front.alike(point) if other is not point),
+        command=command_of(point),
         real_command=command_of(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
     )
 

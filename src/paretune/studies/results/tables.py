@@ -67,7 +67,6 @@ def _predicted_row(front: StudyFront, trial: Trial) -> dict[str, object]:
 
 def front_table(front: StudyFront) -> pd.DataFrame:
     """The front, cheapest first, with standard errors; the last column names the point that one cannot be told from."""
-    like = {point.number: str(group.recommended.number) for group in front.groups for point in group.others}
     rows = []
     for point in sorted(front.best, key=front.cost_of):
         names = dict.fromkeys([*front.objectives, metrics.COST_USD])
@@ -77,7 +76,7 @@ def front_table(front: StudyFront) -> pd.DataFrame:
             | {front.heading(n): front.number(n, point.means[n], point.errors[n]) for n in names if n in point.means}
             | _settings(front, point.trial)
             | {"collapse probability": "" if (probability or 0) < NEVER else f"{probability:.0%}"}
-            | {"like trial": like.get(point.number, "")}
+            | {"like trial": "" if front.alike(point)[0] is point else str(front.alike(point)[0].number)}
         )
     return _frame(rows)
 

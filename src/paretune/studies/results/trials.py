@@ -15,7 +15,6 @@ from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"
-FOREIGN = {"project": "optuna"}  # parameters of a trial whose job is not paretune's
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 """Parameters that a trial may take from its job instead of its point, whether they are searched or not."""
 
@@ -77,9 +76,7 @@ class Trial:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """For a predicted point, objective to the ends of its interval of probability `run_noise.INTERVAL`."""
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
-    baseline_f1: float | None = None  # F1 of TF-IDF with logistic regression on the same rows, or None
-    baseline: float | None = None  # F1 of the most frequent class for all rows, or None
-    verdicts: tuple[str, ...] = ()  # sentences about its training, such as that its loss did not fall
+    verdicts: tuple[str, ...] = ()  # sentences about its training, such as that it is worse than TF-IDF
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point's
     measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed
     worst_usd: float | None = None  # dollars reserved for its job; None if the price is unknown

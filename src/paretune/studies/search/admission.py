@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from paretune.core.errors import BudgetRefused
-from paretune.core.tags import Attribution
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
 from paretune.pricing.budget import Balance
@@ -48,7 +47,7 @@ class Admission:
             request = BudgetRequest(
                 job=self._shared_name(trial.number),
                 worst_usd=worst_usd,
-                tags=self._attribution(trial.spec).of_budgets(trial.spec.tags),
+                tags=self._workplace.attribution(trial.spec, self._file.name).of_budgets(trial.spec.tags),
                 origin=self._workplace.launcher.origin,
                 now=self._workplace.clock.now(),
                 instance_type=trial.spec.instance_type,
@@ -112,14 +111,11 @@ class Admission:
         statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)
 
         def tightest_for(spec: JobSpec) -> BudgetStatus | None:
-            tags = self._attribution(spec).of_budgets(spec.tags)
+            tags = self._workplace.attribution(spec, self._file.name).of_budgets(spec.tags)
             counted = [status for status in statuses if status.budget.covers(tags)]
             return min(counted, key=lambda status: status.left_usd, default=None)
 
         return tightest_for
-
-    def _attribution(self, spec: JobSpec) -> Attribution:
-        return Attribution.of(spec.tags, self._workplace.environment, self._file.name)
 
     def _shared_name(self, number: int) -> str:
         return f"{self._table.mark}/{number}"

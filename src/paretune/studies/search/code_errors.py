@@ -2,10 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from paretune.core.untrusted import exists
-from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
 from paretune.studies.definition.space import Choices, Search
 from paretune.studies.results.trials import Next, Trial, TrialStatus
@@ -16,10 +13,6 @@ _ERROR = re.compile(
     r"unrecognized arguments|arguments are required|error: argument"
 )
 """Python's exceptions of wrong code and missing packages, and argparse's messages."""
-_PACKAGE = re.compile(
-    r"No module named '?([\w-]+)|package (\S+) is missing|cannot import name .+ from '([\w-]+)|"
-    r"No matching distribution found for ([\w.-]+)"
-)
 _CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folders
 
 
@@ -40,7 +33,7 @@ def code_error(trials: Sequence[Trial], search: Search) -> str:
             numbers, last = " and ".join(str(trial.number) for trial in alike[:2]), alike[-1]
             return (
                 f"trials {numbers} failed with the same error of the code, and no trial has completed, so no more "
-                f"are started: {last.reason}{_remedy(last.reason, last.spec)}"
+                f"are started: {last.reason}; correct the code, or add the missing package to its requirements.txt"
             )
     return ""
 
@@ -55,17 +48,3 @@ def _share_a_word(points: list[Mapping[str, Value]], search: Search) -> bool:
         and len({point.get(name) for point in points}) == 1
         for name, choices in search.items()
     )
-
-
-def _remedy(reason: str, spec: JobSpec) -> str:
-    match = _PACKAGE.search(reason)
-    if match is None:
-        return "; correct the code"
-    package = next(filter(None, match.groups()))
-    if spec.entry_script:
-        return f"; add {package} to {Path(spec.entry_script).parent / 'requirements.txt'}"
-    if spec.project:
-        names = ("python_env.yaml", "conda.yaml", "requirements.txt")
-        file = next((name for name in names if exists(Path(spec.project) / name)), names[0])
-        return f"; add {package} to {Path(spec.project) / file}"
-    return f"; set sagemaker.training_image to an image with {package}"

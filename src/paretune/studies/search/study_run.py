@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError, TrackingUnavailable
+from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError
 from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
@@ -93,7 +92,6 @@ class StudyRunWriter:
             trials,
             file.objectives,
             file.constraints,
-            shrinks=True,
             predicted=self.forecast(),
             quality=file.judged_by,
         )
@@ -131,9 +129,8 @@ class StudyRunWriter:
         """The rows of a designed experiment with what was measured; None for a search."""
         if self._file.design is None:
             return None
-        trials = {int(trial.point[ROW]): trial for trial in self._driver.trials.values() if trial.repeats is None}
-        completed = {each.number: each for each in self._driver.trials.values() if each.measured}
-        return table(self._file.design, trials, {number: each.measured for number, each in completed.items()})
+        trials = [trial for trial in self._driver.trials.values() if trial.repeats is None]
+        return table(self._file.design, {int(trial.point[ROW]): trial for trial in trials})
 
     def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
         open_command = self._tracking.open_command(self.run_id)
@@ -161,7 +158,7 @@ class StudyRunWriter:
         """Write the results of this round, and leave the run open for the next one."""
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:
-                self._write(self.answer())
+                self._write(self.answer(), is_last=True)
                 self._close(None)
 
     def interrupted(self, error: BaseException) -> None:
@@ -191,7 +188,7 @@ class StudyRunWriter:
         return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
-        """Write page, table and ranks; before the last time only the ranks of runs that join or leave the front."""
+        """Write page and table; the last time a driver does, picture and ranks, too."""
         self._is_stale = False
         self._run.log_text(page(current, self._tracking.address), "pareto.html")
         self._run.log_text(current.csv(), "pareto.csv")
@@ -207,24 +204,9 @@ class StudyRunWriter:
             values[f"best_{current.front.quality}"] = best.means[current.front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
         self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
-        self._write_ranks(current.ranks(), is_last=is_last)
-
-    @cached_property
-    def _ranks(self) -> dict[str, int]:
-        """Run of a trial to its rank, as MLflow has it; nobody else writes them meanwhile."""
-        ranked = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` LIKE '_%'"
-        with suppress(TrackingUnavailable):  # without them all ranks are written
-            return {run.run_id: int(run.tags[schema.PARETO_RANK]) for run in self._tracking.runs(ranked)}
-        return {}
-
-    def _write_ranks(self, ranks: Mapping[str, int], *, is_last: bool) -> None:
-        """Write the ranks that differ from the store: MLflow writes a run's tag in 10 ms, and reads it in 1 ms."""
-        for run_id in {*ranks, *self._ranks}:
-            before, now = self._ranks.get(run_id), ranks.get(run_id)
-            if before != now and (is_last or 0 in (before, now)):
-                self._tracking.run(run_id).set_tags({schema.PARETO_RANK: "" if now is None else str(now)})
-                self._ranks.pop(run_id, None)
-                self._ranks |= {} if now is None else {run_id: now}
+        if is_last:
+            for run_id, rank in current.ranks().items():
+                self._tracking.run(run_id).set_tags({schema.PARETO_RANK: rank})
 
 
 def described(file: StudyFile) -> str:

@@ -39,7 +39,7 @@ from paretune.storage.database import with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Range, is_whole
-from paretune.studies.results.trials import FOREIGN, Next, Trial, TrialStatus
+from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.studies.sampler import rows
 from paretune.studies.sampler.candidates import own_space
 
@@ -288,8 +288,6 @@ class StudyTable:
             seed=told["seed"],
             repeats=told.get("repeats"),
             reason=told.get("reason", ""),
-            baseline_f1=measured.get(metrics.BASELINE_TFIDF),
-            baseline=measured.get(metrics.BASELINE_MAJORITY) if metrics.F1 in self._file.objectives else None,
             verdicts=tuple(told.get("verdicts", ())),
             changes=told.get("changes", {}),
             measured=measured if status is TrialStatus.COMPLETED else {},
@@ -298,17 +296,18 @@ class StudyTable:
             **end,
         )
 
-    def _of_somebody(self, frozen: FrozenTrial, point: Point) -> Trial:
-        given: dict[str, str] = {}
-        with suppress(BadInput):
-            given = self._file.spec_at(point).changed()
+    def _of_somebody(self, frozen: FrozenTrial, point: Point) -> Trial | None:
+        try:
+            spec = self._file.spec_at(point)
+        except BadInput:
+            return None
         status = _ENDS.get(frozen.state, TrialStatus.FAILED)
         return Trial(
             number=frozen.number,
             run_id="",
             point=point,
-            parameters={n: text for n, text in JobSpec.read(given).as_text().items() if text} if given else FOREIGN,
-            given=given,
+            parameters={name: text for name, text in spec.as_text().items() if text},
+            given=spec.changed(),
             status=status,
             values=self._told_values(frozen),
             origin=self._origin,
@@ -453,16 +452,15 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
 def _difference(before: str, now: str) -> str:
     earlier, later = _flattened(before), _flattened(now)
     names = sorted(name for name in {*earlier, *later} if earlier.get(name) != later.get(name))
-    texts = [
-        f"{name}: {earlier.get(name, 'none')} then, {later.get(name, 'none')} now" for name in names[:_MOST_DIFFERENCES]
-    ]
-    return "; ".join(texts) + (f"; and {len(names) - len(texts)} more" if len(names) > len(texts) else "")
+    texts = [f"{name}: {earlier.get(name, 'none')} then, {later.get(name, 'none')} now" for name in names]
+    return "; ".join(texts[:_MOST_DIFFERENCES])
 
 
 def _flattened(described: str) -> dict[str, str]:
-    """Section and name, such as `job model`, to the value as a text of at most `_LONGEST_VALUE` characters."""
+    """Section and name, such as `job model`, to the value as text."""
     sections = {section: json.loads(text) for section, text in json.loads(described).items()}
-    texts = {f"{section} {name}": json.dumps(value) for section, it in sections.items() for name, value in it.items()}
     return {
-        name: text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..." for name, text in texts.items()
+        f"{section} {name}": json.dumps(value)[:_LONGEST_VALUE]
+        for section, values in sections.items()
+        for name, value in values.items()
     }

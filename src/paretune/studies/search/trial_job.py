@@ -11,7 +11,6 @@ from paretune.jobs.attempts import Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.jobs.verdicts import below_baseline, error_of_rows
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
 from paretune.specification.container import FailureKind, JobDocument
@@ -121,10 +120,8 @@ class TrialJob:
         return self._end(TrialStatus.FAILED, end.reason, follows)
 
     def _completed(self, end: JobOutcome) -> Trial:
-        # A study says this itself, for the mean over seeds.
-        compared = below_baseline(self.spec, end.metrics, error_of_rows(end.metrics))
-        verdicts = tuple(sentence for sentence in end.verdicts if sentence not in compared)
-        return self._end(TrialStatus.COMPLETED, "", Next.NOTHING, measured=dict(end.metrics), verdicts=verdicts)
+        measured, verdicts = dict(end.metrics), tuple(end.verdicts)
+        return self._end(TrialStatus.COMPLETED, "", Next.NOTHING, measured=measured, verdicts=verdicts)
 
     def _end(self, status: TrialStatus, reason: str, follows: Next, **more: Any) -> Trial:
         return replace(

@@ -14,7 +14,6 @@ from paretune.studies.results.trials import Trial, TrialStatus
 # A job that is cut off was paid for and shows nothing, so these are generous.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
 _OF_ESTIMATES = 4.0  # times the upper end of the estimate's interval, whether or not the model has run there
-_MOST_CACHED = 10_000  # costs: enough for all points of a list, and those of a range rarely come twice
 _SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the job itself takes
 
 
@@ -26,7 +25,6 @@ class WorstCase:
         self._longest_s: Mapping[str, float] = {}
         self._has_budget = has_budget
         self._minutes: dict[str, tuple[float, bool]] = {}
-        self._usd: dict[tuple[str, float], float | None] = {}
         self._doublings = 0
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
@@ -64,7 +62,6 @@ class WorstCase:
         """Reserve so many seconds more for later jobs: one was billed as much beyond its worst case."""
         if seconds > self._workplace.launcher.exceeded_s:
             self._workplace.launcher.exceeded_s = seconds
-            self._usd.clear()
 
     def limited(self, spec: JobSpec) -> JobSpec:
         """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars.
@@ -76,12 +73,7 @@ class WorstCase:
 
     def usd(self, spec: JobSpec) -> float | None:
         """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd."""
-        key = spec.spec_hash(), spec.max_runtime_minutes
-        if len(self._usd) >= _MOST_CACHED:
-            self._usd.clear()
-        if key not in self._usd:
-            self._usd[key] = self._workplace.launcher.worst_case_usd(spec)
-        return self._usd[key]
+        return self._workplace.launcher.worst_case_usd(spec)
 
     def reserved_usd(self, spec: JobSpec) -> float | None:
         """Like `usd`, and with an upload of unknown length until one has been seen."""

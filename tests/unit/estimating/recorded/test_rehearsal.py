@@ -1,4 +1,4 @@
-"""Simulated jobs without a table: seconds from the estimate, F1 from recorded runs."""
+"""Simulated jobs without a table: seconds from the estimate."""
 
 from pathlib import Path
 
@@ -45,14 +45,6 @@ def newest(folder: Path) -> Run:
     )[0]
 
 
-def test_f1_is_the_mean_of_the_runs_there_and_lies_between_those_around_it(place: Path) -> None:
-    assert simulate("--learning_rate", "1e-3") == 0
-    assert newest(place).data.metrics["f1"] == pytest.approx(0.62)
-
-    assert simulate("--learning_rate", "1e-4") == 0
-    assert newest(place).data.metrics["f1"] == pytest.approx(0.71)  # halfway in the logarithm
-
-
 def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: Path) -> None:
     assert simulate() == 0
 
@@ -61,42 +53,9 @@ def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: 
     assert "3 published runs of this model on this cluster" in result.tags["paretune.basis"]
 
 
-@pytest.mark.parametrize("changes", [("--learning_rate", "1e-2"), ("--num_train_epochs", "2")])
-def test_an_f1_that_nobody_knows_is_absent(place: Path, changes: tuple[str, str]) -> None:
-    assert simulate(*changes) == 0
+def test_without_a_table_f1_is_absent(place: Path) -> None:
+    assert simulate() == 0
 
     result = newest(place).data
     assert "f1" not in result.metrics
     assert result.tags["paretune.origin"] == "simulated"
-
-
-def test_a_simulated_run_teaches_no_other_one_its_f1(place: Path) -> None:
-    assert simulate("--learning_rate", "1e-4") == 0
-    assert simulate("--learning_rate", "1e-4", "--seed", "7") == 0
-
-    assert "2 recorded runs" not in newest(place).data.tags["paretune.basis"]
-    assert "3 recorded runs around it" in newest(place).data.tags["paretune.basis"]
-
-
-OTHERWISE_ALIKE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,{column}
-ml.g5.xlarge,1,16,1e-4,400,0.90,{usual}
-ml.g5.xlarge,1,16,1e-4,400,0.30,{other}
-"""
-
-
-@pytest.mark.parametrize(
-    ("column", "usual", "other"),
-    [
-        ("precision", "auto", "fp16"),
-        ("training_arguments", "", '"{""max_steps"": 10}"'),
-        ("dataset", "bundled:rotten_tomatoes", "bundled:imdb"),
-    ],
-)
-def test_f1_comes_only_from_runs_that_are_alike_in_all_it_depends_on(
-    workplace: Path, column: str, usual: str, other: str
-) -> None:
-    (workplace / "mixed.csv").write_text(OTHERWISE_ALIKE.format(column=column, usual=usual, other=other))
-    assert bring("mixed.csv", without=column) == 0
-
-    assert simulate("--learning_rate", "1e-4") == 0
-    assert newest(workplace).data.metrics["f1"] == pytest.approx(0.90)

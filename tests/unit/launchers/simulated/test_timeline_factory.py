@@ -52,7 +52,7 @@ def document(table: str | None, simulation: Mapping[str, Any] | None = None, **c
 
 
 def factory(**parts: Any) -> TimelineFactory:
-    return TimelineFactory(**{"predict": not_asked, "recall_f1": not_asked, **parts})
+    return TimelineFactory(**{"predict": not_asked, **parts})
 
 
 def play(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> Timeline:
@@ -91,7 +91,7 @@ def test_a_job_goes_through_the_phases_that_such_a_job_has_at_sagemaker(table: s
 
 
 def test_a_job_on_a_simulated_machine_only_trains(table: str) -> None:
-    timeline = factory(predict=lambda _: ESTIMATE, recall_f1=lambda _: None)(document(None, instance_type="local"))
+    timeline = factory(predict=lambda _: ESTIMATE)(document(None, instance_type="local"))
 
     assert {phase.detail for phase in timeline.phases} == {"Training"}
     assert timeline.seconds == pytest.approx(620)
@@ -140,7 +140,7 @@ def test_a_row_that_did_not_complete_does_not_complete(
 
 
 def test_a_job_outside_the_table_is_refused(table: str) -> None:
-    with pytest.raises(BadInput, match="learning_rate must be within"):
+    with pytest.raises(BadInput, match="no completed runs on all sides"):
         play(table, learning_rate=1e-3)
 
 
@@ -191,7 +191,7 @@ def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str
 
 
 def test_a_job_outside_the_table_is_refused_even_where_there_would_be_no_capacity(table: str) -> None:
-    with pytest.raises(BadInput, match="learning_rate must be within"):
+    with pytest.raises(BadInput, match="no completed runs on all sides"):
         play(table, {"capacity_error_rate": 1}, learning_rate=1e-3)
 
 
@@ -222,15 +222,13 @@ ESTIMATE = Estimate(
 )
 
 
-def test_without_a_table_seconds_come_from_the_estimate_and_f1_from_runs_like_it() -> None:
-    made = factory(predict=lambda _: ESTIMATE, recall_f1=lambda _: (0.85, "3 runs like it"))
-    timeline = made(document(None))
+def test_without_a_table_seconds_come_from_the_estimate() -> None:
+    timeline = factory(predict=lambda _: ESTIMATE)(document(None))
 
     assert timeline.report is not None
     assert timeline.seconds == pytest.approx(STARTING + 620)
-    assert timeline.report.metrics["f1"] == 0.85
     assert timeline.report.metrics["peak_memory_gib"] == 9.5
-    assert timeline.facts == {"basis": "seconds from the estimate (data sheets), F1 from 3 runs like it"}
+    assert timeline.facts == {"basis": "seconds from the estimate (data sheets)"}
 
 
 def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Path) -> None:
@@ -247,7 +245,7 @@ def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Pat
 
 
 def test_an_f1_that_nobody_knows_is_absent() -> None:
-    timeline = factory(predict=lambda _: ESTIMATE, recall_f1=lambda _: None)(document(None))
+    timeline = factory(predict=lambda _: ESTIMATE)(document(None))
 
     assert timeline.report is not None
     assert "f1" not in timeline.report.metrics
@@ -255,7 +253,7 @@ def test_an_f1_that_nobody_knows_is_absent() -> None:
 
 
 def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
-    timeline = factory(predict=lambda _: replace(ESTIMATE, usable_gib=9.4), recall_f1=lambda _: None)(document(None))
+    timeline = factory(predict=lambda _: replace(ESTIMATE, usable_gib=9.4))(document(None))
 
     assert timeline.failure is not None
     assert timeline.failure[0] is FailureKind.OUT_OF_MEMORY
@@ -264,7 +262,7 @@ def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
 
 def test_a_job_that_cannot_be_estimated_is_refused() -> None:
     with pytest.raises(BadInput, match=r"simulation\.runs"):
-        factory(predict=lambda _: None, recall_f1=lambda _: None)(document(None))
+        factory(predict=lambda _: None)(document(None))
 
 
 def test_a_timeline_is_read_back(table: str) -> None:

@@ -11,11 +11,11 @@ from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 
-def test_ranks_name_the_runs_that_have_one() -> None:
+def test_ranks_are_those_of_the_runs_that_have_one() -> None:
     trials = [trial_of(0, 1.0, 0.9), trial_of(1, 2.0, 0.8), failed(2, TrialStatus.FAILED, "x"), trial_of(3, 1.0, 0.1)]
     result = answer(trials, COST_AND_F1, {"f1": {"min": 0.5}}, name="s", budget_usd=None)
 
-    assert result.ranks() == {"run0": 0, "run1": 1}
+    assert result.ranks() == {"run0": "0", "run1": "1", "run2": "", "run3": ""}
     assert result.front.hypervolume == pytest.approx((1.1 - 1.0) * (0.9 - 0.81))  # a tenth beyond the only best point
 
 

@@ -1,4 +1,4 @@
-"""Points, ranks and groups of a study."""
+"""Points and ranks of a study."""
 
 import pytest
 from hypothesis import given
@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import TrialStatus
-from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+from tests.study_examples import COST_AND_F1, failed, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 
 
 def brute_ranks(points: list[tuple[int, int]]) -> list[int]:
-    """Rank by definition: one more than the worst rank of what dominates (less cost, more F1)."""
+    """Rank by definition: one more than the worst rank of what dominates (less cost, more speed)."""
 
     def dominates(item: tuple[int, int], other: tuple[int, int]) -> bool:
         return item[0] <= other[0] and item[1] >= other[1] and item != other
@@ -26,8 +26,9 @@ def brute_ranks(points: list[tuple[int, int]]) -> list[int]:
 
 @given(pairs)
 def test_ranks_are_those_of_the_definition(points: list[tuple[int, int]]) -> None:
-    trials = [trial_of(number, cost, f1 / 10) for number, (cost, f1) in enumerate(points)]
-    front = StudyFront.of(trials, COST_AND_F1, {})
+    speed = "throughput_samples_per_second"
+    trials = [trial_of(number, cost, 0.9, more={speed: value}) for number, (cost, value) in enumerate(points)]
+    front = StudyFront.of(trials, {"cost_usd": "minimize", speed: "maximize"}, {})
 
     assert [front.rank(trial) for trial in trials] == brute_ranks(points)
 
@@ -38,7 +39,7 @@ def test_repeats_are_merged_into_their_first_trial() -> None:
         first,
         trial_of(1, 2.2, 0.92, repeats=0, seed=43),
         trial_of(2, 1.0, 0.95),
-        trial_of(3, 2.1, 0.94, repeats=1, seed=44, parameters=first.parameters),  # a repeat of the repeat
+        trial_of(3, 2.1, 0.94, repeats=0, seed=44, parameters=first.parameters),
     ]
     front = StudyFront.of(trials, COST_AND_F1, {})
 
@@ -82,31 +83,23 @@ def test_ranks_per_pair_count_that_pair_only() -> None:
     assert all(pair[0] != "f1" for pair in front.pairs)
 
 
-def test_points_that_cannot_be_told_apart_are_grouped_under_the_cheapest() -> None:
+def test_points_that_cannot_be_told_apart_are_named_the_cheapest_first() -> None:
     # 2 standard errors of a difference, from one run each: 0.0099 of F1; 6 % of dollars
     trials = [
         trial_of(0, 1.00, 0.900),
         trial_of(1, 1.02, 0.908),  # like 0
-        trial_of(2, 1.05, 0.916),  # like 1, not like 0: opens its own group
+        trial_of(2, 1.05, 0.916),  # like 1, not like 0
         trial_of(3, 1.03, 0.902),  # dominated by 1, like 0
         trial_of(4, 9.00, 0.980),
     ]
     front = StudyFront.of(trials, COST_AND_F1, {})
 
-    groups = {group.recommended.number: [point.number for point in group.others] for group in front.groups}
-    assert groups == {0: [1, 3], 2: [], 4: []}
-
-
-def test_groups_hold_every_front_point_once_and_members_are_like_their_head() -> None:
-    front = StudyFront.of(many_trials(80), {**COST_AND_F1, "train_seconds": "minimize"}, {})
-
-    members = [point.number for group in front.groups for point in (group.recommended, *group.others)]
-    assert len(members) == len(set(members))
-    assert {point.number for point in front.best} <= set(members)
-    for group in front.groups:
-        assert group.recommended.rank == 0
-        assert all(front.cost_of(group.recommended) <= front.cost_of(other) for other in group.others if not other.rank)
-        assert all(other.is_like(group.recommended, front.objectives) for other in group.others)
+    assert {point.number: [each.number for each in front.alike(point)] for point in front.best} == {
+        0: [0, 1, 3],
+        1: [0, 1, 3, 2],
+        2: [1, 2],
+        4: [4],
+    }
 
 
 def test_hypervolume_is_that_of_the_feasible_points() -> None:

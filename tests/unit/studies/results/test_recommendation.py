@@ -45,27 +45,12 @@ def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_pick
     assert "trial 3" in picks["the cheapest within noise of the best F1"].reason
 
 
-def test_a_recommended_model_that_is_worse_than_tf_idf_says_so() -> None:
-    cheap = trial_of(0, 1.0, 0.70, baseline_f1=0.74)
-
-    said = words([cheap])
-    assert "F1 0.7000 is below 0.7400, which TF-IDF with logistic regression reaches" in said
-    assert "--num_train_epochs 3." in said
-    dear = [trial_of(number, 20.0 + number, 0.90, baseline_f1=0.74) for number in (1, 2)]
-    assert "TF-IDF" not in words([cheap, *dear])  # what is recommended is better
-    assert "TF-IDF" in words([cheap, *dear], {"cost_usd": "minimize"})
-
-
 def test_what_was_said_of_the_recommended_training_is_said_once() -> None:
     said = "all training texts are longer than max_seq_length=16 tokens"
     repeat = trial_of(1, 1.0, 0.70, repeats=0, verdicts=(said,), point=trial_of(0, 1.0, 0.7).point)
     found = words([trial_of(0, 1.0, 0.70, verdicts=(said,)), repeat])
 
     assert found.count(f"Of its training: {said}.") == 1
-
-
-def test_without_a_baseline_nothing_is_said_of_tf_idf() -> None:
-    assert "TF-IDF" not in words([trial_of(0, 1.0, 0.30)])
 
 
 def test_equal_f1_in_every_configuration_says_to_choose_by_dollars() -> None:
@@ -138,11 +123,6 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
     assert shlex.split(command)[:2] == ["paretune", "train"]
     assert JobSpec.read(told).dataset == "my rows; rm $HOME.csv"
     assert set(told) == {"learning_rate", "dataset", "training_arguments"}
-
-
-def test_parameters_of_no_job_give_no_line() -> None:
-    trial = trial_of(0, 1.0, 0.9, parameters={"learning_rate": "fast"})
-    assert command_of(StudyFront.of([trial], COST_AND_F1, {}).points[0]) == ""
 
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 360), (65_820.0, 1400)])
@@ -247,16 +227,6 @@ def test_a_measured_default_is_compared_by_the_mean_of_its_runs() -> None:
     assert "The F1 of its 3 runs in the mean, 0.92600 ± 0.00087, is better than the default's, 0.92100 ±" in payoff(
         default[0], [*winner, *default]
     )
-
-
-def test_the_verdict_below_tfidf_is_that_of_the_runs_and_not_of_a_model() -> None:
-    bad = [trial_of(n, 1.0, 0.62 + 0.001 * n, point={"learning_rate": 1e-5 * (n + 2)}) for n in range(7)]
-    good = trial_of(7, 0.5, 0.66, point={"learning_rate": 1e-5}, baseline_f1=0.6593)
-    shrunk = StudyFront.of([*bad, good], COST_AND_F1, {}, shrinks=True)
-    point = next(point for point in shrunk.points if point.number == 7)
-
-    assert point.measured["f1"][0] == 0.66
-    assert not any("below 0.6593" in sentence for sentence in StudyAnswer(name="s", front=shrunk).opening())
 
 
 def test_an_estimated_default_says_that_it_is() -> None:

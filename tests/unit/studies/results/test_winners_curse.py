@@ -41,7 +41,7 @@ def run_of(number: int, job: Job, draw: random.Random, repeats: int | None = Non
 def stated(trials: list[Trial], jobs: list[Job], draw: random.Random) -> list[float]:
     """Stated minus true F1 of what is recommended, once each has three runs."""
     while True:
-        picks = recommend(StudyFront.of(trials, COST_AND_F1, {}, shrinks=True))
+        picks = recommend(StudyFront.of(trials, COST_AND_F1, {}))
         lacking = [pick.point for pick in picks if len(pick.point.trials) < 3]
         if not lacking:
             return [pick.point.means["f1"] - f1_of(jobs[pick.point.number]) for pick in picks]

@@ -242,7 +242,6 @@ def test_another_search_under_the_same_name_is_refused_with_the_difference(stora
     with pytest.raises(BadInput) as caught:
         made.open("", described(job=dict.fromkeys(job, "y")))
     assert len(str(caught.value)) < 4000
-    assert str(caught.value).endswith("; and 6 more)")
 
 
 def test_a_study_with_other_objectives_is_refused(storage: str) -> None:

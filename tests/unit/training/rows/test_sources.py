@@ -302,16 +302,6 @@ def test_blank_texts_of_own_data_are_refused_and_those_of_a_language_model_are_r
     assert "   " in [text for part in read_rows(spec(path, task="causal-lm"))[0].values() for text in part.texts]
 
 
-def test_the_current_folder_means_its_only_file_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "rows.csv")
-    (tmp_path / "mlruns").mkdir()
-    for number in range(3):
-        (tmp_path / "mlruns" / f"{number}.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-
-    assert len(read_rows(JobSpec(dataset="."))[0]["train"]) == 18
-
-
 def test_decimal_labels_are_refused(tmp_path: Path) -> None:
     (fault,) = faults(write(tmp_path / "rows.csv", labels=[0.5 * (number % 4) for number in range(20)]))
 

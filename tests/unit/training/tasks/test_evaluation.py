@@ -54,13 +54,6 @@ def test_class_metrics_agree_with_scikit_learn(classes: int) -> None:
     assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
 
 
-def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:
-    classification = evaluation("classification", 3)
-    classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
-
-    assert classification.report_entries == {"confusion_matrix": ((1, 0, 0), (1, 1, 0), (0, 0, 0))}
-
-
 def test_entities_are_those_of_conll() -> None:
     labels = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG", "O"]
 
