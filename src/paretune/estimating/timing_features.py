@@ -8,7 +8,7 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import Exchange, divided_exchange, gathers_of
+from paretune.estimating.exchange import Exchange, divided_exchange
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
@@ -267,22 +267,11 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         layers=built.layers / degrees.pipeline * parts * _launches(spec, work),
         launches_ahead=not share.on_processor,
         bubble=(degrees.pipeline - 1) / parts,
-        offloaded=_offloaded(spec, built, work, rows, share),
-        host_bytes_per_s=device.host_bytes_per_s,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
-        updated=work.trained_parameters / _owners(share),
-        update_bytes_per_s=_offloaded_update(spec, share),
+        updated=work.trained_parameters / (row_devices * share.state_sharers),
         parameters=built.parameters,
         exchange=_exchange(spec, built, work, rows, share),
     )
-
-
-def _offloaded_update(spec: JobSpec, share: DeviceShare) -> float | None:
-    """Return the bytes per second at which offloaded weights are updated, in memory that devices share; else None."""
-    if not spec.cpu_offload or share.on_processor:
-        return None
-    instance = spec.instance() if spec.has_instances else None
-    return _processors(instance).memory_bytes_per_s / share.devices
 
 
 def _exchange(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> Exchange:
@@ -317,26 +306,3 @@ def _typed_division(spec: JobSpec) -> str:
     """Return the parameters that divide devices, as typed: a constant is shared within one division only."""
     typed = {name: getattr(spec, name) for name, default in _DIVISIONS.items() if getattr(spec, name) != default}
     return "".join(f" {name}={spell(value)}" for name, value in typed.items())
-
-
-def _owners(share: DeviceShare) -> int:
-    """Return the number of devices among which the updated weights are divided."""
-    return share.degrees.tensor * share.degrees.pipeline * share.state_sharers
-
-
-def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> float:
-    """Return the bytes that a device sends to the machine's memory, or gets from it, in a micro-batch.
-
-    0 for a processor, which computes in that memory. Sharded weights come in fp32 whenever they are gathered, and
-    their gradients go (FSDP, CPUOffloadPolicy of torch 2.13); of recomputed layers the inputs go and come.
-    """
-    if share.on_processor:
-        return 0.0
-    offloaded = 0.0
-    if spec.cpu_offload:
-        gathers = gathers_of(spec.degrees)
-        offloaded += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(share)
-    if spec.activation_offloading:
-        inputs = rows * work.tokens * built.hidden_size * built.layers / spec.degrees.pipeline
-        offloaded += 2 * (2.0 if share.half else 4.0) * inputs
-    return offloaded

@@ -20,7 +20,7 @@ from paretune.launchers.sagemaker.logs import GROUP, JobLog
 from paretune.launchers.sagemaker.storage import JobOutput
 from paretune.specification.catalog import instances
 from paretune.specification.container import Event, FailureKind, JobReport
-from paretune.specification.job_phases import JobPhases, read_phases, seconds_since_epoch
+from paretune.specification.job_phases import read_phases, seconds_since_epoch
 
 POLL_S = 20.0  # between two descriptions of a job; fewer while it is young, see `SageMakerJob._interval_s`
 _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
@@ -168,10 +168,10 @@ class SageMakerJob(Job):
 
     def phase_seconds(self) -> Mapping[str, float]:
         """The phases in SecondaryStatusTransitions."""
-        return self._phases().seconds
+        return read_phases(self.description, self.ended_at).seconds
 
     def facts(self) -> dict[str, str]:
-        """The place of the job in AWS, its image, what spot saved, and what of its transitions could not be read."""
+        """The place of the job in AWS, its image, and what spot saved."""
         description = self.description
         facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
         facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
@@ -179,7 +179,6 @@ class SageMakerJob(Job):
             saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
             facts["spot_saving"] = f"{saved:.0%}"
             facts["training_seconds"] = str(description["TrainingTimeInSeconds"])  # what on demand would have billed
-        facts["unread_transitions"] = "; ".join(self._phases().faults)
         return {name: text for name, text in facts.items() if text}
 
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -302,9 +301,6 @@ class SageMakerJob(Job):
         usual = [usual_seconds(phase, kind_of(instance)) for phase in phases]
         low, high = sum(item.seconds_low for item in usual), sum(item.seconds_high for item in usual)
         return f" (usually {low:.0f} to {high:.0f} s)"
-
-    def _phases(self) -> JobPhases:
-        return read_phases(self.description, self.ended_at)
 
     def _request_stop(self) -> None:
         self._must_stop_again = False
