@@ -129,7 +129,7 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
                 workplace.budgets(spec, workplace.attribution(spec)).check()  # before a run is opened
             plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
             record = JobRecord(spec, workplace)
-            record.describe(inputs, plan=plan, command=spec.command(), estimate=estimate, warnings=warnings)
+            record.describe(inputs, plan=plan, estimate=estimate, warnings=warnings)
             record.run.flush()  # so that the next launch finds it
     messages = [_announcement(spec, inputs, record.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
     return record, inputs, messages
