@@ -1,6 +1,5 @@
 """A job, its cluster and its data as the numbers that the time model and the memory model need."""
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -85,9 +84,7 @@ def share_of(spec: JobSpec) -> DeviceShare:
     """Return one device of the job's cluster; all are alike."""
     instance = spec.instance() if spec.has_instances else None
     instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
-    accelerator = (
-        _this_gpu() if instance is None else hardware.accelerator_of(instance) or hardware.unlisted_gpu(instance)
-    )
+    accelerator = _this_gpu() if instance is None else hardware.accelerator_of(instance)
     precision = hardware.resolved_precision(spec.precision, accelerator)
     is_open = precision == "auto" and instance is None
     half = precision in {"bf16", "fp16"} or (is_open and hardware.multiplies_bf16(hardware.processor_flags()))
@@ -113,7 +110,7 @@ def describe(
     built: Architecture,
     facts: Mapping[str, float] | None = None,
 ) -> JobFeatures | None:
-    """Return the features of a job, or None if the number of its training rows is unknown or its GPU is not listed.
+    """Return the features of a job, or None if the number of its training rows is unknown.
 
     `facts` are known facts of the prepared data.
     """
@@ -121,8 +118,6 @@ def describe(
     if work is None:
         return None
     share = share_of(spec)
-    if math.isnan(share.device.fp32_flops):
-        return None
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
         memory=_memory(spec, plan, built, work, share),
