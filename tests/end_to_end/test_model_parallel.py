@@ -121,7 +121,7 @@ CASES = (
 )
 RESUMED = (
     ("llama", "tensor", "tensor-data"),
-    ("gpt2", "pipeline", "pipeline-offloaded"),
+    ("gpt2", "pipeline-offloaded", "pipeline-data"),
     ("gpt2", "sharded", "hybrid"),
 )
 """Model, the way that stops, and the way that goes on."""

@@ -103,7 +103,7 @@ class Estimator:
             memory=memory,
             usable_gib=described.usable_gib,
             price=price,
-            basis=self._basis(described),
+            basis=self._basis(described) + _uncounted(spec),
             did_not_fit=self.job_that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == "causal-lm" else None,
         )
@@ -142,6 +142,10 @@ class Estimator:
             return f"{_count(of_chip)} of other models on this {device}"
         others = f" and {_count(self.evidence.times)} of other kinds" if self.evidence.times else ""
         return f"data sheets{others}: nothing like it was measured"
+
+
+def _uncounted(spec: JobSpec) -> str:
+    return "; the time of offloading is not counted" if spec.cpu_offload or spec.activation_offloading else ""
 
 
 def _count(runs: Sequence[Measurement]) -> str:

@@ -30,14 +30,6 @@ class Accelerator:
     compute_capability: tuple[int, int] | None = None
     """Of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others."""
 
-    @property
-    def host_bytes_per_s(self) -> float:
-        """Bandwidth to the memory of the machine, one direction: PCIe 3 of a V100, 4 of an A100, 5 of newer ones."""
-        if self.link_bytes_per_s <= FASTEST_PCIE:
-            return self.link_bytes_per_s
-        generation = {(7, 0): 16e9, (8, 0): 32e9}
-        return generation.get(self.compute_capability or (0, 0), 64e9)
-
 
 # NVIDIA data sheets, dense rates, read 2026-11-20: fp32 and half TFLOP/s, memory GB/s, link GB/s, usable GiB, bf16;
 # compute capability as in NVIDIA's "CUDA GPU Compute Capability". A K80 is one of the two GPUs of its board.

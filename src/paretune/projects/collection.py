@@ -91,8 +91,8 @@ def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
         copies[inner_id] = _find_or_create_copy(run, experiment, parent, client) if copies else run_id
         points = [point for name in run.data.metrics for point in inner.get_metric_history(inner_id, name)]
         _copy(run, points, copies[inner_id], client)
-        for name, folder in artifacts_of(run, store, inner):
-            client.log_artifacts(copies[inner_id], str(folder), artifact_path=name or None)
+        for name, files in artifacts_of(run, store, inner):
+            client.log_artifacts(copies[inner_id], str(files), artifact_path=name or None)
         if copies[inner_id] != run_id and run.info.end_time:
             client.set_terminated(copies[inner_id], run.info.status, run.info.end_time)
     return []

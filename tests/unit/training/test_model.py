@@ -12,7 +12,6 @@ from transformers import (
     CLIPConfig,
     LlamaConfig,
     LlamaForCausalLM,
-    RobertaConfig,
 )
 
 from paretune.core.errors import BadInput
@@ -122,15 +121,6 @@ def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: P
     with pytest.raises(ValueError, match="trust_remote_code"):
         build(folder)
     assert not mark.exists()
-
-
-def test_positions_that_the_model_keeps_for_padding_are_no_room_for_text(tmp_path: Path) -> None:
-    RobertaConfig(max_position_embeddings=66, pad_token_id=1).save_pretrained(tmp_path)
-
-    (fault,) = model_faults(JobSpec(model="roberta", max_seq_length=66), tmp_path)
-
-    assert fault == "max_seq_length must be at most 64 for roberta, got 66"
-    assert model_faults(JobSpec(max_seq_length=64), tmp_path) == []
 
 
 # --- building

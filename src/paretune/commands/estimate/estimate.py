@@ -22,6 +22,7 @@ from paretune.estimating.forecast import OwnTrainingTimes
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
+from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplaces, home_of, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import JobInputs
@@ -79,11 +80,7 @@ def estimate(
     }
     request = EstimateRequest.of(jobs, lists, EstimateOptions(probe=probe, record=record))
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
-    return run_estimate(request, say=_say_on_stderr, quiet=quiet)
-
-
-def _say_on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return run_estimate(request, say=say_on_stderr, quiet=quiet)
 
 
 def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print, quiet: bool = False) -> EstimateTable:

@@ -11,7 +11,7 @@ the others, and again when the trained model is written. Checkpoints are written
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
@@ -192,8 +192,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         """
         if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            state: dict[str, torch.Tensor] = get_model_state_dict(self.part, options=options)
-            return state
+            return cast("dict[str, torch.Tensor]", get_model_state_dict(self.part, options=options))
         weights = _weights_of(model) if self.pipeline is None else self._weights_of_stages()
         return {name: value.cpu() for name, value in weights if processes.is_first()}
 

@@ -17,7 +17,6 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
-from paretune.jobs.ending import conclude
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import (
@@ -282,7 +281,6 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     with monkeypatch.context() as away:
         away.setattr("paretune.tracking.run.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
-        away.setattr(conclude, "__kwdefaults__", {**(conclude.__kwdefaults__ or {}), "patience_s": 0.0})
         for _ in range(2):
             outcome = desk.sync()[run_id].result
             assert outcome is not None
