@@ -24,7 +24,6 @@ from paretune.launchers.base import (
     Job,
     JobState,
     Launcher,
-    WarmPool,
     WarmPoolStatus,
     job_name,
 )
@@ -100,24 +99,11 @@ class EndingJob(Job):
             raise self.left
         return self.left
 
-    @property
-    def warm_pool(self) -> WarmPool:  # type: ignore[override]
-        return PoolOfLooks(self.pools)
-
-
-@dataclass
-class PoolOfLooks(WarmPool):
-    """Another status at each look; the last one stays."""
-
-    looks: list[WarmPoolStatus]
-
-    def status(self) -> WarmPoolStatus | None:
-        if len(self.looks) > 1:
-            return self.looks.pop(0)
-        return self.looks[0] if self.looks else None
-
-    def release(self) -> None:
-        pass
+    def warm_pool(self) -> WarmPoolStatus | None:
+        """Another status at each look; the last one stays."""
+        if len(self.pools) > 1:
+            return self.pools.pop(0)
+        return self.pools[0] if self.pools else None
 
 
 @dataclass
@@ -596,7 +582,7 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
     assert desk.tags(run_id)["watched_by"] == ""
 
 
-def pool(status: str, seconds: float, by: str = "") -> WarmPool:
+def pool(status: str, seconds: float, by: str = "") -> WarmPoolStatus:
     """Instances that may be kept for an hour."""
     is_kept = status == "Available"
     return WarmPoolStatus(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)
