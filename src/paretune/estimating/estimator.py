@@ -5,16 +5,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paretune.core.errors import BadInput
-from paretune.core.untrusted import is_folder
-from paretune.estimating.architecture import (
-    LARGEST_NUMBER,
-    Architecture,
-    hub_config,
-    of_config,
-    read_config,
-    well_known,
-)
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
@@ -157,16 +148,3 @@ def _count(runs: Sequence[Measurement]) -> str:
             return f"{count} {origin} run{plural}"
     words = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
-
-
-def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """Return the architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
-    architecture = well_known(model)
-    if architecture is not None:
-        return architecture
-    config = read_config(model) if is_folder(model) else hub_config(model, environment)
-    architecture = of_config(config, task)
-    if architecture is None:
-        rule = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
-        raise BadInput([f"model {model}: {rule}"])
-    return architecture

@@ -12,7 +12,6 @@ from typing import Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
-from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, launching_alone, own_job_tags, running_job
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
@@ -129,7 +128,7 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
                 workplace.budgets(spec, workplace.attribution(spec)).check()  # before a run is opened
             plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
             record = JobRecord(spec, workplace)
-            record.describe(inputs, plan=plan, command=spec.command(), estimate=estimate, warnings=warnings)
+            record.describe(inputs, plan=plan, estimate=estimate, warnings=warnings)
             record.run.flush()  # so that the next launch finds it
     messages = [_announcement(spec, inputs, record.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
     return record, inputs, messages
@@ -224,8 +223,6 @@ def _foresee(
 ) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
     """The smaller batch to begin with, if any, the estimate, sentences about both, and the warnings of a new job."""
     sentences = remarks(spec, workplace.environment)
-    if spec.has_instances:
-        sentences += speed_remarks(spec.instance())
     plan, smaller_batch = spec.plan(), None
     if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
         smaller_batch, against = lowered

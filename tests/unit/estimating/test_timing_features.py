@@ -7,7 +7,7 @@ import pytest
 from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture, of_config
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.timing_features import JobFeatures, describe, share_of
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
 
@@ -185,13 +185,6 @@ def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
     assert head.units == 4 * 32 * 10  # a frozen encoder keeps none
     language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm", probe_steps=10).memory
     assert language.logits == 4 * 32 * 50
-
-
-def test_a_job_on_a_gpu_whose_speed_is_not_known_has_no_estimate() -> None:
-    spec = JobSpec(dataset="a/b", max_train_samples=900, instance_type="ml.g7.2xlarge")
-
-    assert describe(spec, spec.plan(), BUILT) is None
-    assert share_of(spec).usable_gib == pytest.approx(32 - 0.9)
 
 
 def test_tensor_groups_and_stages_divide_weights_and_layers_by_formula() -> None:

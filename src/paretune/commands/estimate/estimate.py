@@ -15,8 +15,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, collecting, refuse
 from paretune.estimating import hardware
-from paretune.estimating.architecture import Architecture
-from paretune.estimating.estimator import Estimate, Estimator, architecture_of
+from paretune.estimating.architecture import Architecture, architecture_of
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.forecast import OwnTrainingTimes
 from paretune.estimating.workload import BUNDLED_ROWS
@@ -181,12 +181,10 @@ def _our_table(
         run_probes(chosen, billed_after_limit_s, lambda spec: _run_probe(spec, places, say, quiet=quiet), say)
         tracking = opened()
         jobs, estimates = estimated()
-    types = {spec.instance_type: spec.instance() for spec in specs if spec.has_instances}
-    left_out = [remark for instance in types.values() for remark in hardware.speed_remarks(instance)]
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
         region=region,
-        remarks=[*left_out, *_remarks(estimates)],
+        remarks=_remarks(estimates),
         warnings=warnings_of(jobs),
     )
 

@@ -387,17 +387,17 @@ def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument
 def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
     aws: Aws, kept: SageMakerJob, clock: FakeClock
 ) -> None:
-    pool = kept.warm_pool.status()
+    pool = kept.warm_pool()
     assert pool == WarmPoolStatus(status="Available", is_kept=True, seconds=0.0, most_seconds=600.0)
     message = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42, "ReusedByJob": "paretune-run2-1"}
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = message
     clock.sleep(60)
 
-    assert kept.warm_pool.status() == WarmPoolStatus(
+    assert kept.warm_pool() == WarmPoolStatus(
         status="Reused", is_kept=False, seconds=42.0, most_seconds=600.0, reused_by="paretune-run2-1"
     )
     request = aws.count("DescribeTrainingJob")
-    kept.warm_pool.status()
+    kept.warm_pool()
     assert aws.count("DescribeTrainingJob") == request
     assert kept.state() is JobState.COMPLETED
 
@@ -405,7 +405,7 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
 def test_instances_that_aws_says_nothing_of_yet_count_as_kept(aws: Aws, kept: SageMakerJob, clock: FakeClock) -> None:
     del aws.sagemaker.jobs[NAME]["WarmPoolStatus"]
     clock.sleep(60)
-    pool = kept.warm_pool.status()
+    pool = kept.warm_pool()
     assert pool is not None
     assert pool.is_kept
 
@@ -415,41 +415,41 @@ def test_kept_instances_of_a_job_that_was_deleted_count_in_full_and_its_end_stay
 ) -> None:
     del aws.sagemaker.jobs[NAME]
     clock.sleep(700)
-    kept.warm_pool.status()
+    kept.warm_pool()
 
-    pool = kept.warm_pool.status()
+    pool = kept.warm_pool()
     assert pool is not None
     assert (pool.is_kept, pool.seconds) == (False, 600.0)
     assert kept.state() is JobState.COMPLETED
 
 
 def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
-    kept.warm_pool.release()
+    kept.release_warm_pool()
 
     (call,) = aws.of("UpdateTrainingJob")
     assert call.parameters == {"TrainingJobName": NAME, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
-    pool = kept.warm_pool.status()
+    pool = kept.warm_pool()
     assert pool is not None
     assert (pool.status, pool.is_kept, pool.most_seconds) == ("Terminated", False, 600.0)
-    kept.warm_pool.release()
+    kept.release_warm_pool()
     assert aws.count("UpdateTrainingJob") == 1
 
 
 def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aws: Aws, kept: SageMakerJob) -> None:
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 4}
-    kept.warm_pool.release()
+    kept.release_warm_pool()
     from_elsewhere = SageMakerLauncher(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), aws.clock, {}).attach(NAME)
 
     assert from_elsewhere is not None
-    pool = from_elsewhere.warm_pool and from_elsewhere.warm_pool.status()
+    pool = from_elsewhere.warm_pool()
     assert pool is not None
     assert (pool.status, pool.is_kept, pool.seconds) == ("Terminated", False, 4.0)
 
 
 def test_instances_that_were_reused_just_before_are_not_given_back(aws: Aws, kept: SageMakerJob) -> None:
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 3}
-    kept.warm_pool.release()
-    pool = kept.warm_pool.status()
+    kept.release_warm_pool()
+    pool = kept.warm_pool()
     assert pool is not None
     assert pool.status == "Reused"
 
@@ -459,7 +459,7 @@ def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_
 ) -> None:
     aws.refuse("UpdateTrainingJob", "AccessDeniedException", "no")
     with pytest.raises(LostContact, match=f"(?s)billed for up to 10 minutes.*update-training-job .*{NAME}"):
-        kept.warm_pool.release()
+        kept.release_warm_pool()
 
 
 def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
@@ -468,11 +468,11 @@ def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
     aws.sagemaker.enter(NAME, "Training")
     aws.sagemaker.end(NAME, "Stopped")
     look(job, clock)
-    assert job.warm_pool.status() is None
+    assert job.warm_pool() is None
     other = launcher.submit(replace(order(keep_alive_minutes=10.0), job_name="paretune-run2-1"), JobInputs())
     aws.sagemaker.end("paretune-run2-1", "Failed", FailureReason="CapacityError: none")
     look(other, clock)
-    assert other.warm_pool.status() is None
+    assert other.warm_pool() is None
 
 
 def test_a_profile_is_read_from_the_results(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
@@ -512,7 +512,7 @@ def test_the_results_of_an_uncompressed_job_are_its_files(
 
     assert job.report() == REPORT
     assert job.model_location() == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model/"
-    folder = job.output.fetch(tmp_path)
+    folder = job.fetch_output(tmp_path)
     assert folder is not None
     assert [path.name for path in folder.iterdir()] == ["report.json"]
 
@@ -584,5 +584,5 @@ def test_lines_of_a_project_are_shown_once_and_are_no_events(
     look(job, clock)
 
     assert [event for event in job.events() if event.metrics] == []
-    assert job.output.printed() == ["epoch 1", line(1)]
-    assert job.output.printed() == []
+    assert job.printed() == ["epoch 1", line(1)]
+    assert job.printed() == []
