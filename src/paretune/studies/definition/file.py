@@ -13,7 +13,7 @@ over the file. The same content may come as a mapping from Python.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -379,20 +379,13 @@ def _own_names(name: str, job: JobValues | None) -> list[str]:
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 
-def _inner_keys(study: StudyFile) -> Iterator[Fault]:
-    for name, bounds in study.constraints.items():
-        for key in bounds.keys() - {"min", "max"}:
-            yield Fault(("constraints", name), f"unknown key {key} of {name}: {nearest(key, ('min', 'max'))}")
-
-
 def _metrics(study: StudyFile) -> Iterator[Fault]:
-    sections: tuple[tuple[str, Mapping[str, Any], Callable[..., list[str]]], ...] = (
-        ("objectives", study.objectives, lambda name, entry: objective_faults(name, entry, is_own=study.is_own)),
-        ("constraints", study.constraints, lambda name, entry: bounds_faults(name, entry, is_own=study.is_own)),
-    )
-    for section, entries, faults in sections:
-        for name, entry in entries.items():
-            yield from (Fault((section, name), text) for text in faults(name, entry))
+    for name, direction in study.objectives.items():
+        faults = objective_faults(name, direction, is_own=study.is_own)
+        yield from (Fault(("objectives", name), text) for text in faults)
+    for name, bounds in study.constraints.items():
+        faults = bounds_faults(name, bounds, is_own=study.is_own)
+        yield from (Fault(("constraints", name), text) for text in faults)
 
 
 def _job_alone(study: StudyFile) -> Iterator[Fault]:
@@ -522,7 +515,7 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
 
 
 StudyFile.rules = (
-    *(_terms, _project, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
+    *(_terms, _project, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
     *(_missing_end, _own_training, _changes_quality, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)
