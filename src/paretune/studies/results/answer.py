@@ -72,13 +72,6 @@ class StudyAnswer:
             *self.remarks(),
         ]
 
-    def _origins(self) -> list[str]:
-        origins = sorted({trial.origin for trial in self.front.trials})
-        if origins == ["simulated"]:
-            return ["Simulated: nothing of this has run, and no number below was measured."]
-        mixed = f"The study mixes {' and '.join(origins)} trials: compare within one origin only."
-        return [mixed] if self.front.is_simulated else []
-
     def remarks(self) -> list[str]:
         """What to know before the first recommendation is followed, a sentence each."""
         spent = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
