@@ -214,9 +214,7 @@ def test_a_point_without_capacity_is_given_up_in_the_end(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("n_trials", "more"), [(None, ""), (2, " with --n_trials 4")])
-def test_two_equal_errors_of_the_code_end_a_study(
-    desk: Desk, n_trials: int | None, more: str
-) -> None:
+def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | None, more: str) -> None:
     missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'evaluate'")
     desk.launcher.judge = lambda spec, times: missing
     job = {"instance_type": SMALL, "max_runtime_minutes": 6, "entry_script": str(desk.folder / "own.py")}
