@@ -10,6 +10,7 @@
 
 Names:
     JobSpec          one training on one cluster; every parameter of `paretune train` is a field
+    log_study        any study of Optuna in MLflow, with the page of its front
     launch           train, measure, price and record a job
     estimate         seconds, dollars and memory of jobs before paying
     study            a study described in Python: its `front`, its `best` trial, its `trials_dataframe()`
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from paretune.core.result import Result
     from paretune.jobs.launch import launch
     from paretune.specification.job import JobSpec
+    from paretune.studies.foreign import log_study
     from paretune.studies.recorded_front import front
     from paretune.studies.run import run_study, study
     from paretune.studies.sampler.sampler import SplitSampler
@@ -44,6 +46,7 @@ __all__ = [
     "estimate",
     "front",
     "launch",
+    "log_study",
     "prices",
     "run_study",
     "study",
@@ -58,6 +61,7 @@ _MODULES = {
     "estimate": "paretune.commands.estimate.estimate",
     "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",
+    "log_study": "paretune.studies.foreign",
     "prices": "paretune.commands.prices.prices",
     "run_study": "paretune.studies.run",
     "study": "paretune.studies.run",

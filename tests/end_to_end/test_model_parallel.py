@@ -1,4 +1,4 @@
-"""Ways of dividing a model over processes: they train the model of one process, and go on from one another."""
+"""Ways of dividing a model over processes: they train the model of one process, and go on from checkpoints."""
 
 import os
 import shutil
@@ -120,10 +120,9 @@ CASES = (
     ("llama-classifier", "pipeline"),
 )
 RESUMED = (
-    ("llama", "pipeline", "tensor-data"),
-    ("llama", "tensor", "offloaded"),
-    ("gpt2", "pipeline-offloaded", "hybrid"),
-    ("gpt2", "sharded", "pipeline-data"),
+    ("llama", "tensor", "tensor-data"),
+    ("gpt2", "pipeline-offloaded", "pipeline-data"),
+    ("gpt2", "sharded", "hybrid"),
 )
 """Model, the way that stops, and the way that goes on."""
 STOPPED_AFTER = 2  # optimiser steps, and an evaluation, which leaves shards gathered
@@ -172,18 +171,13 @@ def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapp
     return everything
 
 
-def without_epochs(points: Mapping[tuple[int, str], float]) -> dict[tuple[int, str], float]:
-    """An epoch's last step is smaller, so that its share of the epoch depends on the number of micro-batches."""
-    return {key: value for key, value in points.items() if key[1] != "train/epoch"}
-
-
 @pytest.mark.parametrize(("name", "way"), CASES, ids=str)
 def test_a_divided_model_trains_as_in_one_process(
     finished: Mapping[tuple[str, ...], JobFolder], name: str, way: str
 ) -> None:
     job, alone = finished[name, way], finished[name, "alone"]
 
-    result, expected = (without_epochs(curves(folder)) for folder in (job, alone))
+    result, expected = (curves(folder) for folder in (job, alone))
     assert {key for _, key in expected} >= {"train/loss", "train/grad_norm", "eval/loss"}
     trained = {key: value for key, value in expected.items() if key[1].startswith("train/")}
     assert {key: result[key] for key in trained} == pytest.approx(trained, abs=1e-4)
@@ -199,12 +193,12 @@ def test_a_divided_model_trains_as_in_one_process(
 
 
 @pytest.mark.parametrize(("name", "before", "after"), RESUMED, ids=str)
-def test_a_training_goes_on_divided_in_another_way(
+def test_a_training_goes_on_with_other_devices(
     finished: Mapping[tuple[str, ...], JobFolder], name: str, before: str, after: str
 ) -> None:
     job, alone = finished[name, before, after], finished[name, "alone"]
 
-    result, expected = (without_epochs(curves(folder)) for folder in (job, alone))
+    result, expected = (curves(folder) for folder in (job, alone))
     assert messages(job)[0] == f"continuing from checkpoint-{STOPPED_AFTER}"
     left = {key: value for key, value in expected.items() if key[0] > STOPPED_AFTER and key[1].startswith("train/")}
     assert left

@@ -183,11 +183,11 @@ def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.C
     [
         ({"learning_rate": 1e-3}, "no completed runs on all sides"),
         ({"instance_type": "ml.g6.xlarge"}, "instance_type must be one that"),
-        ({"num_train_epochs": 3}, "num_train_epochs on ml.g5.xlarge must be one that"),
+        ({"num_train_epochs": 3}, "num_train_epochs must be one that"),
         ({"simulation.runs": "nowhere.csv"}, "nowhere.csv does not exist"),
         ({"simulation": '{"failurerate": 1}'}, "did you mean simulation.failure_rate"),
         ({"simulation": '{"failure_rate": 2}'}, "failure_rate must be at least 0 and at most 1"),
-        ({"simulation.runs": "negative.csv"}, "line 2: billable_seconds must be a number greater than 0, got '-900'"),
+        ({"simulation.runs": "negative.csv"}, "line 2: billable_seconds must be greater than 0, got '-900'"),
         ({"simulation.runs": "missing.csv"}, "column f1 is missing"),
     ],
 )

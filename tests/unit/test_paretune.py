@@ -242,15 +242,6 @@ def test_choices_make_a_row_per_combination_and_all_their_faults_are_said_at_onc
     )
 
 
-def test_a_type_whose_gpu_is_not_known_is_left_out_of_a_table_with_the_reason(workplace: Path) -> None:
-    table = paretune.estimate(SIMULATED, instance_type=["ml.g7.2xlarge", "ml.g5.xlarge"], quiet=True)
-
-    assert [item.spec.instance_type for item in table.estimates] == ["ml.g5.xlarge"]
-    assert "how fast NVIDIA RTX PRO 4500 (ml.g7.2xlarge) is, is not known" in str(table)
-    with pytest.raises(BadInput, match="how fast NVIDIA RTX PRO 4500"):
-        paretune.launch(SIMULATED.replace(instance_type="ml.g7.2xlarge"), quiet=True)
-
-
 def test_a_study_in_python_has_its_front_best_trial_and_trials(beside_the_studies: Path) -> None:
     types = ["ml.g5.xlarge", "ml.g5.12xlarge"]
     goals = {"cost_usd": "minimize", "job_seconds": "minimize"}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import LARGEST_CONFIG, at_home, parse_json, read_text
+from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
@@ -219,6 +219,19 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
             ]
         ) from error
     return config
+
+
+def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
+    """Return the architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
+    architecture = well_known(model)
+    if architecture is not None:
+        return architecture
+    config = read_config(model) if is_folder(model) else hub_config(model, environment)
+    architecture = of_config(config, task)
+    if architecture is None:
+        rule = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
+        raise BadInput([f"model {model}: {rule}"])
+    return architecture
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

@@ -5,16 +5,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paretune.core.errors import BadInput
-from paretune.core.untrusted import is_folder
-from paretune.estimating.architecture import (
-    LARGEST_NUMBER,
-    Architecture,
-    hub_config,
-    of_config,
-    read_config,
-    well_known,
-)
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
@@ -103,7 +94,7 @@ class Estimator:
             memory=memory,
             usable_gib=described.usable_gib,
             price=price,
-            basis=self._basis(described),
+            basis=self._basis(described) + _uncounted(spec),
             did_not_fit=self.job_that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == "causal-lm" else None,
         )
@@ -144,6 +135,10 @@ class Estimator:
         return f"data sheets{others}: nothing like it was measured"
 
 
+def _uncounted(spec: JobSpec) -> str:
+    return "; the time of offloading is not counted" if spec.cpu_offload or spec.activation_offloading else ""
+
+
 def _count(runs: Sequence[Measurement]) -> str:
     """Return the number of runs in words, and how many of them are published or simulated."""
     plural = "s" if len(runs) > 1 else ""
@@ -153,16 +148,3 @@ def _count(runs: Sequence[Measurement]) -> str:
             return f"{count} {origin} run{plural}"
     words = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
-
-
-def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """Return the architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
-    architecture = well_known(model)
-    if architecture is not None:
-        return architecture
-    config = read_config(model) if is_folder(model) else hub_config(model, environment)
-    architecture = of_config(config, task)
-    if architecture is None:
-        rule = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
-        raise BadInput([f"model {model}: {rule}"])
-    return architecture

@@ -83,11 +83,6 @@ def exchange_of(
     return Exchange(micro_batch=micro_batch)
 
 
-def gathers_of(degrees: ParallelDegrees) -> int:
-    """Return how often sharded weights are gathered in a micro-batch: once in a pipeline, which keeps them."""
-    return 1 if degrees.pipeline > 1 else 2
-
-
 def divided_exchange(
     strategy: str,
     degrees: ParallelDegrees,
@@ -115,7 +110,7 @@ def divided_exchange(
         instances=math.ceil(of_stage / each),
         devices=here,
         sharers=degrees.sharers if strategy in SHARDED else 1,
-        gathers=gathers_of(degrees),
+        gathers=1 if stages > 1 else 2,  # a pipeline keeps what it has gathered for the backward pass
     )
     sent = (2.0 if half else 4.0) * activations
     times = (6 if recomputes else 4) * layers / stages

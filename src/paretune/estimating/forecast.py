@@ -58,8 +58,8 @@ class OwnTrainingTimes:
 
         Jobs that are equal but for the seed are similar.
         """
-        key = _key(spec)
-        alike = [seconds for run, seconds in self.runs if _key(run) == key]
+        key = spec.spec_hash(but=["seed"])
+        alike = [seconds for run, seconds in self.runs if run.spec_hash(but=["seed"]) == key]
         if not alike:
             return None
         time = _mean(alike)
@@ -77,11 +77,6 @@ def _read(job: RecordedJob, machine: str) -> tuple[JobSpec, float] | None:
     if is_elsewhere or job.was_retried or job.cluster.is_spot or not job.bill.billable_seconds:
         return None
     return spec, job.bill.billable_seconds
-
-
-def _key(spec: JobSpec) -> object:
-    """Return a key that is equal for jobs that compute the same but for the seed."""
-    return spec.spec_hash(but=["seed"])
 
 
 def _mean(seconds: Sequence[float]) -> Seconds:

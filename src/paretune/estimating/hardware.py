@@ -3,7 +3,6 @@
 The time model starts from these and learns from measurements what share of them a training gets.
 """
 
-import math
 import os
 import platform
 import re
@@ -30,17 +29,10 @@ class Accelerator:
     compute_capability: tuple[int, int] | None = None
     """Of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others."""
 
-    @property
-    def host_bytes_per_s(self) -> float:
-        """Bandwidth to the memory of the machine, one direction: PCIe 3 of a V100, 4 of an A100, 5 of newer ones."""
-        if self.link_bytes_per_s <= FASTEST_PCIE:
-            return self.link_bytes_per_s
-        generation = {(7, 0): 16e9, (8, 0): 32e9}
-        return generation.get(self.compute_capability or (0, 0), 64e9)
-
 
 # NVIDIA data sheets, dense rates, read 2026-11-20: fp32 and half TFLOP/s, memory GB/s, link GB/s, usable GiB, bf16;
 # compute capability as in NVIDIA's "CUDA GPU Compute Capability". A K80 is one of the two GPUs of its board.
+# RTX PRO 4500: memory of the Server Edition, arithmetic of the card with as many cores (exxactcorp.com, hmc-tech.com).
 # Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
 # Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
 _DATA_SHEETS = {
@@ -56,6 +48,7 @@ _DATA_SHEETS = {
     "NVIDIA B200": (75, 2250, 8000, 900, 183359 / 1024, True, (10, 0)),
     "NVIDIA B300": (75, 2250, 8000, 900, 275040 / 1024, True, (10, 3)),
     "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True, (12, 0)),
+    "NVIDIA RTX PRO 4500": (54.9, 220, 800, 64, 32.0, True, (12, 0)),
 }
 # Products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, its limit of 70 W lowers the clock (NVIDIA
 # developer forum, thread 264462, read 2026-11-21). Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54 to 59 of 121,
@@ -82,7 +75,7 @@ _ACCELERATORS = {
 
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
-    """Return the GPU of an instance type, with that type's memory, or None for a processor or an unlisted chip."""
+    """Return the GPU of an instance type, with that type's memory, or None for any other chip."""
     accelerator = _ACCELERATORS.get(instance.accelerator)
     if accelerator is None or accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return accelerator
@@ -91,27 +84,6 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
         usable_gib=instance.accelerator_memory_gib,
         memory_bytes_per_s=_MEMORY_OF_LARGER.get(instance.accelerator, accelerator.memory_bytes_per_s),
     )
-
-
-def unlisted_gpu(instance: Instance) -> Accelerator | None:
-    """Return an unlisted GPU of an instance type, with its memory and NaN for its speed; None if it is listed."""
-    if not instance.has_gpu or instance.accelerator in _ACCELERATORS:
-        return None
-    return Accelerator(
-        fp32_flops=math.nan,
-        half_flops=math.nan,
-        memory_bytes_per_s=math.nan,
-        link_bytes_per_s=math.nan,
-        usable_gib=instance.accelerator_memory_gib,
-    )
-
-
-def speed_remarks(instance: Instance) -> list[str]:
-    """Return a remark that a job on this type has no estimate if its GPU is not listed here."""
-    if unlisted_gpu(instance) is None:
-        return []
-    gpu = f"{instance.accelerator} ({instance.instance_type})"
-    return [f"how fast {gpu} is, is not known: no estimate of seconds, cost and memory"]
 
 
 def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator | None:

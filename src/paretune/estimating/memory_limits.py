@@ -30,7 +30,6 @@ class Footprint:
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: tuple[int, int]  # devices that share the weights, and gradients and moments; 1 if each holds all
     usable_gib: float  # that a training may take of the device; processes on a machine without any share it evenly
-    machine_gib: float  # of that whole machine; equal to `usable_gib` with accelerators
     run_id: str = field(default="", compare=False)  # the run that has measured it; empty for a question
 
     @classmethod
@@ -46,7 +45,6 @@ class Footprint:
             half=share.half,
             sharers=(share.weight_sharers, share.state_sharers),
             usable_gib=share.usable_gib,
-            machine_gib=share.usable_gib * (share.devices if share.on_processor else 1),
         )
 
     def is_no_easier(self, other: "Footprint") -> bool:

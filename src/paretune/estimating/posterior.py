@@ -57,14 +57,17 @@ class Posterior:
         self.noise = noise.value
         if residuals is None or misfits is None or not names:
             return
+        from scipy.optimize import least_squares  # takes a third of a second, which a launch without evidence saves
+
         medians = self.mean
 
         def all_residuals(theta: Array) -> Array:
             return np.concatenate([residuals(theta, self.noise), (theta - medians) / deviations])
 
         for _ in range(3):  # the noise and the constants settle together
-            self.mean = fit(all_residuals, self.mean, deviations)
-            self._covariance = covariance_of(gradient(all_residuals, self.mean))
+            self.mean = least_squares(all_residuals, self.mean, x_scale=deviations).x
+            slopes = gradient(all_residuals, self.mean)
+            self._covariance = np.linalg.inv(slopes.T @ slopes)
             fitted = len(names) - float(np.sum(np.diag(self._covariance) / deviations**2))
             self.noise = noise.updated(misfits(self.mean), fitted)
 
@@ -83,27 +86,6 @@ class Posterior:
         pairs = [self._priors[name.partition(":")[0]] for name in names]
         medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
         return np.log(medians), deviations
-
-
-def fit(
-    residuals: Callable[[Array], Array], start: Array, scale: Array, slopes: Callable[[Array], Array] | None = None
-) -> Array:
-    """Return the K logarithms with the least sum of squared residuals: the maximum of the posterior.
-
-    Args:
-        residuals: from K logarithms to M residuals in standard deviations, those of the priors among them.
-        start: K logarithms to begin with.
-        scale: K usual changes of them.
-        slopes: from K logarithms to the M by K derivatives of the residuals; by differences if left out.
-    """
-    from scipy.optimize import least_squares  # takes a third of a second, which a launch without evidence does not need
-
-    return np.asarray(least_squares(residuals, start, jac=slopes or "2-point", x_scale=scale).x)
-
-
-def covariance_of(slopes: Array) -> Array:
-    """Return the K by K covariance at a maximum, from the M by K derivatives of the residuals there."""
-    return np.asarray(np.linalg.inv(slopes.T @ slopes))
 
 
 def gradient(function: Callable[[Array], Array], at: Array) -> Array:

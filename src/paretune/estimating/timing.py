@@ -2,17 +2,16 @@
 
     seconds    = start-up + steps x step + evaluation + upload
     step       = accumulation x ((1 + bubble) x (exposed(latency x layers, pass) + pass + blocking)
-                 + exposed(exchange, pass) + exposed(offloaded, pass)) + update + exposed(exchange, 2/3 pass) + loop
+                 + exposed(exchange, pass)) + update + exposed(exchange, 2/3 pass) + loop
     pass       = (rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) + read / memory bandwidth)
                  / (chip x model x several x cluster)
     moved      = bytes of activations that are written and read between the matrix products
     read       = bytes of weights that are cast, read, or unpacked from 4 bits in every micro-batch
-    update     = 24 bytes x weights that one device updates / bandwidth of the memory they are in
+    update     = 24 bytes x weights that one device updates / memory bandwidth
     bubble     = (stages - 1) / micro-batches of a pipeline: time in which a stage waits for the others, against that in
                  which it works (Narayanan et al., arXiv 2104.04473, section 2.2)
     loop       = seconds of the Trainer's own Python in a step, of a processor only: a GPU computes meanwhile
     blocking   = activations that devices of one model send each other, as an exchange that nothing hides
-    offloaded  = bytes that go to the memory of the machine and come back / bandwidth of PCIe
     exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
     exposed    = exchange^2 / (exchange + pass)      what cannot hide behind the pass, or behind its backward two thirds
     start-up   = s x phases x (1 + 0.2 x log n) of n instances: a job starts when its slowest instance is ready
@@ -72,7 +71,6 @@ _PRIORS = {
 }
 # Constants that no published figure depends on (benchmarks/estimate_error*.py): they are not learnt.
 _MEMORY = 0.6  # share of memory bandwidth that the optimiser's update reaches on an instance
-_HOST = 0.5  # share of the bandwidth to the machine's memory that copies reach
 _ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
 _GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
 _NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
@@ -113,13 +111,8 @@ class TimingFeatures:
     """Layers whose kernels are launched one after the other, in a pipeline once for each of its micro-batches."""
     launches_ahead: bool = False  # whether kernels are launched while earlier ones compute, as on a GPU
     bubble: float = 0.0  # of a pipeline, time in which a device waits for other stages over that in which it works
-    offloaded: float = 0.0
-    """Bytes that a device sends to, and gets from, the machine's memory in a micro-batch, at `host_bytes_per_s` at
-    best."""
-    host_bytes_per_s: float = 32e9
     evaluated_flops: float  # of all evaluations together
-    updated: float  # weights that one device updates in a step, at `update_bytes_per_s`; None for its own memory
-    update_bytes_per_s: float | None = None
+    updated: float  # weights that one device updates in a step
     parameters: float  # weights that are saved at the end
     exchange: Exchange = field(default_factory=Exchange)  # bytes that devices send each other
     attention_share: float = 0.0
@@ -253,9 +246,7 @@ class _Columns:
         self._row = column("flops_per_row") / column("peak_flops") * dearer
         self._moved, self._read = column("moved_per_row") / memory, column("read") / memory
         self._evaluation = column("evaluated_flops") / column("peak_flops") / (instances * column("devices")) * dearer
-        speeds = np.array([item.update_bytes_per_s or item.memory_bytes_per_s for item in settings], dtype=float)
-        self._update = _UPDATE_BYTES * column("updated") / speeds / np.where(self._is_local, 1.0, _MEMORY)
-        self._offload = column("offloaded") / column("host_bytes_per_s") / _HOST
+        self._update = _UPDATE_BYTES * column("updated") / memory / np.where(self._is_local, 1.0, _MEMORY)
         sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
         # 3 x N: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
         self._link, self._network = (
@@ -276,7 +267,7 @@ class _Columns:
         exchange = np.maximum(self._link / constant["link"], self._network / constant["network"])
         launching = constant["latency"] * self._layers
         working = np.where(self._launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
-        micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole) + _exposed(self._offload, whole)
+        micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole)
         step = (
             self._accumulation * micro_batch + self._update / constant["memory"] + _exposed(exchange[1], 2 / 3 * whole)
         )

@@ -1,6 +1,5 @@
 """A job, its cluster and its data as the numbers that the time model and the memory model need."""
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import Exchange, divided_exchange, gathers_of
+from paretune.estimating.exchange import divided_exchange
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
@@ -85,9 +84,7 @@ def share_of(spec: JobSpec) -> DeviceShare:
     """Return one device of the job's cluster; all are alike."""
     instance = spec.instance() if spec.has_instances else None
     instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
-    accelerator = (
-        _this_gpu() if instance is None else hardware.accelerator_of(instance) or hardware.unlisted_gpu(instance)
-    )
+    accelerator = _this_gpu() if instance is None else hardware.accelerator_of(instance)
     precision = hardware.resolved_precision(spec.precision, accelerator)
     is_open = precision == "auto" and instance is None
     half = precision in {"bf16", "fp16"} or (is_open and hardware.multiplies_bf16(hardware.processor_flags()))
@@ -113,7 +110,7 @@ def describe(
     built: Architecture,
     facts: Mapping[str, float] | None = None,
 ) -> JobFeatures | None:
-    """Return the features of a job, or None if the number of its training rows is unknown or its GPU is not listed.
+    """Return the features of a job, or None if the number of its training rows is unknown.
 
     `facts` are known facts of the prepared data.
     """
@@ -121,24 +118,12 @@ def describe(
     if work is None:
         return None
     share = share_of(spec)
-    if math.isnan(share.device.fp32_flops):
-        return None
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
         memory=_memory(spec, plan, built, work, share),
         usable_gib=share.usable_gib,
         tokens=work.steps * plan.global_batch_size * work.tokens,
     )
-
-
-def _half_format(share: DeviceShare) -> str:
-    """Return `bf16` or `fp16` if the device multiplies in it, else an empty text."""
-    return "" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
-
-
-def _longest(spec: JobSpec, mean_tokens: float) -> float:
-    """Return the tokens of a row in the longest batches."""
-    return min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * mean_tokens)
 
 
 def share_in_layers(tensor: int) -> float:
@@ -179,7 +164,8 @@ def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
     """Return the memory features; tensor groups and stages divide weights and layers."""
-    tokens = _longest(spec, work.tokens)
+    tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
+    computed_in = "fp32" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
@@ -190,7 +176,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         on_processor=share.on_processor,
         parameters=built.parameters / parts,
         trained_parameters=work.trained_parameters / parts,
-        frozen_bytes=frozen_weight_bytes(spec, built, _half_format(share) or "fp32"),
+        frozen_bytes=frozen_weight_bytes(spec, built, computed_in),
         half=share.half,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         weight_sharers=share.weight_sharers,
@@ -209,14 +195,9 @@ def _model(spec: JobSpec) -> str:
     return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 
-def _processors(instance: Instance | None) -> Accelerator:
-    """Return the processors of an instance, or of this machine, as one device."""
-    return hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
-
-
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
     """Return the share of one process in the processors of an instance, or of this machine."""
-    whole = _processors(instance)
+    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
     shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
     return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
 
@@ -267,34 +248,19 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         layers=built.layers / degrees.pipeline * parts * _launches(spec, work),
         launches_ahead=not share.on_processor,
         bubble=(degrees.pipeline - 1) / parts,
-        offloaded=_offloaded(spec, built, work, rows, share),
-        host_bytes_per_s=device.host_bytes_per_s,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
-        updated=work.trained_parameters / _owners(share),
-        update_bytes_per_s=_offloaded_update(spec, share),
+        updated=work.trained_parameters / (row_devices * share.state_sharers),
         parameters=built.parameters,
-        exchange=_exchange(spec, built, work, rows, share),
-    )
-
-
-def _offloaded_update(spec: JobSpec, share: DeviceShare) -> float | None:
-    """Return the bytes per second at which offloaded weights are updated, in memory that devices share; else None."""
-    if not spec.cpu_offload or share.on_processor:
-        return None
-    instance = spec.instance() if spec.has_instances else None
-    return _processors(instance).memory_bytes_per_s / share.devices
-
-
-def _exchange(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> Exchange:
-    return divided_exchange(
-        spec.strategy,
-        spec.degrees,
-        half=share.half,
-        trained=work.trained_parameters,
-        parameters=built.parameters,
-        layers=built.layers,
-        activations=rows * work.tokens * built.hidden_size,
-        recomputes=recomputes(spec),
+        exchange=divided_exchange(
+            spec.strategy,
+            degrees,
+            half=share.half,
+            trained=work.trained_parameters,
+            parameters=built.parameters,
+            layers=built.layers,
+            activations=rows * work.tokens * built.hidden_size,
+            recomputes=recomputes(spec),
+        ),
     )
 
 
@@ -317,26 +283,3 @@ def _typed_division(spec: JobSpec) -> str:
     """Return the parameters that divide devices, as typed: a constant is shared within one division only."""
     typed = {name: getattr(spec, name) for name, default in _DIVISIONS.items() if getattr(spec, name) != default}
     return "".join(f" {name}={spell(value)}" for name, value in typed.items())
-
-
-def _owners(share: DeviceShare) -> int:
-    """Return the number of devices among which the updated weights are divided."""
-    return share.degrees.tensor * share.degrees.pipeline * share.state_sharers
-
-
-def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> float:
-    """Return the bytes that a device sends to the machine's memory, or gets from it, in a micro-batch.
-
-    0 for a processor, which computes in that memory. Sharded weights come in fp32 whenever they are gathered, and
-    their gradients go (FSDP, CPUOffloadPolicy of torch 2.13); of recomputed layers the inputs go and come.
-    """
-    if share.on_processor:
-        return 0.0
-    offloaded = 0.0
-    if spec.cpu_offload:
-        gathers = gathers_of(spec.degrees)
-        offloaded += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(share)
-    if spec.activation_offloading:
-        inputs = rows * work.tokens * built.hidden_size * built.layers / spec.degrees.pipeline
-        offloaded += 2 * (2.0 if share.half else 4.0) * inputs
-    return offloaded

@@ -11,11 +11,12 @@ and its first upload may take twice as long as the longest of them. `benchmarks/
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import is_folder
-from paretune.estimating.architecture import Architecture, config_in, hub_config, of_config, well_known
+from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.phases import COMPRESSED_BYTES, kind_of, transfer_s, usual
 from paretune.estimating.workload import adapter_share
 from paretune.specification.inputs import IN_S3
@@ -134,13 +135,8 @@ def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture
 
 @lru_cache(maxsize=256)
 def _architecture_of(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> Architecture | None:
-    if (architecture := well_known(model)) is not None:
-        return architecture
-    if is_folder(model):
-        return of_config(config_in(model) or {}, task)
-    if "/" in model and not model.startswith(IN_S3):
-        try:
-            return of_config(hub_config(model, dict(environment)), task)
-        except BadInput:  # preparing the job's inputs says so
-            return None
+    if well_known(model) is None and not is_folder(model) and ("/" not in model or model.startswith(IN_S3)):
+        return None
+    with suppress(BadInput):  # preparing the job's inputs says so
+        return architecture_of(model, task, dict(environment))
     return None

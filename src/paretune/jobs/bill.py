@@ -99,8 +99,7 @@ class Bill:
         errors = []
         for job in self._attempts:
             try:
-                if job.warm_pool is not None:
-                    job.warm_pool.release()
+                job.release_warm_pool()
             except LostContact as error:
                 errors.append(str(error))
         self.look_at_pool()
@@ -125,7 +124,7 @@ def pool_after(attempts: Sequence[Job]) -> WarmPoolStatus | None:
     Raises:
         LostContact: AWS does not answer.
     """
-    pools = [pool for job in attempts if job.warm_pool is not None and (pool := job.warm_pool.status()) is not None]
+    pools = [pool for job in attempts if (pool := job.warm_pool()) is not None]
     if not pools:
         return None
     is_kept = any(pool.is_kept for pool in pools)

@@ -28,7 +28,6 @@ RUN_STATUS = {
     JobState.STOPPED: RunStatus.KILLED,
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
-_PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 _LONGEST_TAG = 5_000  # characters that MLflow's servers take
 
 
@@ -39,16 +38,15 @@ def conclude(
     *,
     error: BaseException | None = None,
     why_not_smaller: str = "",
-    patience_s: float = _PATIENCE_S,
 ) -> JobOutcome:
     """Book the cost of an ended job, record how it ended and close its run.
 
     `error` closes the run of a job that ends early because of it, and `job` is None if none was created; the result of
-    a job that completed all the same is kept. Waits `patience_s` for a tracking server that is away.
+    a job that completed all the same is kept. What a tracking server that is away does not take, `sync` records.
     """
     bill.recorded_usd = record.recorded_usd()
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
-        error, patience_s = None, 0.0
+        error = None
     outcome = _outcome(record, bill, job, error, why_not_smaller)
     profile: Mapping[str, bytes] = {}
     if record.spec.profile_steps is not None and outcome.has_completed and job is not None:
@@ -58,12 +56,7 @@ def conclude(
     budgets = record.workplace.budgets(record.spec, record.attribution)
     if problem := budgets.book(record.run.run_id, bill.cost_usd, outcome.kept_usd):
         outcome = replace(outcome, remarks=(*outcome.remarks, problem))
-    written, clock = record_end(record, outcome, profile), record.workplace.clock
-    patience = clock.monotonic() + (0.0 if error is not None or record.has_gap_tag else patience_s)
-    while record.run.has_gap and clock.monotonic() < patience:
-        clock.sleep(_PATIENCE_S / 24)
-        record.run.has_gap = False
-        written = record_end(record, outcome, profile)
+    written = record_end(record, outcome, profile)
     if written.has_completed or error is not None or job is None:
         return written
     is_full = written.failure is not None and written.failure[0] is FailureKind.DISK_FULL  # the log says nothing more
@@ -114,10 +107,7 @@ def _outcome(
 
 
 def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes]) -> JobOutcome:
-    """Fill and close the run, tagged if MLflow lacks some; returns the outcome with its model's address in MLflow.
-
-    Writing it again changes nothing.
-    """
+    """Fill and close the run, tagged if MLflow lacks some; returns the outcome with its model's address in MLflow."""
     run, report, model_uri = record.run, outcome.report, ""
     is_closed = run.end(RUN_STATUS[outcome.state])  # first: `sync` comes back to a run as long as its state is Running
     with run.later():
@@ -131,12 +121,10 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
             run.flush()  # the model shows figures that the run has
             model_uri = record_model(run, outcome)
         has_gap = outcome.has_completed and (run.has_gap or record.is_uncollected)
-        gap_tag = "true" if has_gap else "" if record.has_gap_tag else None
-        record.has_gap_tag = has_gap
         run.set_tags(
             {
                 schema.STATE: outcome.state.value if is_closed else None,
-                schema.GAP: gap_tag,
+                schema.GAP: "true" if has_gap else "" if record.has_gap_tag else None,
                 schema.FAILURE_REASON: outcome.reason or None,
                 schema.OVER_BOUND_USD: f"{outcome.over_bound_usd:.6g}" if outcome.over_bound_usd else None,
                 schema.REMARKS: "; ".join(outcome.remarks) or None,

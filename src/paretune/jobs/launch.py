@@ -12,7 +12,6 @@ from typing import Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
-from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, launching_alone, own_job_tags, running_job
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
@@ -76,19 +75,17 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
         return preview(spec, workplaces.of(spec)) if spec.dry_run else run_job(spec, workplaces.of(spec), on_events)
 
 
-def run_job(
-    spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None], *, study: str = ""
-) -> JobOutcome:
+def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobOutcome:
     """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
     A job that runs is followed if it belongs to this run, or if it is identical; `force` starts another beside the
-    latter. `study` is the name of the study or design that the job is part of.
+    latter.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
         OutOfMemory: the job failed with the smallest batch that could be tried.
     """
-    job = begin_job(spec, workplace, on_events, study=study)
+    job = begin_job(spec, workplace, on_events)
     try:
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
@@ -97,11 +94,9 @@ def run_job(
     return result if job.record.is_beside else _conclude(result, workplace, on_events)
 
 
-def begin_job(
-    spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None], *, study: str = ""
-) -> Attempts:
+def begin_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> Attempts:
     """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
-    record, inputs, messages = _claim(spec, workplace, study)
+    record, inputs, messages = _claim(spec, workplace)
     _announce(messages, workplace, on_events)
     document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.first_plan, record.attribution)
     job = Attempts(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
@@ -114,7 +109,7 @@ def begin_job(
     return job
 
 
-def _claim(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobRecord, JobInputs | None, list[str]]:
+def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | None, list[str]]:
     """Open the run of a job that may be launched, or take over the run of the same job that is under way.
 
     Returns the record, the inputs of a new job, and what to announce.
@@ -122,18 +117,18 @@ def _claim(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobRecord, 
     opened = _opened_run(workplace)
     with _closed_if_refused(opened, spec, workplace) as has_job:
         if opened is not None and has_job:
-            return _adopted(spec, workplace, opened, study)
+            return _adopted(spec, workplace, opened)
         inputs = _checked_inputs(spec, workplace)
         with launching_alone():
             running = None if spec.force else running_job(spec, inputs, workplace)
             if running is not None:
                 close_watcher(workplace, running)
-                return _adopted(spec, workplace, workplace.tracking.run(running.run_id), study)
+                return _adopted(spec, workplace, workplace.tracking.run(running.run_id))
             if spec.budget is not None:
-                workplace.budgets(spec, workplace.attribution(spec, study)).check()  # before a run is opened
+                workplace.budgets(spec, workplace.attribution(spec)).check()  # before a run is opened
             plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
-            record = JobRecord(spec, workplace, study=study)
-            record.describe(inputs, plan=plan, command=spec.command(), estimate=estimate, warnings=warnings)
+            record = JobRecord(spec, workplace)
+            record.describe(inputs, plan=plan, estimate=estimate, warnings=warnings)
             record.run.flush()  # so that the next launch finds it
     messages = [_announcement(spec, inputs, record.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
     return record, inputs, messages
@@ -183,8 +178,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     return inputs
 
 
-def _adopted(spec: JobSpec, workplace: Workplace, run: Run, study: str) -> tuple[JobRecord, None, list[str]]:
-    record = JobRecord(spec, workplace, run=run, study=study)
+def _adopted(spec: JobSpec, workplace: Workplace, run: Run) -> tuple[JobRecord, None, list[str]]:
+    record = JobRecord(spec, workplace, run=run)
     record.adopt()
     beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
     return (
@@ -228,8 +223,6 @@ def _foresee(
 ) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
     """The smaller batch to begin with, if any, the estimate, sentences about both, and the warnings of a new job."""
     sentences = remarks(spec, workplace.environment)
-    if spec.has_instances:
-        sentences += speed_remarks(spec.instance())
     plan, smaller_batch = spec.plan(), None
     if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
         smaller_batch, against = lowered

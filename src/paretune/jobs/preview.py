@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.commands import options
@@ -134,7 +133,7 @@ def _summary(
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
         "budgets": "; ".join(parts.get("budgets", ())),
-        "leaves this machine": _uploads(inputs, request),
+        "leaves this machine": _uploads(request),
         "recorded": f"in MLflow, {redacted(tracking_uri())}",
     }
     return {name: text for name, text in lines.items() if text}
@@ -176,14 +175,6 @@ def _expected(estimate: TimeEstimate) -> str:
     return f"{duration(time.seconds)} ({between} in 80 % of such jobs){dollars}; from {estimate.basis}"
 
 
-def _uploads(inputs: JobInputs, request: Mapping[str, Any]) -> str:
+def _uploads(request: Mapping[str, Any]) -> str:
     channels = [channel["ChannelName"] for channel in request.get("InputDataConfig", ())]
-    if not channels:
-        return "nothing"
-    sizes = {"model": inputs.model, "dataset": None if inputs.dataset is None else inputs.dataset.folder}
-    named = [f"{name} ({_megabytes(path):,.1f} MB)" if (path := sizes.get(name)) else name for name in channels]
-    return f"to S3, once for all jobs that share them: {', '.join(named)}"
-
-
-def _megabytes(folder: Path) -> float:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+    return f"to S3, once for all jobs that share them: {', '.join(channels)}" if channels else "nothing"

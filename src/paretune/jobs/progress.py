@@ -54,8 +54,9 @@ class ProgressPrinter:
             self._bar.add_task("training", total=total_steps, loss="")
             self._bar.start()
         (task,) = self._bar.task_ids
-        loss = event.metrics.get("train/loss")
-        self._bar.update(task, completed=event.step, **({} if loss is None else {"loss": f"{loss:.3f}"}))
+        self._bar.update(task, completed=event.step)
+        if (loss := event.metrics.get("train/loss")) is not None:
+            self._bar.update(task, loss=f"{loss:.3f}")
         self._bar.refresh()
 
 

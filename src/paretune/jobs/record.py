@@ -72,17 +72,15 @@ class JobRecord:
         inputs: JobInputs,
         *,
         plan: BatchPlan | None = None,
-        command: str = "",
         estimate: TimeEstimate | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start.
 
-        `plan` is the batch of the first attempt if it is not the one that was asked for, `command` the job's command as
-        it was typed if it is not that of its specification.
+        `plan` is the batch of the first attempt if it is not the one that was asked for.
         """
         with self.run.later():  # written together with the job's name
-            self._describe_request(command)
+            self._describe_request()
             self.run.set_tags(schema.job_tags(self.spec.given()))  # an adopted job keeps what was typed
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None:
@@ -119,10 +117,10 @@ class JobRecord:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, "true") == "true"
         with self.run.later():
-            self._describe_request(tags.get(schema.COMMAND, ""))
+            self._describe_request(tags.get(schema.COMMAND))
         self.former_metrics = self.run.metrics()
 
-    def _describe_request(self, command: str) -> None:
+    def _describe_request(self, command: str | None = None) -> None:
         """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
         launcher, spec = self.workplace.launcher, self.spec
         ours = {**launcher.location_tags(), **self.attribution.named()}

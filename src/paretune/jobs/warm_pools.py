@@ -1,7 +1,7 @@
 """Warm pools of recorded jobs: instances that SageMaker keeps after a job, billed by the second until given back.
 
-They are reused by the next job like it, expire, or are given back by `WarmPool.release`. Only then is their cost known,
-and booked to the run of the job that asked for them.
+They are reused by the next job like it, expire, or are given back by `Job.release_warm_pool`. Only then is their cost
+known, and booked to the run of the job that asked for them.
 """
 
 from contextlib import suppress
@@ -31,8 +31,7 @@ class KeptPool:
     def release(self) -> None:
         """Give the instances back; raises LostContact if AWS does not answer."""
         for job in self._attempts:
-            if job.warm_pool is not None:
-                job.warm_pool.release()
+            job.release_warm_pool()
 
     def settle(self) -> WarmPoolStatus | None:
         """Book what the instances have cost, once; None while they are kept.

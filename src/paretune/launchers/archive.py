@@ -19,9 +19,7 @@ NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
 LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder holds something else than code
-_NEEDED_IN_A_JOB = ("core", "storage", "specification", "estimating", "tracking", "training")
-"""Folders whose modules the training, or the training that logs to MLflow itself, imports (`estimating.hardware`;
-`storage` is that of `tracking`)."""
+_NEEDED_IN_A_JOB = ("core", "specification", "estimating", "training")  # folders whose modules the training imports
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),

@@ -1,11 +1,8 @@
-"""The interface between paretune and the places where jobs run: `Launcher` and `Job`.
-
-What only some launchers support is a value of its own: `WarmPool` and `ProjectOutput` of a job.
-"""
+"""The interface between paretune and the places where jobs run: `Launcher` and `Job`."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -74,28 +71,6 @@ class WarmPoolStatus:
     reused_by: str = ""  # name of the job that has taken the instances over, or ""
 
 
-class WarmPool(ABC):
-    """The instances that a service keeps after a job has ended."""
-
-    @abstractmethod
-    def status(self) -> WarmPoolStatus | None:
-        """The status now; None if the job never had instances. Raises LostContact if the service does not tell it."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Give the instances back; raises LostContact if they are still kept and billed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProjectOutput:
-    """The output of a foreign project's command: lines and files."""
-
-    fetch: Callable[[Path], Path | None]
-    """Returns the folder with the command's output, or an archive of it that is downloaded to the folder given; None if
-    there is none. Raises LostContact if it cannot be read now."""
-    printed: Callable[[], list[str]] = list  # returns the lines printed since the last call
-
-
 class Job(ABC):
     """One training on one cluster. A launcher makes it.
 
@@ -103,8 +78,6 @@ class Job(ABC):
     """
 
     name: str
-    warm_pool: WarmPool | None = None  # the instances kept after the job; None if the launcher keeps none
-    output: ProjectOutput | None = None  # the output of a project's command; None for a job that runs our training
 
     @abstractmethod
     def state(self) -> JobState:
@@ -161,6 +134,24 @@ class Job(ABC):
     def profile(self) -> Mapping[str, bytes]:
         """trace.json.gz, profile.json and profile.md of the job; empty if it left none. Raises LostContact."""
         return {}
+
+    def warm_pool(self) -> WarmPoolStatus | None:
+        """The instances kept after the job; None if there never were any. Raises LostContact if AWS does not tell."""
+        return None
+
+    def release_warm_pool(self) -> None:  # noqa: B027  # most launchers keep no instances
+        """Give the kept instances back; raises LostContact if they are still kept and billed."""
+
+    def fetch_output(self, folder: Path) -> Path | None:
+        """The folder with the output of a project's command, or an archive of it that is downloaded to `folder`.
+
+        None if there is none. Raises LostContact if it cannot be read now.
+        """
+        return None
+
+    def printed(self) -> list[str]:
+        """The lines that a project's command has printed since the last call, if the launcher shows them."""
+        return []
 
     def clean_up(self) -> None:  # noqa: B027  # most launchers have nothing to remove
         """Remove what only an unfinished job needs, such as checkpoints in S3. Called for a completed job."""

@@ -28,7 +28,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, checkpoint_folder
+from paretune.launchers.base import Job, JobState, Launcher, checkpoint_folder
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import ML_M5_LARGE, Price
 from paretune.specification.container import (
@@ -61,7 +61,6 @@ class LocalJob(Job):
     def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
         self.name = name
         self.folder = JobFolder(root)
-        self.output = ProjectOutput(fetch=lambda _: self.folder.report.parent)  # where the command records
         self._clock = clock
         self._child = child
         self._reader = EventReader(self.folder.events)
@@ -136,6 +135,10 @@ class LocalJob(Job):
         """Folder of the trained model; "" if a project's command has put nothing into it."""
         is_project = _code(self.folder).exists()
         return "" if is_project and not any(self.folder.model.iterdir()) else str(self.folder.model)
+
+    def fetch_output(self, folder: Path) -> Path:
+        """The folder in which a project's command records."""
+        return self.folder.report.parent
 
     def profile(self) -> Mapping[str, bytes]:
         """The files in the profile's folder."""

@@ -38,7 +38,8 @@ def _open_sagemaker(spec: JobSpec, clock: Clock, environment: Mapping[str, str],
 
 
 def _open_simulated(home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
-    from paretune.estimating.estimator import Estimate, Estimator, architecture_of
+    from paretune.estimating.architecture import architecture_of
+    from paretune.estimating.estimator import Estimate, Estimator
     from paretune.estimating.evidence import collect
     from paretune.estimating.hardware import machine_name
     from paretune.launchers.simulated.launcher import SimulatedLauncher

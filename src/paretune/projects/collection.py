@@ -23,7 +23,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LostContact, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.launchers.base import Job
-from paretune.projects.container_entrypoint import OWN_RUN, RUN_NAME, STORE
+from paretune.projects.container_entrypoint import STORE
 from paretune.storage.archives import unpack
 from paretune.tracking import schema
 
@@ -31,7 +31,7 @@ _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
-_SET_BY_MLFLOW = ("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID)
+_SET_BY_MLFLOW = ("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Collector:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                    output = None if job.output is None else job.output.fetch(Path(folder))
+                    output = job.fetch_output(Path(folder))
                     return [] if output is None else collect(output, run_id, self.client)
             except tarfile.TarError as error:
                 return [_problem(error)]
@@ -68,7 +68,7 @@ class Collector:
 def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
     """Copy the store in a job's output, a folder or an archive, into the run; no effect without a store.
 
-    Further runs that the command has opened become runs of their own in the run's experiment.
+    The first run that the command has opened is copied into this run; others become runs of their own beside it.
 
     Returns:
         Why nothing could be copied; empty if it was.
@@ -81,32 +81,31 @@ def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
     if not (store / "mlflow.db").is_file():
         return []
     try:
-        (inner, runs), own = read_runs(store), (store / OWN_RUN).read_text()
+        inner, runs = read_runs(store)
     except Exception as error:  # the job has written it: MLflow may raise anything
         return [_problem(error)]
-    copies = {own: run_id}  # id in the store to id of its copy
+    copies: dict[str, str] = {}  # id in the store to id of its copy
     experiment = client.get_run(run_id).info.experiment_id
-    for run in sorted(runs, key=lambda run: (run.info.run_id != own, run.info.start_time)):
-        inner_id = run.info.run_id
-        if inner_id != own:
-            parent = copies.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
-            copies[inner_id] = _find_or_create_copy(run, experiment, parent, client)
+    for run in runs:
+        inner_id, parent = run.info.run_id, copies.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
+        copies[inner_id] = _find_or_create_copy(run, experiment, parent, client) if copies else run_id
         points = [point for name in run.data.metrics for point in inner.get_metric_history(inner_id, name)]
         _copy(run, points, copies[inner_id], client)
-        for name, folder in artifacts_of(run, store, inner):
-            client.log_artifacts(copies[inner_id], str(folder), artifact_path=name or None)
-        if inner_id != own and run.info.end_time:
+        for name, files in artifacts_of(run, store, inner):
+            client.log_artifacts(copies[inner_id], str(files), artifact_path=name or None)
+        if copies[inner_id] != run_id and run.info.end_time:
             client.set_terminated(copies[inner_id], run.info.status, run.info.end_time)
     return []
 
 
 def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
-    """A client of a store, and its runs without deleted ones."""
+    """A client of a store, and its runs without deleted ones, the oldest first."""
     with closing(sqlite3.connect(store / "mlflow.db")) as database:  # MLflow tries a damaged file for 100 seconds
         database.execute("SELECT version_num FROM alembic_version")
     client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    return client, client.search_runs(experiments, max_results=_MOST_RUNS)
+    runs = client.search_runs(experiments, max_results=_MOST_RUNS)
+    return client, sorted(runs, key=lambda run: (run.info.start_time, MLFLOW_PARENT_RUN_ID in run.data.tags))
 
 
 def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
@@ -140,8 +139,6 @@ def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient)
     """Log what a run has and its copy has not: MLflow refuses another value of a parameter, and keeps points twice."""
     params = client.get_run(run_id).data.params
     tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_SET_BY_MLFLOW)}
-    if run.info.run_name == RUN_NAME:
-        tags.pop(MLFLOW_RUN_NAME, None)
     existing = {_point(point) for name in run.data.metrics for point in client.get_metric_history(run_id, name)}
     entities: dict[str, list[Any]] = {
         "params": [Param(name, text) for name, text in run.data.params.items() if name not in params],

@@ -5,22 +5,21 @@ command records, and runs the command as `mlflow run` does on a laptop. It stays
 reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
 lie beside it, need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, max_silence_minutes, resumes, template,
-                                   renamed, metric_definitions; on SageMaker also deadline_s
-    ML/output/data/paretune/       the store: mlflow.db, mlruns, and in `run` the id of the command's own run
+    ML/input/data/job/job.json     the document: command, requirements, folder, max_silence_minutes, template, renamed,
+                                   metric_definitions; on SageMaker also deadline_s
+    ML/output/data/paretune/       the store: mlflow.db and mlruns, if the command uses MLflow
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/failure              why it failed: kind, colon, one sentence
 
 Metrics come from four sources, of which later ones win: lines that the command prints; the files with results below
 its folder, the model's or the results' (see script_metrics.py); MLflow: the last values of all runs that it has opened,
-with those of the job's own run last of all; and `metric_definitions`.
+with those of the first one last of all; and `metric_definitions`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import json
 import os
 import shutil
@@ -40,10 +39,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
 STORE = "paretune"
-RUN_NAME = "in the job"
-OWN_RUN = "run"  # file of the store with the id of the run that the command continues
 REQUIREMENTS = ".paretune-requirements.txt"
-_EXPERIMENT = "0"  # which each store of MLflow has
+_MAKE_STORE = "import mlflow; mlflow.MlflowClient('sqlite:///mlflow.db').search_experiments()"
 _INSTALLER = "input/data/code/start_job.py"
 _LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
 
@@ -59,9 +56,7 @@ def main(ml: Path) -> int:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code or supervisor.was_stopped:
             return code
-    environment = dict(os.environ)
-    if importlib.util.find_spec("mlflow") is not None:
-        environment.update(open_store(document, ml, project, supervisor))
+    environment = dict(os.environ, **open_store(document, ml, project, supervisor))
     say("the project's command starts")
     began = time.time()
     script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
@@ -176,16 +171,16 @@ def end_late(supervisor: Supervisor) -> None:
 
 
 def metrics_of_store(ml: Path) -> dict[str, float]:
-    """The last values of the metrics in the store: newer runs win over older ones, and the job's own run over all."""
-    store = ml / "output" / "data" / STORE
-    path = store / "mlflow.db"
+    """The last values of the metrics in the store: newer runs win over older ones, and the first one over all."""
+    path = ml / "output" / "data" / STORE / "mlflow.db"
     values: dict[str, float] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
         query = (
             "SELECT m.key, m.value FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
-            "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.run_uuid = ?, r.start_time"
+            "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.start_time = "
+            "(SELECT MIN(start_time) FROM runs WHERE lifecycle_stage = 'active'), r.start_time"
         )
-        values = dict(database.execute(query, ((store / OWN_RUN).read_text(),)).fetchall()) if path.is_file() else {}
+        values = dict(database.execute(query).fetchall()) if path.is_file() else {}
     return values
 
 
@@ -222,58 +217,30 @@ def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervi
 
 
 def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Supervisor) -> dict[str, str]:
-    """Variables with which the command records into a store inside the job; empty if MLflow cannot open one.
+    """Variables with which the command records into a store inside the job.
 
     The store of the first instance lies where SageMaker keeps results; those of the others are lost with the instance.
     """
     store = ml / "output" / "data" / STORE if is_first(ml) else Path(tempfile.mkdtemp()) / STORE
     (store / "mlruns").mkdir(parents=True)
     if not (project / "mlruns").exists():
-        (project / "mlruns").symlink_to(store / "mlruns")  # where MLflow puts the files of further experiments
-    if not _make_store_in_process(store, document, project, supervisor):
-        say("MLflow cannot open a store here: what the command records will be lost")
-        return {}
-    variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}", "MLFLOW_EXPERIMENT_ID": _EXPERIMENT}
-    return {**variables, "MLFLOW_RUN_ID": (store / OWN_RUN).read_text()} if document["resumes"] else variables
+        (project / "mlruns").symlink_to(store / "mlruns")  # where MLflow puts the files of runs
+    if document["template"]:
+        _copy_template(Path(document["template"]), store / "mlflow.db", project, supervisor)
+    return {"MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}"}
 
 
-def _make_store_in_process(store: Path, document: dict[str, Any], project: Path, supervisor: Supervisor) -> bool:
-    """Make the store in a separate process, or copy the template: MLflow takes seconds to make its tables."""
-
-    def make(folder: Path) -> bool:
-        words = [sys.executable, str(Path(__file__).resolve()), "store", str(folder)]
-        return supervisor.run(words, cwd=str(project)) == 0
-
-    if not document["template"]:
-        return make(store)
-    template = Path(document["template"])
-    if not (template / OWN_RUN).is_file():
+def _copy_template(template: Path, path: Path, project: Path, supervisor: Supervisor) -> None:
+    """Copy an empty store, which the first job on a machine makes: MLflow takes seconds to make its tables."""
+    if not template.is_file():
         draft = Path(tempfile.mkdtemp(prefix=".store-", dir=str(template.parent)))
-        if not make(draft):
-            return False
-        with contextlib.suppress(OSError):  # another job was faster
-            draft.replace(template)
-        shutil.rmtree(str(draft), ignore_errors=True)
-    root = (template / "root").read_text()
-    for name in ("mlflow.db", OWN_RUN):
-        shutil.copyfile(str(template / name), str(store / name))
-    with contextlib.closing(sqlite3.connect(str(store / "mlflow.db"))) as database, database:
-        for table, column in (("runs", "artifact_uri"), ("experiments", "artifact_location")):
-            statement = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"  # noqa: S608  # of two names above
-            database.execute(statement, (root, str(project)))
-    return True
-
-
-def make_store(store: Path) -> None:
-    """Make a store with the run that the command continues."""
-    import logging
-
-    logging.disable(logging.INFO)
-    from mlflow.tracking import MlflowClient
-
-    client = MlflowClient(tracking_uri=f"sqlite:///{store / 'mlflow.db'}")
-    (store / OWN_RUN).write_text(client.create_run(_EXPERIMENT, run_name=RUN_NAME).info.run_id)
-    (store / "root").write_text(str(Path.cwd()))  # below which MLflow puts artifacts
+        if supervisor.run([sys.executable, "-c", _MAKE_STORE], cwd=str(draft)):
+            return
+        (draft / "mlflow.db").replace(template)
+        shutil.rmtree(str(draft))
+    shutil.copyfile(str(template), str(path))
+    with contextlib.closing(sqlite3.connect(str(path))) as database, database:
+        database.execute("UPDATE experiments SET artifact_location = ? || experiment_id", (f"{project}/mlruns/",))
 
 
 def is_first(ml: Path) -> bool:
@@ -298,7 +265,4 @@ def say(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "store":
-        make_store(Path(sys.argv[2]))
-    else:
-        sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1])))

@@ -16,7 +16,7 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
-from paretune.core.untrusted import LARGEST_SCRIPT, at_home, exists, read_bytes
+from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.projects.environment import Environment, read_environment
@@ -168,26 +168,14 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "requirements": list(environment.requirements),
             "folder": environment.folder,
             "max_silence_minutes": spec.max_silence_minutes,
-            # MLflow refuses to continue a run if a script names another experiment than the run's.
-            "resumes": not any(_sets_experiment(path) for path in files.values()),
             "renamed": dict(SCRIPT_METRICS),
             "metric_definitions": list(spec.metric_definitions),
-            "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}"),
+            "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}.db"),
         },
         inputs=command.inputs,
         beside=beside,
     )
     return JobInputs(project=payload)
-
-
-def _sets_experiment(path: Path) -> bool:
-    """Whether a file is a script or notebook that names an MLflow experiment."""
-    if path.suffix not in {".py", ".ipynb"}:
-        return False
-    try:
-        return b"set_experiment" in read_bytes(path, LARGEST_SCRIPT)
-    except BadInput:
-        return False
 
 
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command:

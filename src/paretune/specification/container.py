@@ -110,15 +110,11 @@ class JobFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The instances of a SageMaker cluster, as one of them sees it. Processes meet at `names[0]`, the same for all.
-
-    `instance_type` is empty if SageMaker does not state it.
-    """
+    """The instances of a SageMaker cluster, as one of them sees it. Processes meet at `names[0]`, the same for all."""
 
     names: tuple[str, ...]
     current: str
     network_interface: str
-    instance_type: str = ""
 
     @property
     def rank(self) -> int:
@@ -132,12 +128,7 @@ class Hosts:
             return None
         raw = json.loads(path.read_text())
         names = tuple(sorted(raw["hosts"], key=lambda name: (len(name), name)))  # algo-2 before algo-10
-        return cls(
-            names=names,
-            current=raw["current_host"],
-            network_interface=raw["network_interface_name"],
-            instance_type=raw.get("current_instance_type", ""),
-        )
+        return cls(names=names, current=raw["current_host"], network_interface=raw["network_interface_name"])
 
 
 @dataclass(frozen=True, kw_only=True)

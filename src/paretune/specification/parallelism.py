@@ -5,7 +5,6 @@ from dataclasses import dataclass
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
-ZERO3_LIVE = 10**9  # most weights gathered on a device with ZeRO 3: DeepSpeed's default `stage3_max_live_parameters`
 OF_STRATEGY = (
     *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "micro_batches", "hybrid_shard_degree"),
     *("activation_offloading", "cpu_offload"),

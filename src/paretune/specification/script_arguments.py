@@ -134,12 +134,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:
-    """The script's argument for a parameter of a job: its name, or one that other tools give it; None if it has none.
-
-    >>> script = OwnScript(arguments={"lr": ""}, reads_anything=False, is_complete=True, imports=())
-    >>> _name_in(script, "learning_rate")
-    'lr'
-    """
+    """The script's argument for a parameter: its name, or one that other tools give it; None if it has none."""
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     return next(filter(None, map(script.argument, names)), None)
 

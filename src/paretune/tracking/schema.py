@@ -40,7 +40,6 @@ STATE = "paretune.state"
 """While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 GONE = "Deleted"  # its value for a job that AWS does not know any more
-UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words
 WARNINGS = "paretune.warnings"  # warnings before the launch, in words
 GAP = "paretune.gap"  # `true` if MLflow could not store everything of a finished job; `sync` completes it

@@ -5,7 +5,6 @@ import ctypes
 import os
 import platform
 import resource
-from pathlib import Path
 
 import torch
 
@@ -41,11 +40,6 @@ def choose_precision(precision: str) -> str:
 def half_format(precision: str) -> torch.dtype | None:
     """PyTorch's dtype for `bf16` or `fp16`; None for fp32."""
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-
-
-def is_fp16_by_choice(spec: JobSpec) -> bool:
-    """Whether `auto` has become fp16, whose largest number is 65,504: a training that needs larger ones diverges."""
-    return spec.precision == "auto" and choose_precision("auto") == "fp16"
 
 
 def device_name() -> str:
@@ -127,7 +121,7 @@ def machine_remarks(spec: JobSpec) -> list[str]:
     """Warnings about this machine: the job runs although its GPU is missing, or `auto` has chosen fp16."""
     missing = [] if has_gpu() else _missing_gpu(spec)
     remarks = [f"{fault}; {ALLOW_NO_GPU}=1: training on the CPU" for fault in missing]
-    if is_fp16_by_choice(spec):
+    if spec.precision == "auto" and choose_precision("auto") == "fp16":  # numbers up to 65,504
         remarks.append(f"precision auto: fp16 with loss scaling, because {device_name()} has no bf16")
     return remarks
 
@@ -147,12 +141,8 @@ def _missing_gpu(spec: JobSpec) -> list[str]:
         return []
     hardware_of_type = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs only"
-    try:
-        driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
-    except (OSError, IndexError):
-        driver = "none (/proc/driver/nvidia/version is missing)"
-    software = f"PyTorch {torch.__version__}, {build}, sees no GPU; driver: {driver}"
-    remedy = "set sagemaker.training_image to a GPU image whose CUDA this driver supports"
+    software = f"PyTorch {torch.__version__}, {build}, sees no GPU"
+    remedy = "set sagemaker.training_image to a GPU image whose CUDA the driver supports"
     return [f"{hardware_of_type}, but {software}: {remedy}"]
 
 

@@ -29,13 +29,6 @@ _FOUR_BITS = "nf4"
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 
-# Model types that number positions from pad_token_id + 1, so texts cannot use the rows before it: the text models of
-# transformers 5.23 that call create_position_ids_from_input_ids.
-_POSITIONS_AFTER_PADDING = {
-    *("camembert", "data2vec-text", "ibert", "lilt", "longformer", "luke", "mpnet"),
-    *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
-}
-
 
 def find_model(name: str, init: str = "pretrained") -> Path:
     """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
@@ -97,18 +90,10 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
         faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
-    longest = longest_text(config)
-    if longest is not None and spec.max_seq_length > longest:
+    longest = getattr(config, "max_position_embeddings", None)
+    if isinstance(longest, int) and 0 < longest < spec.max_seq_length:  # XLNet's is -1
         faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
     return faults or (_adapter_faults(spec, folder) if spec.fine_tuning in ADAPTERS else [])
-
-
-def longest_text(config: Any) -> int | None:
-    """Largest number of tokens that a model of this configuration reads; None if the configuration sets no limit."""
-    longest = getattr(config, "max_position_embeddings", None)
-    if not isinstance(longest, int) or longest < 1:  # XLNet's is -1
-        return None
-    return longest - (config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0)
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:

@@ -3,17 +3,9 @@
 On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, which runs
 torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers.
 
-Early ends:
-
-    SIGTERM on all instances, or on one     the processes agree on a step, write a checkpoint and end with 0; torchrun
-                                            waits for them for their grace period
-    a process fails                         its instance's torchrun ends the others of that instance; those of other
-                                            instances lose a connection (gloo) or fail when the process group times out
-                                            (NCCL, strategies.PROCESS_TIMEOUT_S)
-    an instance ends                        as above; the others report a lost connection, not the cause
-    an instance does not start              the others fail after MEETING_TIMEOUT_S
-
-On SageMaker the job ends as soon as one instance fails, before these timeouts.
+On SIGTERM the processes agree on a step, write a checkpoint and end with 0. If a process fails, its torchrun ends those
+of its instance, and the others lose a connection (gloo) or fail when the process group times out (NCCL); on SageMaker
+the job ends as soon as one instance fails.
 """
 
 import os

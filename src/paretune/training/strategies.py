@@ -15,7 +15,7 @@ stand-ins for those packages, and for deepspeed only the configuration was check
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import DEEPSPEED, ZERO3, ZERO3_LIVE
+from paretune.specification.parallelism import DEEPSPEED, ZERO3
 from paretune.training import device
 from paretune.training.model import Shape, layers_of
 from paretune.training.parallel.sharding import Build, Division
@@ -33,27 +33,8 @@ from paretune.training.parallel.sharding import Build, Division
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
 the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
-_DEEPSPEED = (
-    "deepspeed",
-    "use fsdp, add it to the job's requirements, or set sagemaker.training_image to an image that has it",
-)
-_PACKAGES: Mapping[str, tuple[str, str]] = {
-    "smddp": (
-        "smdistributed",
-        "use ddp, or set sagemaker.training_image to an AWS image that has it, on instances with EFA (ml.p4d.24xlarge)",
-    ),
-    "smp": ("torch.sagemaker", "set sagemaker.training_image to an AWS pytorch-smp image, or use fsdp"),
-    **dict.fromkeys(DEEPSPEED, _DEEPSPEED),
-}
-"""Strategy to the module that the image must have, and the remedy if it is missing."""
-_ZERO: Mapping[str, Any] = {"overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
-_ZERO3: Mapping[str, Any] = {
-    **dict.fromkeys(
-        ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"), "auto"
-    ),
-    **dict.fromkeys(("stage3_max_live_parameters", "stage3_max_reuse_distance"), ZERO3_LIVE),
-    "stage3_gather_16bit_weights_on_model_save": True,
-}
+_PACKAGES = {"smddp": "smdistributed", "smp": "torch.sagemaker", **dict.fromkeys(DEEPSPEED, "deepspeed")}
+"""Strategy to the module that the image must have."""
 
 
 def begin(spec: JobSpec) -> None:
@@ -64,9 +45,9 @@ def begin(spec: JobSpec) -> None:
             by themselves.
     """
     strategy = _of(spec)
-    if strategy in _PACKAGES and not _has(_PACKAGES[strategy][0]):
-        name, remedy = _PACKAGES[strategy]
-        raise BadInput([f"strategy {strategy} needs package {name}, which this image lacks: {remedy}"])
+    if strategy in _PACKAGES and not _has(_PACKAGES[strategy]):
+        rule = f"strategy {strategy} needs package {_PACKAGES[strategy]}, which this image lacks"
+        raise BadInput([f"{rule}: set sagemaker.training_image to an image that has it, or use ddp or fsdp"])
     if divides(spec) and spec.degrees.pipeline > 1 and device.choose_precision(spec.precision) == "fp16":
         raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
     if strategy == "smddp":
@@ -129,11 +110,13 @@ def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
         arguments["label_names"] = ["labels"]
     if spec.strategy in DEEPSPEED:
         sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
-        is_zero3 = spec.strategy == ZERO3
+        zero: dict[str, Any] = {"stage": 2, "overlap_comm": True}
+        if spec.strategy == ZERO3:
+            zero |= {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
         arguments["deepspeed"] = {
             **dict.fromkeys((*sizes, "gradient_clipping"), "auto"),
             **{precision: {"enabled": "auto"} for precision in ("bf16", "fp16")},
-            "zero_optimization": {"stage": 3 if is_zero3 else 2, **_ZERO, **(_ZERO3 if is_zero3 else {})},
+            "zero_optimization": zero,
         }
     return arguments
 

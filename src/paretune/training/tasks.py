@@ -28,106 +28,79 @@ from paretune.specification.job import JobSpec
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
 _EXAMPLES = 5  # rows or labels that a fault names
-Measured = tuple[dict[str, float], Mapping[str, Any]]  # metrics of an evaluation, and what the report shows of it
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
 """Split to labels, and the names of the C classes or labels."""
 
 
 def loss_of(task: str, smoothing: float) -> Callable[..., torch.Tensor] | None:
-    """The loss of a micro-batch as the Trainer calls it; None if the model's own loss is right."""
-    if task == metrics.CLASSIFICATION:
-        return partial(classification_loss, smoothing=smoothing)
-    return {metrics.MULTI_LABEL: multi_label_loss, metrics.WORDS: token_loss}.get(task)
+    """The loss of a micro-batch as the Trainer calls it; None for causal-lm, where the model's own loss is right."""
+    return None if task == metrics.CAUSAL_LM else partial(summed_loss, task, smoothing=smoothing)
 
 
-def classification_loss(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None, *, smoothing: float = 0.0
+def summed_loss(
+    task: str,
+    outputs: Any,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+    *,
+    smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Summed cross-entropy of one micro-batch, divided by the number of rows of the optimiser step over all devices.
+    """Summed cross-entropy of one micro-batch, divided by the number of labels of the optimiser step over all devices.
 
     Without the division loss and gradients would grow with accumulation steps and devices: the Trainer leaves it to
     models that take keyword arguments, and sequence classifiers take them but do not divide (transformers 5.23).
-    `outputs` has logits (B, C), `labels` B classes; without `num_items_in_batch` the rows are the B of this batch.
+    `outputs` has logits (B, C) with `labels` B classes or flags (B, C), or logits (B, T, V) with labels (B, T), -100
+    where there is none. Without `num_items_in_batch` the labels are those of this batch.
     """
-    total = torch.nn.functional.cross_entropy(outputs["logits"], labels, reduction="sum", label_smoothing=smoothing)
-    return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
-
-
-def multi_label_loss(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-) -> torch.Tensor:
-    """Summed binary cross-entropy of one micro-batch, divided by rows times labels of the optimiser step.
-
-    `outputs` has logits (B, C), `labels` 0 and 1 (B, C). The Trainer counts the entries of `labels` of all
-    micro-batches as `num_items_in_batch`.
-    """
-    logits = outputs["logits"]
-    total = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-    return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
-
-
-def next_token_loss(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-) -> torch.Tensor:
-    """Summed cross-entropy of the next tokens of one micro-batch, divided as in `classification_loss`.
-
-    `outputs` has logits (B, T, V), `labels` tokens (B, T), or -100 where there is none. The copies that a cross-entropy
-    needs are made of a piece of the tokens at a time.
-    """
-    return token_loss({"logits": outputs["logits"][:, :-1]}, labels[:, 1:], num_items_in_batch)
-
-
-def token_loss(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-) -> torch.Tensor:
-    """The same for one label (B, T) per token, or -100 where there is none, with logits (B, T, V)."""
-    pieces = zip(outputs["logits"], labels, strict=True)
-    total = torch.stack(
-        [
-            torch.nn.functional.cross_entropy(logits.float(), row, reduction="sum", ignore_index=-100)
-            for logits, row in pieces
-        ]
-    ).sum()
-    return total / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+    logits, functional = outputs["logits"], torch.nn.functional
+    if task == metrics.CAUSAL_LM:
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    if task == metrics.CLASSIFICATION:
+        total = functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
+    elif task == metrics.MULTI_LABEL:
+        total = functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    else:  # a row at a time, because a cross-entropy makes copies
+        rows = zip(logits, labels, strict=True)
+        total = torch.stack([functional.cross_entropy(row.float(), of_row, reduction="sum") for row, of_row in rows])
+    return total.sum() / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
 class Evaluation:
-    """Calls `measure` with logits and labels, as the Trainer does; `report_entries` are those of the last evaluation.
+    """Calculates metrics as the Trainer calls it; `report_entries` are those of the last evaluation in this process."""
 
-    They are None before the first evaluation in this process.
-    """
-
-    def __init__(self, measure: Callable[[np.ndarray, Any], Measured], *, keeps_classes: bool = False) -> None:
-        self._measure = measure
-        self._keeps_classes = keeps_classes
+    def __init__(self, task: str, names: Sequence[str]) -> None:
+        self._task, self._names = task, names
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> np.ndarray:
-        """The predictions that stay in memory until all rows are evaluated: for words only the most likely class."""
-        return (logits.argmax(-1) if self._keeps_classes else logits.float()).cpu().numpy()
+        """The predictions that stay in memory until all rows are evaluated: classes, or flags of labels."""
+        return (logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)).cpu().numpy()
 
     def __call__(self, prediction: Any) -> dict[str, float]:
-        """The metrics of a transformers `EvalPrediction`."""
-        measured, self.report_entries = self._measure(prediction.predictions, prediction.label_ids)
-        return measured
+        """The metrics of a transformers `EvalPrediction` with such predictions."""
+        predicted, labels = prediction.predictions, prediction.label_ids
+        if self._task == metrics.WORDS:  # words have a label, all other tokens -100
+            self.report_entries = {}
+            inside = labels != -100
+            truth, answers = (
+                [[self._names[number] for number in row[has]] for row, has in zip(side, inside, strict=True)]
+                for side in (labels, predicted)
+            )
+            return word_metrics(truth, answers)
+        if self._task == metrics.MULTI_LABEL:
+            truth = labels.astype(bool)
+            counts = multilabel_confusion_matrix(truth, predicted)[:, [1, 0, 1, 0], [1, 1, 0, 0]]
+            self.report_entries = {"label_counts": tuple(tuple(map(int, row)) for row in counts)}
+            return multi_label_metrics(truth, predicted)
+        confusion = confusion_matrix(labels, predicted, labels=np.arange(len(self._names)))
+        self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
+        return {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
 
 
 def evaluation_of(task: str, names: Sequence[str]) -> Evaluation | None:
     """The metrics of a task with classes or labels `names`; None for causal-lm."""
-    return {
-        metrics.CLASSIFICATION: Evaluation(partial(_measure_classes, len(names))),
-        metrics.MULTI_LABEL: Evaluation(_measure_labels),
-        metrics.WORDS: Evaluation(partial(_measure_words, names), keeps_classes=True),
-    }.get(task)
-
-
-def _measure_words(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> Measured:
-    """F1 and accuracy of words from classes (N, T); words have a label, all other tokens -100."""
-    has_label = labels != -100
-    rows = [(row[inside], other[inside]) for row, other, inside in zip(labels, predicted, has_label, strict=True)]
-    truth, answers = ([[names[number] for number in pair[side]] for pair in rows] for side in (0, 1))
-    return word_metrics(truth, answers), {}
+    return None if task == metrics.CAUSAL_LM else Evaluation(task, names)
 
 
 def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -160,21 +133,6 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
         if prefix and not kind:
             kind, first = name, number
     return spans
-
-
-def _measure_classes(classes: int, logits: np.ndarray, labels: np.ndarray) -> Measured:
-    """Macro F1 and accuracy, from logits (N, C) and labels (N,), with the confusion matrix: a row per true class."""
-    predicted = logits.argmax(axis=-1)
-    confusion = confusion_matrix(labels, predicted, labels=np.arange(classes))
-    measured = {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
-    return measured, {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
-
-
-def _measure_labels(logits: np.ndarray, labels: np.ndarray) -> Measured:
-    """Macro and micro F1, share of rows without a wrong label, and counts, of `logits` and flags (N, C)."""
-    predicted, truth = logits >= 0, labels.astype(bool)
-    counts = multilabel_confusion_matrix(truth, predicted)[:, [1, 0, 1, 0], [1, 1, 0, 0]]
-    return multi_label_metrics(truth, predicted), {"label_counts": tuple(tuple(map(int, row)) for row in counts)}
 
 
 def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:

@@ -15,11 +15,12 @@ from transformers.trainer_utils import EvalLoopOutput
 from paretune.core.errors import first_line
 from paretune.estimating.workload import EVALUATIONS
 from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
+from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import device, processes
 from paretune.training.callback import MetricsCallback
 from paretune.training.parallel.sharding import Division
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.tasks import next_token_loss
+from paretune.training.tasks import summed_loss
 
 LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
 
@@ -119,6 +120,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         callback.checkpoints_kept, self.args.save_total_limit = self.args.save_total_limit, None
         self._sampler, self.callback, self.division = sampler, callback, division
         self._waits_for_others = waits_for_others or division is not None
+        self._summed_loss = self.compute_loss_func or partial(summed_loss, CAUSAL_LM)
         if division is not None:
             # Mixed precision only: else accelerate would add plain data parallelism when training begins.
             self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
@@ -153,7 +155,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor, *, items: Any) -> torch.Tensor:
         """The Trainer's loss: divided by the items of the optimiser step, times the processes that they come from."""
-        loss = (self.compute_loss_func or next_token_loss)({"logits": logits}, labels, num_items_in_batch=items)
+        loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=items)
         return loss * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
 
     def _clip(self, _: Any, limit: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -257,7 +259,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             logits = self._logits(model, batch)
         if logits is None:
             return None
-        loss = (self.compute_loss_func or next_token_loss)({"logits": logits}, labels, num_items_in_batch=1)
+        loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1)
         counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
         items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
         if self.compute_metrics is None:

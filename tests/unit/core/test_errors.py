@@ -1,59 +1,6 @@
 """The error tree and its exit codes."""
 
-import inspect
-import re
-
-import pytest
-
-from paretune.core import errors
-from paretune.core.errors import BadInput, Interrupted, JobFailed, OutOfMemory, ParetuneError, did_you_mean
-
-
-def drawn() -> dict[str, tuple[str, int]]:
-    """Class name to (parent's name, exit code), as the module's docstring draws them."""
-    tree: dict[str, tuple[str, int]] = {}
-    path: list[tuple[int, str]] = []
-    for line in (errors.__doc__ or "").splitlines():
-        match = re.match(r"^([ │├└─]*)([A-Z]\w+) +(\d+) ", line)
-        if match:
-            depth, name = len(match[1]), match[2]
-            while path and path[-1][0] >= depth:
-                path.pop()
-            tree[name] = (path[-1][1] if path else "ParetuneError", int(match[3]))
-            path.append((depth, name))
-    return tree
-
-
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
-    classes = {
-        name: (item.__bases__[0].__name__, item.exit_code)
-        for name, item in vars(errors).items()
-        if inspect.isclass(item) and issubclass(item, ParetuneError) and item is not ParetuneError
-    }
-
-    assert drawn() == classes
-    assert len(classes) == 9
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("BadInput", 2),
-        ("TrackingUnavailable", 2),
-        ("JobFailed", 3),
-        ("OutOfMemory", 3),
-        ("BudgetRefused", 4),
-        ("Interrupted", 130),
-    ],
-)
-def test_the_exit_codes_are_those_of_the_design(name: str, code: int) -> None:
-    assert getattr(errors, name).exit_code == code
-
-
-def test_interrupted_ends_like_a_shell_command_after_ctrl_c() -> None:
-    import signal
-
-    assert Interrupted.exit_code == 128 + signal.SIGINT
+from paretune.core.errors import BadInput, JobFailed, OutOfMemory, did_you_mean
 
 
 def test_one_fault_is_a_sentence_and_several_are_a_list() -> None:
@@ -85,7 +32,3 @@ def test_a_failed_job_carries_its_name_reason_log_and_where_to_look() -> None:
         "whole log: /logs/job.log",
     ]
     assert (error.job_name, error.reason, error.log_tail) == ("paretune-1", "out of memory", ("step 7", "Killed"))
-
-
-def test_a_failed_job_without_a_log_is_one_line() -> None:
-    assert str(JobFailed("paretune-1", "it broke")) == "job paretune-1 failed: it broke"

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
@@ -13,29 +12,6 @@ import pytest
 from paretune.core.errors import Interrupted
 from paretune.core.interruption import Interruption
 from tests.processes import wait_until
-
-
-def test_nothing_is_raised_while_nobody_wants_to_stop() -> None:
-    with Interruption(watch_parent=True).listening() as interruption:
-        interruption.check()
-
-    assert interruption.reason is None
-
-
-def test_in_another_thread_the_handlers_stay_as_they_are() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    seen: list[object] = []
-
-    def block() -> None:
-        with Interruption().listening() as interruption:
-            interruption.check()
-            seen.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=block)
-    thread.start()
-    thread.join()
-
-    assert seen == [before]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])

@@ -40,12 +40,6 @@ def test_designs_name_the_extra_that_they_lack(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-@pytest.mark.usefixtures("environment")
-def test_the_requirements_of_an_extra_leave_out_extras_that_it_includes() -> None:
-    assert packages.requirements_of("sagemaker") == ("boto3>=1.41", "sagemaker-core>=2.0")
-    assert packages.requirements_of("demo") == ("reviews==0.2",)
-
-
 def test_a_job_gets_the_versions_installed_here_and_else_paretune_s_ranges(environment: dict[str, str]) -> None:
     environment["mlflow"] = "3.17.2"
 

@@ -13,22 +13,6 @@ from paretune.specification.job import JobSpec
 TAKEN = re.compile(r"[\w .:/=+\-@]{0,256}")
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("ana", "ana"),
-        ("Größe 文本", "Größe 文本"),
-        ("DOMAIN\\ana", "DOMAIN-ana"),
-        ("batch size, and (learning) rate!", "batch size- and -learning- rate-"),
-        ("two\nlines\ttab", "two-lines-tab"),
-        ("x" * 300, "x" * 256),
-        (f"{'x' * 255} y", "x" * 255),
-    ],
-)
-def test_a_name_becomes_a_value_that_aws_takes(text: str, value: str) -> None:
-    assert aws_tag_value(text) == value
-
-
 @given(st.text(max_size=400))
 def test_whatever_the_name_aws_takes_its_value_and_a_user_could_have_given_it(text: str) -> None:
     value = aws_tag_value(text)
@@ -66,12 +50,3 @@ def test_the_user_is_a_tag_or_the_login_name_and_the_team_a_tag() -> None:
         "study": "my study",
         "team": "nlp",
     }
-
-
-def test_without_a_login_name_there_is_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> str:
-        raise KeyError("uid not found: 12345")
-
-    monkeypatch.setattr("getpass.getuser", nobody)
-
-    assert Attribution.of({}, {}).aws_tags() == {}

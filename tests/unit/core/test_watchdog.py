@@ -1,9 +1,7 @@
 """A job that hangs is ended, and one that works is not, whatever it is that shows it."""
 
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,10 +58,6 @@ def test_a_process_that_works_or_tells_is_left_alone(tmp_path: Path, body: str) 
     assert run(tmp_path, body, limit_s=2.0).returncode == 0
 
 
-def test_without_a_limit_nothing_is_watched(tmp_path: Path) -> None:
-    assert run(tmp_path, "hangs", limit_s=0.0).returncode == 0
-
-
 def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smi = tmp_path / "nvidia-smi"
     smi.write_text("#!/bin/sh\necho 0\necho 37\n")
@@ -73,11 +67,3 @@ def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Monk
     smi.write_text("#!/bin/sh\necho 0\necho '[N/A]'\n")
     assert not watchdog._a_gpu_works()
     assert run(tmp_path, "hangs").returncode == 7
-
-
-def test_cpu_time_of_children_that_have_ended_is_counted() -> None:
-    before = watchdog.cpu_seconds(os.getpid())
-    work = "import time\nwhile time.process_time() < 0.3: 1"
-    subprocess.run([sys.executable, "-c", work], check=True)
-    assert watchdog.cpu_seconds(os.getpid()) - before > 0.25
-    assert time.process_time() <= watchdog.cpu_seconds(os.getpid()) + 0.02

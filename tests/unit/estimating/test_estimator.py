@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.architecture import Architecture, config_in, well_known
-from paretune.estimating.estimator import Estimate, Estimator, architecture_of
+from paretune.estimating.architecture import Architecture, architecture_of, config_in, well_known
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, read
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec

@@ -1,6 +1,5 @@
 """What devices can do at best."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,31 +12,10 @@ from paretune.estimating.hardware import (
 )
 from paretune.specification import catalog
 
-LISTED = sorted(
-    name
-    for name, reference in catalog.instances().items()
-    if reference.has_gpu and hardware.unlisted_gpu(reference) is None
-)
+GPUS = sorted(name for name, reference in catalog.instances().items() if reference.has_gpu)
 
 
-def test_of_a_gpu_without_a_data_sheet_only_the_memory_is_known() -> None:
-    unlisted = hardware.unlisted_gpu(catalog.instance("ml.g7.48xlarge"))
-
-    assert {
-        reference.family for name, reference in catalog.instances().items() if reference.has_gpu and name not in LISTED
-    } == {"g7"}
-    assert unlisted is not None
-    assert unlisted.usable_gib == 32
-    assert math.isnan(unlisted.half_flops)
-    assert hardware.unlisted_gpu(catalog.instance("ml.m5.large")) is None
-    assert (
-        "how fast NVIDIA RTX PRO 4500 (ml.g7.48xlarge) is"
-        in hardware.speed_remarks(catalog.instance("ml.g7.48xlarge"))[0]
-    )
-    assert hardware.speed_remarks(catalog.instance("ml.g5.xlarge")) == []
-
-
-@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize("name", GPUS)
 def test_every_gpu_of_the_catalogue_has_a_data_sheet(name: str) -> None:
     instance = catalog.instance(name)
     accelerator = hardware.accelerator_of(instance)

@@ -96,13 +96,6 @@ def test_stages_wait_for_each_other_and_products_for_activations_of_other_device
     assert found.step_seconds == pytest.approx(2 * 1.75 * working + 0.04)
 
 
-def test_what_lies_in_the_machine_s_memory_comes_over_pcie_and_is_updated_there() -> None:
-    (found,) = TimeModel().predict([replace(ROUND, offloaded=1e9, host_bytes_per_s=1.6e10, update_bytes_per_s=1e10)])
-
-    copies = 1e9 / (1.6e10 * 0.5)
-    assert found.step_seconds == pytest.approx(2 * (0.012 + PASS + exposed(copies, PASS)) + 24e8 / (1e10 * 0.6))
-
-
 @pytest.mark.parametrize("instances", [1, 2, 4])
 def test_start_up_grows_with_the_instances_of_which_the_slowest_is_waited_for(instances: int) -> None:
     setting = replace(ROUND, instances=instances, evaluated_flops=0, parameters=0)

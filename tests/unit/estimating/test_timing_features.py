@@ -7,7 +7,7 @@ import pytest
 from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture, of_config
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.timing_features import JobFeatures, describe, share_of
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
 
@@ -125,18 +125,6 @@ def test_stages_wait_and_launch_each_of_their_layers_for_every_micro_batch(
     assert time.flops_per_row == pytest.approx(described(**P4D).time.flops_per_row / 2)
 
 
-def test_weights_and_inputs_of_layers_go_to_the_machine_s_memory_and_come_back() -> None:
-    weights = described(**P4D, cpu_offload=True, hybrid_shard_degree=2).time
-    inputs = described(**P4D, training_arguments={"gradient_checkpointing": True}, activation_offloading=True).time
-
-    assert weights.offloaded == pytest.approx(4 * (2 + 1) * 1500 / 2)
-    assert weights.update_bytes_per_s == pytest.approx(96 * 6e9 / 8)  # of 96 virtual processors, for each of 8 GPUs
-    assert weights.host_bytes_per_s == 32e9  # PCIe 4
-    assert inputs.offloaded == pytest.approx(2 * 2 * 8 * 128 * 10 * 6)
-    assert described(**P4D).time.offloaded == 0
-    assert described(strategy="fsdp", instance_count=2, cpu_offload=True).time.offloaded == 0  # it is there already
-
-
 def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:
     found = described(instance_type="ml.m5.4xlarge", instance_count=2)
 
@@ -197,13 +185,6 @@ def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
     assert head.units == 4 * 32 * 10  # a frozen encoder keeps none
     language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm", probe_steps=10).memory
     assert language.logits == 4 * 32 * 50
-
-
-def test_a_job_on_a_gpu_whose_speed_is_not_known_has_no_estimate() -> None:
-    spec = JobSpec(dataset="a/b", max_train_samples=900, instance_type="ml.g7.2xlarge")
-
-    assert describe(spec, spec.plan(), BUILT) is None
-    assert share_of(spec).usable_gib == pytest.approx(32 - 0.9)
 
 
 def test_tensor_groups_and_stages_divide_weights_and_layers_by_formula() -> None:

@@ -32,7 +32,7 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
     assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"
     assert lines["budgets"] == "budget team: 10 of 20 USD left"
-    assert lines["leaves this machine"].endswith("dataset (2.0 MB), model (87.0 MB), code")
+    assert lines["leaves this machine"].endswith("dataset, model, code")
 
 
 def test_a_project_has_no_batch_of_ours() -> None:

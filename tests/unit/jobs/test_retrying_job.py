@@ -20,7 +20,6 @@ from paretune.launchers.base import (
     Job,
     JobState,
     Launcher,
-    WarmPool,
     WarmPoolStatus,
     job_name,
 )
@@ -102,22 +101,10 @@ class ScriptedJob(Job):
     def model_location(self) -> str:
         return "model"
 
-    @property
-    def warm_pool(self) -> WarmPool:  # type: ignore[override]
-        return ScriptedPool(self.name, self.pools)
-
-
-@dataclass
-class ScriptedPool(WarmPool):
-    """What `pools` says of the job `name`."""
-
-    name: str
-    pools: dict[str, WarmPoolStatus]
-
-    def status(self) -> WarmPoolStatus | None:
+    def warm_pool(self) -> WarmPoolStatus | None:
         return self.pools.get(self.name)
 
-    def release(self) -> None:
+    def release_warm_pool(self) -> None:
         pool = self.pools.get(self.name)
         if pool is not None and pool.is_kept:
             self.pools[self.name] = replace(pool, status="Terminated", is_kept=False)
@@ -617,7 +604,7 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
     def refuse(_: ScriptedJob) -> None:
         raise LostContact("the AWS credentials have expired")
 
-    monkeypatch.setattr(ScriptedPool, "status", refuse)
+    monkeypatch.setattr(ScriptedJob, "warm_pool", refuse)
     job = desk.attempts(ScriptedLauncher([DONE]), keep_alive_minutes=30.0)
     desk.follow(job)
 

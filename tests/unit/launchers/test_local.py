@@ -19,7 +19,6 @@ from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import Process
-from paretune.pricing.prices import ML_M5_LARGE
 from paretune.specification.container import (
     FailureKind,
     JobDocument,
@@ -164,43 +163,6 @@ def _process(job: Job) -> Process:
     return Process(*json.loads((_folder(job).root / "process.json").read_text())["process"])
 
 
-def _forge(job: Job, process: Process) -> None:
-    """Make the job's record name another process, as if the job's own had ended long ago and its number been reused."""
-    record = _folder(job).root / "process.json"
-    write_json(record, json.loads(record.read_text()) | {"process": [process.pid, process.created]})
-
-
-def test_a_process_is_not_mistaken_for_a_later_one_with_the_same_number() -> None:
-    me = Process.of(os.getpid())
-
-    assert me.is_living()
-    assert not Process(me.pid, me.created - 100).is_living()
-
-
-def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
-    with subprocess.Popen(["sleep", "60"]) as sleeper:
-        process = Process.of(sleeper.pid)
-        assert process.is_living()
-        sleeper.kill()
-        wait_until(lambda: not process.is_living(), within_s=WITHIN_S, what="the zombie counts as ended")
-
-
-def test_stop_spares_a_stranger_that_got_the_number_of_the_job_s_process(place: Place) -> None:
-    job = place.submit("long")
-    place.first_event(job)
-    custom = _process(job)
-    with subprocess.Popen(["sleep", "60"]) as stranger:
-        _forge(job, Process(stranger.pid, custom.created - 100))
-        try:
-            place.attached(job.name).stop()
-            os.kill(custom.pid, signal.SIGTERM)
-            place.end(job)
-
-            assert stranger.poll() is None
-        finally:
-            stranger.kill()
-
-
 def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_again(
     place: Place, workshop: Workshop
 ) -> None:
@@ -299,13 +261,6 @@ def test_a_job_that_ends_without_a_word_has_failed_with_its_exit_code(place: Pla
     assert job.failure() == (FailureKind.ERROR, "its process ended with exit code 7 and left no report")
 
 
-def test_a_job_that_stopped_with_a_checkpoint_unasked_was_stopped_from_outside(place: Place) -> None:
-    job = place.submit("stopping itself")
-
-    assert place.end(job) is JobState.STOPPED
-    assert job.failure() == (FailureKind.ERROR, "stopped from outside, with a checkpoint")
-
-
 def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_was_asked(
     place: Place, workshop: Workshop
 ) -> None:
@@ -322,15 +277,6 @@ def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_
     assert not _process(job).is_living()
 
 
-def test_the_log_tail_leaves_events_out_and_is_empty_before_the_first_line(place: Place, tmp_path: Path) -> None:
-    job = place.submit("quick")
-    place.end(job)
-
-    assert job.log_tail(100) == [f"line {number}" for number in range(1, 41)]
-    _folder(job).log.unlink()
-    assert job.log_tail() == []
-
-
 def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
     job = place.submit("failing")
     place.end(job)
@@ -339,10 +285,6 @@ def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
 
     assert job.state() is place.attached(job.name).state() is JobState.FAILED
     assert job.report() is None
-
-
-def test_the_price_is_that_of_a_small_instance(place: Place) -> None:
-    assert place.launcher.price(JobSpec()) == ML_M5_LARGE
 
 
 def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) -> None:
@@ -439,19 +381,6 @@ def test_two_launchers_that_submit_one_job_at_the_same_time_start_it_once(
     assert len(starts) == 1
 
 
-def test_a_job_whose_end_is_seen_an_hour_later_has_not_run_for_that_hour(workshop: Workshop, order: Order) -> None:
-    job = workshop.launcher().submit(*order("quick"))
-    process = job._child
-    assert process is not None
-    process.wait(WITHIN_S)  # nobody has looked at the job
-    workshop.clock.ahead += 3600
-    later = LocalJob(job.name, job.folder.root, workshop.clock)
-
-    wait_until(lambda: later.state().is_terminal, within_s=WITHIN_S, what="the end is recorded")
-
-    assert later.seconds() < 600
-
-
 def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     tmp_path: Path,
 ) -> None:
@@ -483,7 +412,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     assert not (code / "project" / "a.txt").is_symlink()
     assert (code / "project" / "large.bin").is_symlink()
     assert (code / "project" / "data" / "rows.csv").read_text() == "1"
-    assert job.output.fetch(Path()) == job.folder.report.parent
+    assert job.fetch_output(Path()) == job.folder.report.parent
     assert job.model_location() == str(job.folder.model)
 
 

@@ -12,7 +12,6 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
 from paretune.projects.collection import artifacts_of, collect, read_runs
-from paretune.projects.container_entrypoint import RUN_NAME, make_store
 from paretune.storage.archives import unpack
 
 
@@ -38,19 +37,18 @@ def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tu
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mlruns").symlink_to(workspace / "mlruns")
-        make_store(workspace)
-    _record(MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}"), (workspace / "run").read_text(), folder)
+        _record(MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}"), folder)
     archive = folder / "output.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(workspace, "paretune")
-        packed.add(workspace / "run", "something/else")
+        packed.add(workspace / "mlflow.db", "something/else")
     return run_id, archive
 
 
-def _record(inner: MlflowClient, run_id: str, folder: Path) -> None:
+def _record(inner: MlflowClient, folder: Path) -> None:
     """What a project would record."""
-    run = inner.get_run(run_id)
-    assert run.info.run_name == RUN_NAME
+    run = inner.create_run("0")
+    run_id = run.info.run_id
     for step in range(3):
         inner.log_metric(run_id, "loss", 1.0 / (step + 1), timestamp=1000 + step, step=step)
     inner.log_metric(run_id, "strange", float("nan"), timestamp=1000)
@@ -164,8 +162,6 @@ def test_artifacts_that_lead_out_of_the_store_are_not_copied(store: tuple[str, P
     shutil.rmtree(folder)
     folder.symlink_to("/etc")
 
-    inner, runs = read_runs(tmp_path / "paretune")
-    own = (tmp_path / "paretune" / "run").read_text()
+    inner, (run, _) = read_runs(tmp_path / "paretune")
 
-    (run,) = [run for run in runs if run.info.run_id == own]
     assert [name for name, _ in artifacts_of(run, tmp_path / "paretune", inner)] == ["my-model"]

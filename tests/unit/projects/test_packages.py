@@ -34,22 +34,6 @@ def test_all_missing_packages_are_named_in_one_message_with_the_command(script: 
     assert package_faults("mine", script.parent, [script], lines) == [fault]
 
 
-def test_a_module_above_the_script_is_to_be_copied_and_not_installed(script: Path) -> None:
-    library = script.parent / "our_library"
-    library.mkdir()
-    (library / "__init__.py").touch()
-    script = script.parent / "scripts" / "train.py"
-    script.parent.mkdir()
-    script.write_text("import our_library, absent_package\n")
-
-    copy, install = package_faults("mine", script.parent, [script])
-
-    assert (
-        copy == f"mine imports our_library, which is {library}: copy it beside the script, so that it travels with it"
-    )
-    assert install.endswith("python -m pip install absent_package")
-
-
 @pytest.mark.parametrize("line", ["import sys; sys.path.append('src')", "import os; os.system('pip install absent')"])
 def test_packages_that_a_script_finds_or_installs_itself_are_not_missed(script: Path, line: str) -> None:
     script.write_text(f"{line}\nimport absent_package\n")

@@ -8,15 +8,7 @@ import torch
 from bitsandbytes.nn import Linear4bit
 from peft import AutoPeftModelForSequenceClassification
 from safetensors.torch import load_file
-from transformers import (
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    GPT2Config,
-    LlamaConfig,
-    LlamaForCausalLM,
-)
 
-from paretune.estimating.workload import NF4_BYTES
 from paretune.specification.job import JobSpec
 from paretune.training.model import Shape, build_model, load_tokenizer, model_faults
 
@@ -53,23 +45,6 @@ def formats(model: Any, *words: str) -> set[torch.dtype]:
     return {item.dtype for name, item in model.named_parameters() if any(word in name for word in words)}
 
 
-@pytest.fixture
-def tiny_llama(tmp_path: Path, tiny_model: Path) -> Path:
-    """A random two-layer Llama (hidden size 32) whose output layer is not tied to its embeddings."""
-    tokenizer = load_tokenizer(tiny_model)
-    tokenizer.save_pretrained(tmp_path)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=HIDDEN,
-        intermediate_size=WIDE,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-    )
-    LlamaForCausalLM(config).save_pretrained(tmp_path)
-    return tmp_path
-
-
 # --- four bits
 
 
@@ -83,31 +58,10 @@ def test_linear_layers_have_four_bits_and_the_head_is_trained_in_fp32(tiny_model
     assert (layer.weight.quant_type, layer.weight.quant_state.nested) == ("nf4", True)
 
 
-@pytest.mark.parametrize("name", ["tiny_llama", "tiny_causal_model"])
-def test_a_language_model_has_four_bits_below_its_output_layer(name: str, request: pytest.FixtureRequest) -> None:
-    model = build(request.getfixturevalue(name), task="causal-lm")
-
-    assert "lm_head" not in ends_of(model, Linear4bit) | adapted(model)
-    expected = {"c_attn", "c_proj", "c_fc"} if name == "tiny_causal_model" else None
-    assert (
-        ends_of(model, Linear4bit)
-        == adapted(model)
-        == (expected or {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
-    )
-
-
 def test_four_bit_weights_are_counted_as_what_they_stand_for(tiny_model: Path) -> None:
     quantised, plain = Shape.of(build(tiny_model)), Shape.of(build(tiny_model, "lora"))
 
     assert quantised == plain
-
-
-def test_a_quantised_layer_takes_the_bytes_that_the_estimate_counts_with() -> None:
-    layer = Linear4bit(512, 2048, bias=False, quant_type="nf4", compress_statistics=True).to("cpu")
-    state = layer.weight.quant_state
-    held = (layer.weight, state.absmax, state.state2.absmax)
-
-    assert sum(item.nbytes for item in held) / (512 * 2048) == pytest.approx(NF4_BYTES, rel=1e-3)
 
 
 def test_steps_after_an_evaluation_have_the_gradients_of_steps_before_it(tiny_model: Path) -> None:
@@ -166,18 +120,6 @@ def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model:
     assert Shape.of(model).trainable == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
 
 
-def test_all_of_a_head_is_trained_whatever_its_parts_are_called(tmp_path: Path, tiny_model: Path) -> None:
-    load_tokenizer(tiny_model).save_pretrained(tmp_path)
-    sizes = {"dim": HIDDEN, "hidden_dim": WIDE, "n_layers": 1, "n_heads": 2, "vocab_size": 100}
-    DistilBertForSequenceClassification(DistilBertConfig(**sizes)).save_pretrained(tmp_path)
-
-    model = build(tmp_path)
-
-    trained = {name for name, item in model.named_parameters() if item.requires_grad and "lora_" not in name}
-    assert {name.split(".")[2] for name in trained} == {"pre_classifier", "classifier"}
-    assert ends_of(model, Linear4bit) == adapted(model) == {"q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2"}
-
-
 @pytest.mark.parametrize("kind", ["lora", "qlora"])
 def test_frozen_weights_are_bf16_where_the_job_computes_in_it(tiny_model: Path, kind: str) -> None:
     half, whole = (build(tiny_model, kind, precision=precision) for precision in ("bf16", "fp32"))
@@ -206,11 +148,3 @@ def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: 
     assert fault == f"{reference}; got q_proj, classifier, embeddings"
     assert model_faults(JobSpec(**request, lora={"target_modules": "output.dense"}), tiny_model) == []
     assert model_faults(JobSpec(**request), tiny_model) == []
-
-
-def test_a_model_without_linear_layers_is_refused(tmp_path: Path) -> None:
-    GPT2Config(n_layer=0, n_embd=32, n_head=2, vocab_size=50).save_pretrained(tmp_path)
-
-    (fault,) = model_faults(JobSpec(model="flat", fine_tuning="qlora", task="causal-lm"), tmp_path)
-
-    assert fault.startswith("fine_tuning=qlora trains adapters beside linear layers, and flat has none below its head")

@@ -44,19 +44,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
     return turned
 
 
-def test_a_stopwatch_counts_from_start_to_stop(clock: HandTurned) -> None:
-    watch = Stopwatch()
-    assert watch.seconds() == 0
-    clock.pass_(5)
-    watch.start()
-    clock.pass_(3)
-    assert watch.seconds() == 3
-    watch.stop()
-    clock.pass_(7)
-
-    assert watch.seconds() == 3
-
-
 def test_paused_time_is_not_counted(clock: HandTurned) -> None:
     watch = Stopwatch()
     watch.start()
@@ -101,18 +88,6 @@ def test_progress_counts_the_rows_and_tokens_that_the_sampler_deals(plan: BatchP
         assert progress.tokens - before[1] == lengths[sorted(set(dealt))].sum()
 
 
-def test_progress_begins_in_the_middle_after_a_checkpoint() -> None:
-    lengths = np.arange(3, 23)
-    sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
-    progress = Progress(sampler, lengths)
-    progress.sampler.set_epoch(1)
-    progress.count_step(4)  # the second step of the second epoch
-    progress.count_step(5)  # the last, with four rows
-
-    assert progress.rows == 12
-    assert progress.tokens == sum(int(lengths[rows].sum()) for rows in sampler.epoch_steps(1)[1:])
-
-
 def read(path: Path) -> list[Event]:
     return [Event.model_validate_json(line) for line in path.read_text().splitlines()]
 
@@ -148,13 +123,6 @@ def test_values_that_are_no_finite_numbers_are_left_out(tmp_path: Path) -> None:
     (event,) = read(path)
     assert event.metrics == {"loss": 0.5, "text": 0.25}
     assert "NaN" not in path.read_text()
-
-
-def test_an_event_without_anything_to_say_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    EventWriter(tmp_path / "events.jsonl").write(1, {"loss": float("nan")})
-
-    assert not (tmp_path / "events.jsonl").exists()
-    assert capsys.readouterr().out == ""
 
 
 class Training:
@@ -220,16 +188,6 @@ def test_throughput_excludes_the_warm_up_and_evaluations(clock: HandTurned, even
     assert training.callback.stopwatch.seconds() == pytest.approx(4 * 5 + 18)
 
 
-def test_the_warm_up_is_ten_steps_at_most(clock: HandTurned, events: Path) -> None:
-    training = Training(clock, events, steps=1000)
-    training.begin()
-    for _ in range(10):
-        training.step(5.0)
-    training.step(0.5)
-
-    assert training.callback.throughput() == pytest.approx((16.0, 160.0))
-
-
 @pytest.mark.parametrize("done", [0, 1, 4])
 def test_throughput_is_none_without_a_steady_state(done: int, clock: HandTurned, events: Path) -> None:
     training = Training(clock, events, steps=40)
@@ -257,28 +215,6 @@ def test_curves_have_loss_rate_and_the_speed_since_the_last_point(clock: HandTur
     assert (second.metrics["train/loss"], second.metrics["train/learning_rate"]) == (0.6, 9e-5)
     assert "train/grad_norm" not in second.metrics
     assert second.metrics["system/memory_gib"] > 0
-
-
-def test_the_trainer_s_last_summary_is_no_point_of_a_curve(clock: HandTurned, events: Path) -> None:
-    training = Training(clock, events, steps=4)
-    training.begin()
-    training.step(1.0)
-    training.log(train_runtime=1.0, train_samples_per_second=8.0)
-
-    assert not events.exists()
-
-
-def test_an_evaluation_is_a_point_without_the_trainer_s_own_speeds(clock: HandTurned, events: Path) -> None:
-    training = Training(clock, events, steps=4)
-    training.begin()
-    training.step(1.0)
-    training.evaluate(
-        1.0, eval_loss=0.3, eval_f1=0.9, eval_runtime=1.0, eval_samples_per_second=8.0, eval_steps_per_second=1.0
-    )
-
-    (event,) = read(events)
-    assert event.step == 1
-    assert event.metrics == {"eval/loss": 0.3, "eval/f1": 0.9}
 
 
 def test_a_training_that_is_asked_to_stop_saves_and_stops_after_the_step(clock: HandTurned, events: Path) -> None:

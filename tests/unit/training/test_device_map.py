@@ -64,7 +64,7 @@ def test_a_falcon_in_four_bits_trains_alike_on_one_device_and_through_the_hooks_
     in_turn = spec.replace(strategy="device_map")
     reported = report_of(in_turn, replace_folder(folder, tmp_path / "second")).metrics
 
-    assert four_bits == [4 * 4, 4 * 4]
+    assert four_bits == [32, 32]  # sixteen, and the adapters of peft around each
     assert reported["perplexity"] == plain["perplexity"] < 90
     merged = FalconForCausalLM.from_pretrained(tmp_path / "second" / "model")
     assert merged.config.num_hidden_layers == 4

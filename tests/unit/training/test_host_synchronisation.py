@@ -95,11 +95,3 @@ def test_our_loop_reads_nothing_from_the_device_but_what_processes_agree_on_ever
     actual = {name: count for name, count in reads.items() if name.startswith("paretune/")}
 
     assert actual == {"paretune/training/callback.py": STEPS // AGREE_STEPS - 1}
-
-
-def test_transformers_reads_once_a_step_whether_the_batch_has_padding(reads: Counter[str]) -> None:
-    """`padding_mask.all()` in transformers 5.23, in the forward pass of models with SDPA; six steps are an epoch."""
-    others = {name: count for name, count in reads.items() if not name.startswith("paretune/")}
-
-    assert others.pop("transformers/masking_utils.py") == STEPS - 1
-    assert sum(others.values()) <= STEPS // 6, others

@@ -101,20 +101,6 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     assert not folder.report.exists()
 
 
-@pytest.mark.slow
-def test_a_loss_that_recovers_in_time_goes_on(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = []
-    step = Trainer.training_step
-
-    def shaken(*args: Any, **kwargs: Any) -> torch.Tensor:
-        steps.append(1)
-        loss: torch.Tensor = step(*args, **kwargs)
-        return loss * (math.nan if len(steps) % 10 else 1.0)
-
-    monkeypatch.setattr(Trainer, "training_step", shaken)
-    assert report_of(SPEC.replace(num_train_epochs=5.0), folder).facts["steps"] == 30
-
-
 def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_path: Path) -> None:
     rows = tmp_path / "words.jsonl"
     labels = {"great": "B-GOOD", "warm": "I-GOOD", "the": "O", "film": "O", "dull": "B-BAD", "cold": "I-BAD"}

@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from transformers import (
-    AutoTokenizer,
     CLIPConfig,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForMaskedLM,
 )
 
 from paretune.core.errors import BadInput
@@ -61,14 +55,6 @@ def fault_of(name: str) -> str:
 # --- finding
 
 
-def test_a_folder_is_found_from_where_the_user_stands(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tiny_model.parent)
-
-    assert (
-        find_model(tiny_model.name) == find_model(f"./{tiny_model.name}") == find_model(str(tiny_model)) == tiny_model
-    )
-
-
 def test_a_folder_without_weights_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
 
@@ -94,12 +80,6 @@ def test_weights_in_the_older_format_are_fetched_only_without_safetensors(
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", weights[0]}
 
 
-def test_a_file_or_an_absent_path_is_refused_without_asking_a_hub(tiny_model: Path, tmp_path: Path) -> None:
-    for place in (tiny_model / "config.json", tmp_path / "absent", Path("./absent")):
-        name = "./absent" if not place.is_absolute() else str(place)
-        assert fault_of(name) == f"model {name} is not a folder: give a Hugging Face model folder or a hub id"
-
-
 def test_a_folder_without_a_tokenizer_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
@@ -108,14 +88,6 @@ def test_a_folder_without_a_tokenizer_is_refused(tiny_model: Path, tmp_path: Pat
 
     with pytest.raises(BadInput, match=r"has no tokenizer: expected one of tokenizer\.json, vocab\.txt"):
         load_tokenizer(folder)
-
-
-def test_a_tokenizer_without_padding_pads_with_its_end_of_text(tmp_path: Path) -> None:
-    words = Tokenizer(WordLevel({"[UNK]": 0, "[END]": 1}, unk_token="[UNK]"))  # noqa: S106
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="[END]").save_pretrained(tmp_path)  # noqa: S106
-    assert AutoTokenizer.from_pretrained(tmp_path).pad_token_id is None
-
-    assert load_tokenizer(tmp_path).pad_token_id == 1
 
 
 # --- checking
@@ -137,14 +109,6 @@ def test_a_model_that_is_no_text_model_is_refused(tmp_path: Path) -> None:
     assert fault == "model clip is a clip model, which has no text classification head in transformers"
 
 
-def test_a_configuration_that_nobody_knows_is_a_fault_and_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "homemade"}))
-
-    (fault,) = model_faults(JobSpec(model="mine"), tmp_path)
-
-    assert fault.startswith("model mine has no configuration that transformers can load: ")
-
-
 def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: Path) -> None:
     folder, mark = tmp_path / "model", tmp_path / "ran"
     shutil.copytree(tiny_model, folder)
@@ -159,31 +123,6 @@ def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: P
     assert not mark.exists()
 
 
-def test_positions_that_the_model_keeps_for_padding_are_no_room_for_text(tmp_path: Path) -> None:
-    RobertaConfig(max_position_embeddings=66, pad_token_id=1).save_pretrained(tmp_path)
-
-    (fault,) = model_faults(JobSpec(model="roberta", max_seq_length=66), tmp_path)
-
-    assert fault == "max_seq_length must be at most 64 for roberta, got 66"
-    assert model_faults(JobSpec(max_seq_length=64), tmp_path) == []
-
-
-def test_the_longest_allowed_text_goes_through_a_model_that_keeps_positions_for_padding() -> None:
-    config = RobertaConfig(
-        vocab_size=20,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=66,
-    )
-    model = RobertaForMaskedLM(config)
-
-    assert model(torch.full((1, 64), 5)).logits.shape == (1, 64, 20)
-    with pytest.raises((IndexError, RuntimeError)):
-        model(torch.full((1, 65), 5))
-
-
 # --- building
 
 
@@ -194,16 +133,6 @@ def test_a_classifier_has_the_labels_fp32_weights_and_a_pad_token(tiny_model: Pa
     assert model.config.label2id == {"bad": 0, "fair": 1, "good": 2}
     assert {value.dtype for value in model.parameters()} == {torch.float32}
     assert Shape.of(model).trainable == Shape.of(model).total
-
-
-def test_a_causal_model_made_a_classifier_knows_which_token_is_padding(tiny_causal_model: Path) -> None:
-    tokenizer = load_tokenizer(tiny_causal_model)
-    model = build(tiny_causal_model)
-
-    assert model.config.pad_token_id == tokenizer.pad_token_id
-    batch = tokenizer(["great film", "dull and cold story"], padding=True, return_tensors="pt")
-    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    assert logits.shape == (2, 3)
 
 
 def test_another_number_of_classes_replaces_a_head_that_was_saved(tiny_model: Path, tmp_path: Path) -> None:
@@ -235,13 +164,6 @@ def test_random_weights_need_no_file_follow_the_seed_and_are_all_trained(
     assert torch.equal(weights(1), weights(1))
     assert not torch.allclose(weights(1), weights(2))
     assert not torch.allclose(weights(1), pretrained.get_input_embeddings().weight)
-
-
-def test_fine_tuning_the_head_trains_the_head_alone(tiny_model: Path) -> None:
-    model = build(tiny_model, fine_tuning="head")
-
-    assert trainable(model) == {"classifier.weight", "classifier.bias"}
-    assert Shape.of(model).trainable == HIDDEN * 3 + 3
 
 
 def test_matrix_parameters_leave_out_tables_that_are_only_looked_up() -> None:

@@ -2,16 +2,12 @@
 
 import json
 import logging
-import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
 
 from paretune.specification.container import TELLS
 from paretune.specification.job import JobSpec
@@ -92,22 +88,6 @@ def faults_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     logging.disable(logging.NOTSET)
 
 
-def test_what_a_model_cannot_be_divided_into_is_said_with_all_other_faults(
-    faults_of: Callable[..., list[str]], tiny_causal_model: Path, reviews: Path
-) -> None:
-    divided = {"strategy": "fsdp", "instance_count": "2", "tensor_parallel_degree": "2"}
-    request = {"task": "causal-lm", "max_seq_length": "9999", "text_column": "txt"}
-
-    faults = faults_of(model=str(tiny_causal_model), dataset=str(reviews), **divided, **request)
-
-    beginnings = (
-        "max_seq_length must be at most 64",
-        "tensor_parallel_degree needs a model for which",
-        "text_column 'txt'",
-    )
-    assert [fault.startswith(start) for fault, start in zip(faults, beginnings, strict=True)] == [True] * 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
@@ -123,32 +103,6 @@ def test_training_arguments_that_cannot_work_are_refused_before_the_job(
     (result,) = faults_of(model=str(tiny_model), dataset=str(reviews), training_arguments=json.dumps(arguments))
 
     assert fault in result
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"load_best_model_at_end": True, "eval_strategy": "epoch"},  # fits the job's own save_strategy
-        {"warmup_steps": 3, "weight_decay": 0, "max_grad_norm": 0.5, "optim": "adafactor"},
-    ],
-)
-def test_training_arguments_are_judged_with_the_defaults_of_the_job(
-    faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, arguments: dict[str, Any]
-) -> None:
-    assert not faults_of(model=str(tiny_model), dataset=str(reviews), training_arguments=json.dumps(arguments))
-
-
-def test_texts_without_a_single_token_are_refused(
-    faults_of: Callable[..., list[str]], tiny_causal_model: Path, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(tiny_causal_model, tmp_path / "gpt2")
-    tokenizer = Tokenizer(WordLevel({"[PAD]": 0, "[UNK]": 1, "film": 2}, unk_token="[UNK]"))  # noqa: S106
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)  # noqa: S106
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"text": "", "label": number % 2}) + "\n" for number in range(20)))
-
-    (fault,) = faults_of(model=str(folder), dataset=str(rows), task="causal-lm")
-    assert fault == f"dataset {rows} has no tokens to train on: every text is empty"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from torch.distributed import run
-from torch.distributed.elastic.multiprocessing.api import PContext
 
 from paretune.specification.container import Hosts
 from paretune.specification.job import JobSpec
-from paretune.training.rendezvous import network_environment, torchrun_arguments, world_size
+from paretune.training.rendezvous import network_environment, torchrun_arguments
 
 ROOT = Path("/opt/ml")
 TWO = JobSpec(instance_type="ml.g5.12xlarge", instance_count=2)
@@ -38,34 +37,6 @@ def test_processes_of_one_machine_meet_on_a_free_port() -> None:
 
     assert parsed.standalone
     assert parsed.nproc_per_node == "3"
-
-
-def test_a_torchrun_without_an_argument_for_it_is_patient_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def older() -> object:
-        parser = real()
-        parser.format_help = lambda: "--nnodes"
-        return parser
-
-    real = run.get_args_parser
-    monkeypatch.setattr(run, "get_args_parser", older)
-    monkeypatch.setattr(PContext.close, "__defaults__", (None, 30))  # restores it afterwards
-    words = torchrun_arguments(TWO, hosts("algo-1"), ROOT, grace_s=110)
-
-    assert not any("shutdown" in word for word in words)
-    assert PContext.close.__defaults__ == (None, 110)
-
-
-@pytest.mark.parametrize(
-    ("spec", "cluster", "processes"),
-    [
-        (JobSpec(), None, 1),
-        (JobSpec(instance_count=2), None, 2),
-        (JobSpec(instance_type="ml.m5.large"), hosts("algo-1", "algo-1"), 1),
-        (TWO, hosts("algo-1"), 8),
-    ],
-)
-def test_the_world_is_all_processes_of_all_instances(spec: JobSpec, cluster: Hosts | None, processes: int) -> None:
-    assert world_size(spec, cluster) == processes
 
 
 def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:

@@ -111,13 +111,6 @@ def test_batch_and_rate_are_those_of_the_plan() -> None:
     assert float(result["learning_rate"]) == pytest.approx(2e-4)  # 64 is 4 x 16, and the root of 4 is 2
 
 
-def test_a_script_without_pretrained_weights_gets_configuration_and_tokenizer_alone() -> None:
-    result = arguments(model="gpt2", init="random")
-
-    assert (result["config_name"], result["tokenizer_name"]) == ("gpt2", "gpt2")
-    assert "model_name_or_path" not in result
-
-
 def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.touch()
@@ -209,16 +202,6 @@ def test_other_lines_are_no_events(reader: tuple[PrintedMetrics, io.StringIO, Ev
 
     assert list(events.new()) == []
     assert stream.getvalue() == line + "\n"
-
-
-def test_steps_follow_the_logging_steps_that_the_script_was_given(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    output = PrintedMetrics(io.StringIO(), EventWriter(path), PrintedNumbers(), logging_steps=3)
-
-    for loss in (0.9, 0.8):
-        print({"loss": loss}, file=output)
-
-    assert [event.step for event in EventReader(path).new()] == [3, 6]
 
 
 # --- what it leaves

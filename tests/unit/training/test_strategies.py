@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
-from paretune.training.model import layers_of
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 
@@ -60,22 +58,6 @@ def test_processes_that_share_matrices_or_layers_share_their_rows(
     as_rank(rank)
 
     assert strategies.data_rank(JobSpec(strategy="fsdp", instance_count=4, **changes)) == data_rank
-
-
-def test_a_single_process_offloads_its_weights_in_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-
-    assert strategies.divides(JobSpec(strategy="fsdp", cpu_offload=True))
-
-
-def test_stages_that_would_scale_their_losses_alone_are_refused(
-    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_rank(0)
-    monkeypatch.setattr(device, "choose_precision", lambda request: "fp16")
-
-    with pytest.raises(BadInput, match="a pipeline needs precision bf16 or fp32 on"):
-        strategies.begin(JobSpec(strategy="fsdp", instance_count=2, pipeline_parallel_degree=2))
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
@@ -130,54 +112,9 @@ def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
     assert strategies.data_rank(spec) == 2  # ranks 4 and 5 share their rows
 
 
-@pytest.mark.parametrize("recomputes", [False, True])
-def test_smp_computes_the_layers_of_the_library_again_where_that_is_asked_for(
-    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, recomputes: bool
-) -> None:
-    as_rank(0)
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 10}
-    model = BertForSequenceClassification(BertConfig(num_hidden_layers=3, **sizes))
-    stand_in(monkeypatch, "torch.sagemaker", transform=lambda whole: whole)
-    monkeypatch.setattr("torch.distributed.fsdp.FullyShardedDataParallel", lambda whole, **_: whole)
-
-    spec = JobSpec(strategy="smp", training_arguments={"gradient_checkpointing": recomputes}, precision="fp32", **GPU)
-    division = strategies.division_of(spec, lambda: (model, []))
-
-    assert division is not None
-    layers = [type(layer).__name__ for layer in division.part.bert.encoder.layer]
-    assert layers == ["CheckpointWrapper" if recomputes else "BertLayer"] * 3
-
-
 def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:
     as_rank(0)
     chosen = strategies.trainer_arguments(JobSpec(strategy="deepspeed", **GPU))["deepspeed"]
 
     assert chosen["zero_optimization"]["stage"] == 2
     assert chosen["train_micro_batch_size_per_gpu"] == chosen["gradient_accumulation_steps"] == "auto"
-
-
-def test_zero_3_shares_the_weights_and_gathers_them_for_the_saved_model(as_rank: Callable[[int], None]) -> None:
-    as_rank(0)
-    chosen = strategies.trainer_arguments(JobSpec(strategy="deepspeed_zero3", **GPU))["deepspeed"]
-
-    assert chosen["zero_optimization"] == {
-        "stage": 3,
-        "overlap_comm": True,
-        "contiguous_gradients": True,
-        "reduce_scatter": True,
-        "reduce_bucket_size": "auto",
-        "stage3_prefetch_bucket_size": "auto",
-        "stage3_param_persistence_threshold": "auto",
-        "stage3_max_live_parameters": 10**9,
-        "stage3_max_reuse_distance": 10**9,
-        "stage3_gather_16bit_weights_on_model_save": True,
-    }
-
-
-def test_layers_are_the_repeated_parts() -> None:
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 10}
-    bert = BertForSequenceClassification(BertConfig(num_hidden_layers=3, **sizes))
-    gpt = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=10))
-
-    assert layers_of(bert) == list(bert.bert.encoder.layer)
-    assert layers_of(gpt) == list(gpt.transformer.h)

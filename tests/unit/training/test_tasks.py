@@ -102,15 +102,3 @@ def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
         config = (folder.model / "config.json").read_text()
         assert '"multi_label_classification"' in config
         assert '"good"' in config
-
-
-@pytest.mark.slow
-def test_accumulation_changes_rounding_only(tiny_model: Path, tmp_path: Path) -> None:
-    result = []
-    for number, batch in enumerate((8, 4)):
-        folder = job_folder(tiny_model, tmp_path / str(number))
-        plan = {"per_device_train_batch_size": batch, "global_batch_size": 8, "num_train_epochs": 1.0}
-        spec = TASK.replace(**plan)
-        result.append(trained(spec, folder).metrics["eval_loss"])
-
-    assert result[0] == pytest.approx(result[1], rel=0.02)  # dropout draws other masks

@@ -15,7 +15,7 @@ from paretune.training import processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import Rows, TokenRows, as_batch, open_split
+from paretune.training.rows.tokenised import Rows, TokenRows, as_batch
 from paretune.training.tasks import evaluation_of, loss_of
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
@@ -51,15 +51,6 @@ def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
     assert (made.num_train_epochs, made.seed) == (2.5, 7)
     assert made.output_dir == str(folder.checkpoints)
     assert (made.bf16, made.fp16, made.torch_compile) == (False, False, False)
-
-
-def test_a_smaller_plan_after_a_lack_of_memory_wins_over_the_specification(folder: JobFolder) -> None:
-    smaller = BASE.plan().with_less_memory()
-    assert smaller is not None
-    document = JobDocument(job_name="job", spec=BASE, plan=smaller, attempt=2)
-    made = training_arguments(document, folder.checkpoints, steps_per_epoch=100)
-
-    assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 2)
 
 
 @pytest.mark.parametrize(("steps", "points"), [(100, 4), (7, 4), (2, 2), (1, 1)])
@@ -101,24 +92,12 @@ def test_the_rate_warms_up_for_a_share_of_the_steps(folder: JobFolder) -> None:
     assert arguments_of(BASE, folder).get_warmup_steps(250) == 0
 
 
-def test_steps_of_the_user_s_own_decide_when_to_log_and_evaluate(folder: JobFolder) -> None:
-    made = arguments_of(BASE.replace(num_train_epochs=50.0, training_arguments={"max_steps": 200}), folder)
-
-    assert made.max_steps == 200
-    assert (made.logging_steps, made.eval_strategy, made.eval_steps) == (4, "steps", 50)
-
-
 def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: JobFolder) -> None:
     custom = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
     made = arguments_of(BASE.replace(probe_steps=40, num_train_epochs=50.0, training_arguments=custom), folder)
 
     assert (made.max_steps, made.eval_strategy, made.save_strategy) == (40, "no", "no")
     assert made.logging_steps == 1
-
-
-def test_a_language_model_is_judged_by_its_loss_alone(folder: JobFolder) -> None:
-    assert arguments_of(BASE.replace(task="causal-lm"), folder).prediction_loss_only
-    assert not arguments_of(BASE, folder).prediction_loss_only
 
 
 @pytest.fixture(scope="module")
@@ -238,19 +217,3 @@ def test_an_evaluation_is_not_on_the_clock(
 
     assert clock.seconds == 7.0  # 50 rows in batches of 8
     assert callback.stopwatch.seconds() == 0.0
-
-
-def test_the_training_split_keeps_its_order_and_the_others_come_longest_first(
-    prepared: Path, folder: JobFolder
-) -> None:
-    folder.dataset.parent.mkdir(parents=True)
-    folder.dataset.symlink_to(prepared)
-    train, validation = open_split(folder, "train", 0), open_split(folder, "validation", 0)
-
-    assert train is not None
-    assert validation is not None
-    assert open_split(folder, "test", 0) is None
-    widths = [int(train[row]["attention_mask"].sum()) for row in range(len(train))]
-    assert widths == train.lengths.tolist()
-    widths = [int(validation[row]["attention_mask"].sum()) for row in range(len(validation))]
-    assert widths == sorted(validation.lengths.tolist(), reverse=True)

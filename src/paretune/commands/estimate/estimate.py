@@ -15,13 +15,14 @@ from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, collecting, refuse
 from paretune.estimating import hardware
-from paretune.estimating.architecture import Architecture
-from paretune.estimating.estimator import Estimate, Estimator, architecture_of
+from paretune.estimating.architecture import Architecture, architecture_of
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.forecast import OwnTrainingTimes
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
+from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplaces, home_of, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import JobInputs
@@ -79,11 +80,7 @@ def estimate(
     }
     request = EstimateRequest.of(jobs, lists, EstimateOptions(probe=probe, record=record))
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
-    return run_estimate(request, say=_say_on_stderr, quiet=quiet)
-
-
-def _say_on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return run_estimate(request, say=say_on_stderr, quiet=quiet)
 
 
 def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print, quiet: bool = False) -> EstimateTable:
@@ -184,12 +181,10 @@ def _our_table(
         run_probes(chosen, billed_after_limit_s, lambda spec: _run_probe(spec, places, say, quiet=quiet), say)
         tracking = opened()
         jobs, estimates = estimated()
-    types = {spec.instance_type: spec.instance() for spec in specs if spec.has_instances}
-    left_out = [remark for instance in types.values() for remark in hardware.speed_remarks(instance)]
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
         region=region,
-        remarks=[*left_out, *_remarks(estimates)],
+        remarks=_remarks(estimates),
         warnings=warnings_of(jobs),
     )
 

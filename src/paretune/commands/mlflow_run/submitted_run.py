@@ -87,8 +87,7 @@ class SageMakerSubmittedRun(SubmittedRun):
 
     def _report(self, end: JobOutcome | None) -> None:
         """Print what the command has printed, and at the end why the job failed, if it did, and remarks."""
-        output = None if self._job.current is None else self._job.current.output
-        for line in output.printed() if output is not None else ():
+        for line in [] if self._job.current is None else self._job.current.printed():
             # A progress bar returns to the beginning of its line: print its last state.
             print(printable(line.rstrip("\r").rpartition("\r")[2]), flush=True)
         if end is not None:

@@ -1,5 +1,6 @@
 """AWS's errors, translated into sentences with a next step."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import LaunchRefused, first_line
-from paretune.launchers.sagemaker.failures import CLOCK, named_cause
+from paretune.launchers.sagemaker.failures import named_cause
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError)
 """Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding, and when
@@ -34,6 +35,11 @@ _THROTTLED = {
     *("Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"),
     *("RequestLimitExceeded", "RequestThrottled", "SlowDown"),
 }
+
+
+_CLOCK = re.compile(
+    "RequestTimeTooSkewed|Signature (?:not yet current|expired)|difference between the request time and the"
+)
 
 
 def code(error: BaseException) -> str:
@@ -94,9 +100,9 @@ def explain(error: BaseException, doing: str) -> str:
         return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
     if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
-    cause = named_cause(f"{code(error)}: {message(error)}")
-    if cause is not None and cause.cause == CLOCK:
-        return str(cause)
+    if _CLOCK.search(f"{code(error)}: {message(error)}"):
+        step = "set it (`timedatectl set-ntp true`, or restart the virtual machine), then repeat the command"
+        return f"the clock of this machine differs from AWS's: {step}"
     if code(error) in _EXPIRED:
         return "the AWS credentials have expired: sign in again (`aws sso login`), then repeat the command"
     if code(error) in _UNKNOWN_KEY:
@@ -106,4 +112,5 @@ def explain(error: BaseException, doing: str) -> str:
         return f"AWS does not allow this identity to {doing}: {message(error)}"
     if code(error) in _THROTTLED:
         return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
+    cause = named_cause(f"{code(error)}: {message(error)}")
     return f"AWS would not {doing}: {cause or message(error)}"

@@ -1,4 +1,4 @@
-"""Checks of an AWS account that cost nothing: instance type, role, bucket and quotas.
+"""Checks of an AWS account that cost nothing: role, bucket and quotas.
 
 Only what would surely fail is a fault. What cannot be asked or decided is left to CreateTrainingJob, which says in its
 own words what is missing; `doctor` shows it as not checked.
@@ -13,10 +13,9 @@ from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-from paretune.specification.catalog import unknown_type
 from paretune.specification.job import JobSpec
 
-TYPE, ROLE, BUCKET, QUOTAS = "type", "role", "bucket", "quotas"
+ROLE, BUCKET, QUOTAS = "role", "bucket", "quotas"
 _SERVICE = "sagemaker.amazonaws.com"
 _TRUST = {"Effect": "Allow", "Principal": {"Service": _SERVICE}, "Action": "sts:AssumeRole"}
 
@@ -28,22 +27,7 @@ def account_faults(cluster: JobSpec, account: Account) -> list[str]:
         LaunchRefused: AWS does not answer, or does not accept the credentials.
     """
     account.identity  # noqa: B018  # raises
-    return faults_of(
-        [
-            *type_findings(cluster, account),
-            *role_findings(account),
-            *bucket_findings(account),
-            *quota_findings(cluster, account),
-        ]
-    )
-
-
-def type_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
-    """Types that CreateTrainingJob does not take, according to the installed botocore."""
-    possible = account.client("sagemaker").meta.service_model.shape_for("TrainingInstanceType").enum
-    for name in cluster.instance_types():
-        if name not in possible:
-            yield failed(TYPE, f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones")
+    return faults_of([*role_findings(account), *bucket_findings(account), *quota_findings(cluster, account)])
 
 
 def role_findings(account: Account) -> Iterator[Finding]:

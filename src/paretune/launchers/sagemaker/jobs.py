@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from heapq import merge
+from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
@@ -12,7 +13,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.estimating.phases import kind_of
 from paretune.estimating.phases import usual as usual_seconds
-from paretune.launchers.base import GONE_AFTER_S, Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
+from paretune.launchers.base import GONE_AFTER_S, Job, JobState, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_missing, is_transient
 from paretune.launchers.sagemaker.failures import classify
@@ -20,7 +21,7 @@ from paretune.launchers.sagemaker.logs import GROUP, JobLog
 from paretune.launchers.sagemaker.storage import JobOutput
 from paretune.specification.catalog import instances
 from paretune.specification.container import Event, FailureKind, JobReport
-from paretune.specification.job_phases import JobPhases, read_phases, seconds_since_epoch
+from paretune.specification.job_phases import read_phases, seconds_since_epoch
 
 POLL_S = 20.0  # between two descriptions of a job; fewer while it is young, see `SageMakerJob._interval_s`
 _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
@@ -60,8 +61,6 @@ class SageMakerJob(Job):
         self._results = output
         self._clock = clock
         self._log = JobLog(account.client("logs"), name, is_project=output.is_project)
-        self.warm_pool = _SageMakerWarmPool(self, clock)
-        self.output: ProjectOutput = ProjectOutput(fetch=output.download, printed=self._printed)
         self._created = clock.now()
         self._began = clock.monotonic()
         self._due = self._began if description is None else self._began + self._interval_s
@@ -70,6 +69,7 @@ class SageMakerJob(Job):
         self._must_stop_again = False
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._transitions_read = 0
+        self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
 
     @property
     def has_ended(self) -> bool:
@@ -168,10 +168,10 @@ class SageMakerJob(Job):
 
     def phase_seconds(self) -> Mapping[str, float]:
         """The phases in SecondaryStatusTransitions."""
-        return self._phases().seconds
+        return read_phases(self.description, self.ended_at).seconds
 
     def facts(self) -> dict[str, str]:
-        """The place of the job in AWS, its image, what spot saved, and what of its transitions could not be read."""
+        """The place of the job in AWS, its image, and what spot saved."""
         description = self.description
         facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
         facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
@@ -179,7 +179,6 @@ class SageMakerJob(Job):
             saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
             facts["spot_saving"] = f"{saved:.0%}"
             facts["training_seconds"] = str(description["TrainingTimeInSeconds"])  # what on demand would have billed
-        facts["unread_transitions"] = "; ".join(self._phases().faults)
         return {name: text for name, text in facts.items() if text}
 
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -200,6 +199,17 @@ class SageMakerJob(Job):
         """S3 URI of the archive with the trained model, or of its files."""
         compression = self.description.get("OutputDataConfig", {}).get("CompressionType")
         return self._results.model_uri(is_compressed=compression != "NONE")
+
+    def fetch_output(self, folder: Path) -> Path | None:
+        """Download the output of a project's command."""
+        return self._results.download(folder)
+
+    def printed(self) -> list[str]:
+        """The new lines of a project's command."""
+        self._drain()
+        lines = list(self._log.printed)
+        self._log.printed.clear()
+        return lines
 
     def clean_up(self) -> None:
         """Remove our training's checkpoints from S3, which cost by the month."""
@@ -251,10 +261,41 @@ class SageMakerJob(Job):
         else:
             self._missing_since = None
 
-    def describe_pool(self, *, now: bool = False) -> None:
-        """Describe the ended job again for its warm pool, if it is time or `now`; raises LostContact."""
-        if not now and self._clock.monotonic() < self._due:
+    def warm_pool(self) -> WarmPoolStatus | None:
+        """As WarmPoolStatus describes it, asked again while the instances are kept; None if there never were any.
+
+        The pool of a job that AWS has deleted counts as kept for the whole time that was requested.
+        """
+        pool = self._last_pool()
+        if pool is not None and pool.is_kept and self._clock.monotonic() >= self._due:
+            self._describe_pool()
+            pool = self._last_pool()
+        return pool
+
+    def release_warm_pool(self) -> None:
+        """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
+        pool = self._last_pool()
+        if pool is None or not pool.is_kept:
             return
+        try:
+            self._account.client("sagemaker").update_training_job(
+                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+            )
+        except AWS_ERRORS as error:
+            self._describe_pool()  # it may have been reused, or have expired, this moment
+            pool = self._last_pool()
+            if pool is None or not pool.is_kept:
+                return
+            raise LostContact(
+                f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
+                f"--training-job-name {self.name} --resource-config KeepAlivePeriodInSeconds=0 --region "
+                f"{self._account.region}`"
+            ) from error
+        self._describe_pool()
+
+    def _describe_pool(self) -> None:
+        """Describe the ended job again; raises LostContact."""
         self._due = self._clock.monotonic() + self._interval_s
         try:
             self.description = described(self._account, self.name)
@@ -264,26 +305,32 @@ class SageMakerJob(Job):
             elif not is_transient(error):
                 raise LostContact(f"{explain(error, f'look at the warm pool of {self.name}')}") from error
 
-    def update(self, **fields: Any) -> None:
-        """Call UpdateTrainingJob. Raises boto's errors."""
-        self._account.client("sagemaker").update_training_job(TrainingJobName=self.name, **fields)
-
-    @property
-    def region(self) -> str:
-        """Region of the job."""
-        return self._account.region
+    def _last_pool(self) -> WarmPoolStatus | None:
+        """The pool as AWS last described it; None without a keep-alive period, or if the job never started."""
+        description = self.description
+        requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
+        self._keep_alive_s = max(self._keep_alive_s, requested_s)
+        pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
+        if not (self._keep_alive_s or pool) or not description.get("TrainingStartTime"):
+            return None
+        status = str(pool.get("Status", "Available"))
+        seconds, is_kept = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0)), status in _KEPT
+        if status == _DELETED:
+            seconds = self._keep_alive_s
+            is_kept = self._clock.now() < self.ended_at + self._keep_alive_s
+        return WarmPoolStatus(
+            status=status,
+            is_kept=is_kept,
+            seconds=seconds,
+            most_seconds=self._keep_alive_s,
+            reused_by=str(pool.get("ReusedByJob", "")),
+        )
 
     def _drain(self) -> None:
         """Read the rest of an ended job's log, once."""
         if self.has_ended:
             with suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
                 self._log.drain(self.ended_at)
-
-    def _printed(self) -> list[str]:
-        self._drain()
-        lines = list(self._log.printed)
-        self._log.printed.clear()
-        return lines
 
     def _status_events(self) -> list[Event]:
         transitions = self.description.get("SecondaryStatusTransitions", [])
@@ -303,9 +350,6 @@ class SageMakerJob(Job):
         low, high = sum(item.seconds_low for item in usual), sum(item.seconds_high for item in usual)
         return f" (usually {low:.0f} to {high:.0f} s)"
 
-    def _phases(self) -> JobPhases:
-        return read_phases(self.description, self.ended_at)
-
     def _request_stop(self) -> None:
         self._must_stop_again = False
         try:
@@ -316,7 +360,7 @@ class SageMakerJob(Job):
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
-                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self.region}`"
+                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"
                 ) from error
         self._began = self._due = self._clock.monotonic()  # look soon
 
@@ -336,67 +380,6 @@ def is_listed(account: Account, name: str) -> bool:
             return False
         raise
     return any(summary["TrainingJobName"] == name for summary in answer["TrainingJobSummaries"])
-
-
-class _SageMakerWarmPool(WarmPool):
-    """The warm pool of one training job, as WarmPoolStatus and ResourceRetainedBillableTimeInSeconds describe it."""
-
-    def __init__(self, job: SageMakerJob, clock: Clock) -> None:
-        self._job = job
-        self._clock = clock
-        self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
-
-    def status(self) -> WarmPoolStatus | None:
-        """The status, asked again while the instances are kept.
-
-        The pool of a job that AWS has deleted counts as kept for the whole time that was requested.
-        """
-        status = self._last_status()
-        if status is not None and status.is_kept:
-            self._job.describe_pool()
-            status = self._last_status()
-        return status
-
-    def release(self) -> None:
-        """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        status, name = self._last_status(), self._job.name
-        if status is None or not status.is_kept:
-            return
-        try:
-            self._job.update(ResourceConfig={"KeepAlivePeriodInSeconds": 0})
-        except AWS_ERRORS as error:
-            self._job.describe_pool(now=True)  # it may have been reused, or have expired, this moment
-            status = self._last_status()
-            if status is None or not status.is_kept:
-                return
-            raise LostContact(
-                f"{explain(error, f'give back the warm pool of {name}')}\nits instances are billed for up to "
-                f"{status.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
-                f"--training-job-name {name} --resource-config KeepAlivePeriodInSeconds=0 --region "
-                f"{self._job.region}`"
-            ) from error
-        self._job.describe_pool(now=True)
-
-    def _last_status(self) -> WarmPoolStatus | None:
-        """The status as AWS last described it; None without a keep-alive period, or if the job never started."""
-        description = self._job.description
-        requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
-        self._keep_alive_s = max(self._keep_alive_s, requested_s)
-        pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
-        if not (self._keep_alive_s or pool) or not description.get("TrainingStartTime"):
-            return None
-        status = str(pool.get("Status", "Available"))
-        seconds, is_kept = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0)), status in _KEPT
-        if status == _DELETED:
-            seconds = self._keep_alive_s
-            is_kept = self._clock.now() < self._job.ended_at + self._keep_alive_s
-        return WarmPoolStatus(
-            status=status,
-            is_kept=is_kept,
-            seconds=seconds,
-            most_seconds=self._keep_alive_s,
-            reused_by=str(pool.get("ReusedByJob", "")),
-        )
 
 
 def _sentence(transition: Mapping[str, Any]) -> str:

@@ -52,8 +52,6 @@ class SageMakerLauncher(Launcher):
         self._environment = environment
         self._package = package
         self._check_interruption = check
-        self.last_request: Mapping[str, Any] = {}
-        """The CreateTrainingJob request that was sent last."""
 
     def location_tags(self) -> Mapping[str, str]:
         """Account, region and bucket."""
@@ -87,7 +85,6 @@ class SageMakerLauncher(Launcher):
         storage = self._storage(document.spec)
         request = self._request(document, inputs, storage)
         self._check_interruption()
-        self.last_request = request
         try:
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:

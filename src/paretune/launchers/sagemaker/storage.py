@@ -12,7 +12,7 @@ import hashlib
 import re
 import tarfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +27,6 @@ from paretune.launchers.sagemaker.s3_download import leads_outside
 from paretune.specification.container import PROFILE, Event, JobReport, read_event
 from paretune.storage.archives import Entry, entries, translated_damage
 
-_LARGEST_RESULTS = 512 * 2**20  # bytes read of one archive; reports and a profile take a hundredth of it
 _PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
 _OUTPUT_FOLDERS = ("output", "data")
 """Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
@@ -43,7 +42,6 @@ class Storage:
     kms_key: str | None = None  # encrypts the uploads; None leaves that to the bucket
     dry: bool = False  # whether only to return the URIs and send nothing
     check: Callable[[], None] = lambda: None  # called before and while files are sent; raises to cancel the upload
-    uploaded: dict[str, int] = field(default_factory=dict)  # the S3 keys sent by this object, with their sizes in bytes
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
         """Upload a file or folder; `digest` replaces the hash of its content.
@@ -67,7 +65,6 @@ class Storage:
             self.check()
             with refused_to(self._doing):
                 self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
-        self.uploaded[key] = len(text)
         return self.uri(key)
 
     def open(self, key: str) -> Any:
@@ -101,7 +98,6 @@ class Storage:
         return {name: path for name, path in files.items() if sizes.get(prefix + name) != path.stat().st_size}
 
     def _send(self, key: str, path: Path) -> None:
-        self.uploaded[key] = path.stat().st_size
         if self.dry:
             return
         try:
@@ -185,7 +181,7 @@ class JobOutput:
                 if code(error) not in {"404", "NoSuchKey"}:
                     raise
             objects, folder = self._objects(), folder / "output"
-            for name, (key, _) in objects.items():
+            for name, key in objects.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 s3.download_file(bucket, key, str(folder / name))
         except AWS_ERRORS as error:
@@ -200,39 +196,31 @@ class JobOutput:
         packed = self.storage.open(self._key("output.tar.gz"))
         if packed is not None:
             return _unpack(packed, is_needed)
-        files: dict[str, bytes] = {}
-        left = _LARGEST_RESULTS
-        for name, (key, size) in self._objects().items():
-            if is_needed(name) and size <= left and (body := self.storage.open(key)) is not None:
-                files[name] = body.read()
-                left -= size
-        return files
+        bodies = {name: self.storage.open(key) for name, key in self._objects().items() if is_needed(name)}
+        return {name: body.read() for name, body in bodies.items() if body is not None}
 
-    def _objects(self) -> dict[str, tuple[str, int]]:
-        """Name below /opt/ml/output/data to key and size of an uncompressed output."""
+    def _objects(self) -> dict[str, str]:
+        """Name below /opt/ml/output/data to key of an uncompressed output."""
         prefix = self._key("")
-        sizes = self.storage.sizes(prefix)
         folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
-        keys = {key: key.removeprefix(prefix).partition("/")[2] for key in sizes if key.startswith(folders)}
-        return {name: (key, sizes[key]) for key, name in keys.items() if not leads_outside(name)}
+        keys = [key for key in self.storage.sizes(prefix) if key.startswith(folders)]
+        names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys}
+        return {name: key for name, key in names.items() if not leads_outside(name)}
 
     def _key(self, name: str) -> str:
         return f"{PREFIX}/jobs/{self._job_name}/output/{name}"
 
 
 def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
-    """The needed files, except those too large for memory; none of a damaged archive."""
+    """The needed files; none of a damaged archive."""
     files: dict[str, bytes] = {}
-    left = _LARGEST_RESULTS
     try:
         with translated_damage(), tarfile.open(fileobj=packed, mode="r|gz", tarinfo=Entry) as archive:
             for entry in entries(archive):
                 name = entry.name.removeprefix("./")
-                is_small = entry.isfile() and entry.size <= left
-                file: Any = archive.extractfile(entry) if is_small and is_needed(name) else None
+                file: Any = archive.extractfile(entry) if entry.isfile() and is_needed(name) else None
                 if file is not None:
                     files[name] = file.read()
-                    left -= len(files[name])
     except tarfile.TarError:
         return {}
     return files

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
-from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
 from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
@@ -63,11 +62,7 @@ class TimelineFactory:
         estimate = self.predict(document)
         if estimate is None:
             remedy = "set simulation.runs to a table of recorded runs, or set max_train_samples"
-            remarks = speed_remarks(spec.instance()) if spec.has_instances else []
-            raise BadInput(
-                [f"{sentence}; set simulation.runs to a table of recorded runs" for sentence in remarks]
-                or [f"the seconds of this job cannot be estimated: {remedy}"]
-            )
+            raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
         basis = f"the estimate ({estimate.basis})"
         if estimate.did_not_fit is not None or estimate.memory.gib > estimate.usable_gib:
             return ReplayedJob(

@@ -50,7 +50,7 @@ def _of_the_cluster(metric: str, label: str, unit: str, direction: str = "minimi
 
 
 def _share(metric: str, label: str, task: str, factors: tuple[str, ...] | None = ()) -> Objective:
-    known = {"noise": F1_NOISE, "lowest": 0.0, "highest": 1.0}
+    known: dict[str, Any] = {"noise": F1_NOISE, "lowest": 0.0, "highest": 1.0}
     return Objective(metric=metric, direction="maximize", label=label, task=task, factors=factors, **known)
 
 

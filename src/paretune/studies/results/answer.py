@@ -81,7 +81,7 @@ class StudyAnswer:
         lines = [*filter(None, [self.picks[0].risk]), *lines]
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
         types = [trial.parameters.get("instance_type", "local") for trial in self.front.trials]
-        if not any(name.startswith("ml.") for name in types):
+        if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
             lines.append("Its dollars are notional: they are seconds of this machine, and nobody bills them.")
         return lines
 
@@ -97,7 +97,10 @@ class StudyAnswer:
         parts = [counted(front.trials)]
         if self.running is not None and self.n_trials is not None:
             parts = [f"{sum(trial.repeats is None for trial in front.trials)} of {self.n_trials} trials"]
-        parts.append(dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD")
+        if not front.is_foreign:
+            parts.append(
+                dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD"
+            )
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
@@ -134,8 +137,9 @@ class StudyAnswer:
         if front.forecast:
             title = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
             yield f"{title}:\n{_first(forecast_table(front))}"
-        yield " ".join(self.payoff.sentences())
-        yield f"{simulated}Budget: {self.bill()}."
+        if not front.is_foreign:
+            yield " ".join(self.payoff.sentences())
+            yield f"{simulated}Budget: {self.bill()}."
         if self.picks and (lines := failures(front.trials)):
             yield "Without a result:\n" + "\n".join(f"  {line}" for line in lines)
 

@@ -27,7 +27,7 @@ from paretune.studies.definition.objectives import (
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
-from paretune.studies.results.trials import AS_RUN, Trial, label
+from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +101,11 @@ class StudyFront:
     def quality(self) -> str | None:
         """The objective that measures the model, such as F1 or the user's own metric, or None."""
         return None if self.judged_by is None else self.judged_by.metric
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its trials were run by others than paretune, who knows nothing of their jobs and dollars."""
+        return any(trial.parameters == FOREIGN for trial in self.trials)
 
     @property
     def is_simulated(self) -> bool:

@@ -25,7 +25,8 @@ def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
     if answer.picks and answer.front.is_simulated:
         sentences[:2] = sentences[1::-1]
     parts = [f"**{markdown(answer.state())}.** {markdown(sentences[0])}", markdown(" ".join(sentences[1:]))]
-    parts.append(markdown(" ".join(answer.payoff.sentences())))
+    if not answer.front.is_foreign:
+        parts.append(markdown(" ".join(answer.payoff.sentences())))
     if answer.picks and (command := answer.picks[0].real_command or answer.picks[0].command):
         parts.append(code_span(command))  # a block of code does not wrap, and widens MLflow's page
     if has_picture:

@@ -165,7 +165,7 @@ def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int
         risk=_risk(front, point),
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
         alike=tuple(other for other in front.alike(point) if other is not point),
-        command=command_of(point),
+        command="" if front.is_foreign else command_of(point),
         real_command=command_of(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
     )
 

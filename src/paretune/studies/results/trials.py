@@ -15,6 +15,7 @@ from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"
+FOREIGN = {"project": "optuna"}  # parameters of a trial whose job is not paretune's
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 """Parameters that a trial may take from its job instead of its point, whether they are searched or not."""
 

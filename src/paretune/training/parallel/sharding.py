@@ -4,14 +4,14 @@ The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with
 5.23), and it has no pipelines. PyTorch's `fully_shard` works on GPUs and CPUs.
 
 Only the first process ever holds the whole model, in the machine's memory, while it sends one tensor after another to
-the others. Checkpoints are written by all processes, each its own share (torch.distributed.checkpoint), and read by any
-number of processes that divide the model in any way. The trained model is written from one tensor at a time.
+the others, and again when the trained model is written. Checkpoints are written by all processes, each its own share
+(torch.distributed.checkpoint), and read by any number of processes with the same tensor groups and stages.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
@@ -21,8 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
+    set_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -42,7 +41,7 @@ PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
 """Dimensions of the mesh, in the order of the ranks: those of a tensor group are adjacent."""
 _STATE = "shares"  # folder of a checkpoint with the trained weights and the optimiser's moments
 _WEIGHTS, _SCHEDULER = "model.safetensors", "scheduler.pt"  # the Trainer's own names
-_TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
+_TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False, flatten_optimizer_state_dict=True)
 
 Build = Callable[..., tuple[Any, list[str]]]
 """Makes the whole model, or with `drawn` its layers on the device meta; also returns the names of drawn layers."""
@@ -193,8 +192,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         """
         if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1
             options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            state: dict[str, torch.Tensor] = get_model_state_dict(self.part, options=options)
-            return state
+            return cast("dict[str, torch.Tensor]", get_model_state_dict(self.part, options=options))
         weights = _weights_of(model) if self.pipeline is None else self._weights_of_stages()
         return {name: value.cpu() for name, value in weights if processes.is_first()}
 
@@ -218,28 +216,19 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
             if isinstance(module, FSDPModule):
                 module.reshard()
 
-    def _state(self, optimizer: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Trained weights and moments of this process by the names of the whole model; makes moments if there are none.
-
-        A tied table is in it once, under the name of the embeddings.
-        """
+    def _state(self, optimizer: Any) -> dict[str, Any]:
+        """Trained weights and the optimiser's state in this process; makes the state if there is none yet."""
         self.reshard()  # the optimiser has the sharded parameters
-        states: tuple[Any, Any] = get_state_dict(self.part, optimizer, options=_TRAINED)
-        weights, state = states
-        own = {name for name, item in self.part.named_parameters() if item.requires_grad}
-        own = own if own <= weights.keys() else {*weights}  # SageMaker's library has other names
-        moments = {self._name(name): item for name, item in state["state"].items()}
-        return {self._name(name): weights[name] for name in own}, moments
+        weights, moments = get_state_dict(self.part, _bare(optimizer), options=_TRAINED)
+        return {"weights": weights, "moments": moments}
 
     def save(self, checkpoint: Path, optimizer: Any) -> None:
         """Write this process's share of a checkpoint. All processes must call it."""
-        bare = _bare(optimizer)
-        weights, moments = self._state(bare)
-        state_dict_saver.save({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
+        state_dict_saver.save(self._state(optimizer), checkpoint_id=checkpoint / _STATE)
         # The Trainer reads a file of weights and writes the optimiser's state of the first process: both empty here.
         if distributed.get_rank() == 0:
             save_file({}, checkpoint / _WEIGHTS)
-        self._hook = bare.register_state_dict_post_hook(lambda *_: {})
+        self._hook = _bare(optimizer).register_state_dict_post_hook(lambda *_: {})
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Remove the Trainer's empty file of the optimiser, so that it reads none."""
@@ -248,15 +237,12 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
             (Path(args.output_dir) / f"checkpoint-{state.global_step}" / "optimizer.pt").unlink(missing_ok=True)
 
     def _load(self, checkpoint: Path, optimizer: Any) -> None:
-        bare = _bare(optimizer)
-        weights, moments = self._state(bare)
-        state_dict_loader.load({"weights": weights, "moments": moments}, checkpoint_id=checkpoint / _STATE)
-        if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1, whose states are copies
-            set_model_state_dict(self.part, weights, options=_TRAINED)
-        states: tuple[Any, Any] = get_state_dict(self.part, bare, options=_TRAINED)
-        _, state = states
-        state["state"] = {name: moments[self._name(name)] for name in state["state"]}
-        set_optimizer_state_dict(self.part, bare, state, options=_TRAINED)
+        state = self._state(optimizer)
+        state_dict_loader.load(state, checkpoint_id=checkpoint / _STATE)
+        weights, moments = state["weights"], state["moments"]
+        set_state_dict(
+            self.part, _bare(optimizer), model_state_dict=weights, optim_state_dict=moments, options=_TRAINED
+        )
 
     def on_train_begin(
         self,
@@ -272,8 +258,6 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
             return
         self._load(self.resumes_from, optimizer)
         lr_scheduler.load_state_dict(torch.load(self.resumes_from / _SCHEDULER, weights_only=True))
-        for group, rate in zip(optimizer.param_groups, lr_scheduler.get_last_lr(), strict=True):
-            group["lr"] = rate
 
     def on_train_end(
         self,

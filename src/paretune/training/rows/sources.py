@@ -118,10 +118,6 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
         raise BadInput([f"dataset {path} does not exist (looked from {Path.cwd()})"])
     if is_folder(path) and not any(file.is_file() for file in path.rglob("*")):
         raise BadInput([f"dataset {path} is an empty folder: put files that end in {', '.join(_READERS)} into it"])
-    if path.resolve() == Path.cwd():  # it may hold the folders of runs, too, which are no data
-        files = [file for file in path.iterdir() if file.suffix.lower() in _READERS]
-        if len(files) == 1:
-            return {"train": _read_file(files[0], "dataset")}
     name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
         options = _folder_options(name, spec.dataset_config_name) if is_local else {}

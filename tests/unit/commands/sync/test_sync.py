@@ -17,7 +17,6 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
-from paretune.jobs.ending import conclude
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import (
@@ -25,7 +24,6 @@ from paretune.launchers.base import (
     Job,
     JobState,
     Launcher,
-    WarmPool,
     WarmPoolStatus,
     job_name,
 )
@@ -101,24 +99,11 @@ class EndingJob(Job):
             raise self.left
         return self.left
 
-    @property
-    def warm_pool(self) -> WarmPool:  # type: ignore[override]
-        return PoolOfLooks(self.pools)
-
-
-@dataclass
-class PoolOfLooks(WarmPool):
-    """Another status at each look; the last one stays."""
-
-    looks: list[WarmPoolStatus]
-
-    def status(self) -> WarmPoolStatus | None:
-        if len(self.looks) > 1:
-            return self.looks.pop(0)
-        return self.looks[0] if self.looks else None
-
-    def release(self) -> None:
-        pass
+    def warm_pool(self) -> WarmPoolStatus | None:
+        """Another status at each look; the last one stays."""
+        if len(self.pools) > 1:
+            return self.pools.pop(0)
+        return self.pools[0] if self.pools else None
 
 
 @dataclass
@@ -296,7 +281,6 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     with monkeypatch.context() as away:
         away.setattr("paretune.tracking.run.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
-        away.setattr(conclude, "__kwdefaults__", {**(conclude.__kwdefaults__ or {}), "patience_s": 0.0})
         for _ in range(2):
             outcome = desk.sync()[run_id].result
             assert outcome is not None
@@ -598,7 +582,7 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
     assert desk.tags(run_id)["watched_by"] == ""
 
 
-def pool(status: str, seconds: float, by: str = "") -> WarmPool:
+def pool(status: str, seconds: float, by: str = "") -> WarmPoolStatus:
     """Instances that may be kept for an hour."""
     is_kept = status == "Available"
     return WarmPoolStatus(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)

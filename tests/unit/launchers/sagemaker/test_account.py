@@ -1,6 +1,5 @@
-"""Who we are in AWS, found where a user would expect it: typed, configured, in the environment."""
+"""Who we are in AWS, found where a user would expect it: typed, or in the environment."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,52 +10,16 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws, Sts
 
-CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
-CONFIGURATION = f"""
-SchemaVersion: '1.0'
-SageMaker:
-  TrainingJob: {{RoleArn: '{CONFIGURED}'}}
-  PythonSDK: {{Modules: {{Session: {{DefaultS3Bucket: configured}}}}}}
-"""
 ENVIRONMENT = {"PARETUNE_ROLE": "Environment", "PARETUNE_BUCKET": "environment"}
 
 
-@pytest.fixture
-def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The SageMaker SDK's own configuration file."""
-    path = tmp_path / "config.yaml"
-    path.write_text(CONFIGURATION)
-    monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(path))
-    return path
-
-
-def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
-    account = Account(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}), ENVIRONMENT)
-
-    assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
-    assert account.bucket == "typed"
-
-
-def test_the_sdk_s_configuration_file_wins_over_the_environment(
-    aws: Aws, configuration: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_typed_wins_over_the_environment(aws: Aws) -> None:
+    typed = Account(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}), ENVIRONMENT)
     account = Account(JobSpec(), ENVIRONMENT)
 
-    assert (account.role_arn, account.bucket) == (CONFIGURED, "configured")
-    assert capsys.readouterr() == ("", "")
-
-
-def test_the_environment_is_the_last_resort(aws: Aws) -> None:
-    account = Account(JobSpec(), ENVIRONMENT)
-
-    assert (account.role_arn, account.bucket) == (
-        f"arn:aws:iam::{ACCOUNT}:role/service-role/Environment",
-        "environment",
-    )
-
-
-def test_without_any_bucket_it_is_the_one_that_the_sdk_would_make(aws: Aws) -> None:
-    assert Account(JobSpec(), {}).bucket == f"sagemaker-us-east-1-{ACCOUNT}"
+    arn = f"arn:aws:iam::{ACCOUNT}:role/service-role/"
+    assert (typed.role_arn, typed.bucket) == (f"{arn}Typed", "typed")
+    assert (account.role_arn, account.bucket) == (f"{arn}Environment", "environment")
 
 
 @pytest.mark.parametrize("bucket", ["models", "s3://models", "s3://models/"])
@@ -84,13 +47,6 @@ def test_iam_is_asked_for_a_role_by_name_once_and_its_path_is_guessed_only_if_it
     assert aws.count("GetRole") == 1
 
 
-@pytest.mark.parametrize(("region", "partition"), [("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn")])
-def test_a_role_by_name_lies_in_the_partition_of_the_region(aws: Aws, region: str, partition: str) -> None:
-    aws.refuse("GetRole", "AccessDenied", times=9)
-
-    assert Account(JobSpec(role="Trainer", region=region), {}).role_arn.startswith(f"arn:{partition}:iam::")
-
-
 def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
 
@@ -112,47 +68,6 @@ def test_the_region_is_typed_or_that_of_the_aws_configuration(aws: Aws, monkeypa
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     with pytest.raises(LaunchRefused, match="no AWS region is set: set region"):
         Account(JobSpec(), {})
-
-
-def test_a_profile_that_does_not_exist_is_a_refused_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-
-    with pytest.raises(LaunchRefused, match="nobody"):
-        Account(JobSpec(), {})
-
-
-@pytest.mark.parametrize(
-    "text", ["SageMaker: [not, a, mapping", "SchemaVersion: '1.0'\nSageMaker: {Unknown: 1}\n", "- 1\n- 2\n", "\0"]
-)
-def test_a_configuration_file_that_cannot_be_read_is_a_fault_with_the_reason(
-    aws: Aws, configuration: Path, text: str
-) -> None:
-    configuration.write_text(text)
-
-    with pytest.raises(BadInput, match="the SageMaker SDK's configuration file cannot be read"):
-        _ = Account(JobSpec(), {}).bucket
-
-
-def test_a_configuration_file_that_is_named_and_not_there_is_a_fault(aws: Aws, configuration: Path) -> None:
-    configuration.unlink()
-
-    with pytest.raises(BadInput, match="configuration file cannot be read"):
-        _ = Account(JobSpec(), {}).bucket
-
-
-def test_an_account_asks_aws_nothing_before_it_is_needed(aws: Aws) -> None:
-    account = Account(JobSpec(role=CONFIGURED, sagemaker={"s3_bucket": "models"}), {})
-
-    assert (account.role_arn, account.bucket, account.partition) == (CONFIGURED, "models", "aws")
-    assert aws.calls == []
-
-
-def test_credentials_that_are_missing_are_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-
-    with pytest.raises(LaunchRefused, match="no usable AWS credentials"):
-        _ = Account(JobSpec(), {}).identity
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,37 +105,6 @@ def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeyp
     assert "read the execution role of this notebook; set role" in messages
 
 
-@pytest.mark.parametrize(
-    ("changes", "quota"),
-    [
-        ({}, "ml.g5.xlarge for training job usage"),
-        ({"spot": True}, "ml.g5.xlarge for spot training job usage"),
-        ({"keep_alive_minutes": 5.0}, "ml.g5.xlarge for training warm pool usage"),
-        ({"fallback_instance_types": "ml.g6.xlarge"}, "ml.g6.xlarge for training job usage"),
-    ],
-)
-def test_each_quota_that_the_job_uses_is_compared(aws: Aws, changes: dict[str, object], quota: str) -> None:
-    everything = [
-        f"{name} for {use}"
-        for name in ("ml.g5.xlarge", "ml.g6.xlarge")
-        for use in ("training job usage", "spot training job usage", "training warm pool usage")
-    ]
-    aws.quotas.values = {name: 3 if name == quota else 20 for name in everything}
-    cluster = JobSpec(
-        role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4, **changes
-    )  # type: ignore[arg-type]
-
-    (messages,) = faults(cluster)
-
-    assert f"quota '{quota}'" in messages
-
-
-def test_an_unknown_quota_is_no_fault(aws: Aws) -> None:
-    aws.quotas.values = {"ml.m5.large for training job usage": 0, "x": 0}
-
-    assert faults() == []
-
-
 @pytest.mark.parametrize(("spot", "kind"), [(False, "training"), (True, "spot training")])
 def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: bool, kind: str) -> None:
     name = f"Number of instances across all {kind} jobs"

@@ -85,12 +85,6 @@ def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | No
     assert script.requirements == ()
 
 
-def test_an_image_of_the_user_s_own_is_taken_as_it_is() -> None:
-    chosen = images.choose(spec(GPU, sagemaker={"training_image": "own:1"}), "us-east-1")
-
-    assert (chosen.uri, chosen.requirements) == ("own:1", ())
-
-
 def test_a_newer_driver_gets_the_image_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(images._DRIVERS, "g5", 580)
     chosen = images.choose(spec(GPU), "us-east-1")
@@ -137,20 +131,3 @@ def test_what_does_not_go_together_is_one_fault_with_a_way_out(changes: dict[str
 
     assert part in fault
     assert re.search(r": (use|leave|give|lower|set)|, or ", fault)
-
-
-def test_all_that_stands_against_a_job_is_said_at_once() -> None:
-    job = spec(
-        "ml.g5.xlarge",
-        strategy="smddp",
-        fallback_instance_types="ml.g5.2xlarge",
-        sagemaker={"training_image": REGISTRY.format("eu-west-1") + "pytorch-training:2.9.0-cpu-py312"},
-    )
-
-    assert len(images.faults(job, "us-east-1")) == 5
-
-
-def test_an_old_image_is_fine_for_a_script_of_the_user_s_own() -> None:
-    uri = "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"
-
-    assert images.faults(spec(GPU, sagemaker={"training_image": uri}, entry_script="train.py"), "us-east-1") == []

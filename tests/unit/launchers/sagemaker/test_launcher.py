@@ -135,15 +135,6 @@ def test_a_job_of_this_name_that_aws_shows_late_is_adopted(
     assert another(clock, package).submit(order(), JobInputs()).name == NAME
 
 
-def test_a_job_whose_creation_got_no_answer_and_that_is_not_shown_is_not_said_to_be_refused(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    aws.refuse("CreateTrainingJob", ReadTimeoutError(endpoint_url="https://aws"))
-
-    with pytest.raises(LostContact, match=f"{NAME} may have been created"):
-        launcher.submit(order(), JobInputs())
-
-
 def test_somebody_who_wants_to_stop_is_heard_between_two_uploads_and_nothing_is_created(
     order: Make, aws: Aws, clock: FakeClock, package: Path
 ) -> None:
@@ -270,17 +261,6 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
     request = launcher._request(document, inputs, _dry(aws))
 
     assert request["ResourceConfig"]["VolumeSizeInGB"] == volume
-
-
-def test_weights_that_are_stored_in_fp32_are_not_counted_twice(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
-) -> None:
-    model = _sized(tmp_path / "model", 14, dataset, 0)
-    (model / "config.json").write_text('{"torch_dtype": "float32"}')
-
-    request = launcher._request(order(num_train_epochs=3.0), JobInputs(dataset=dataset, model=model), _dry(aws))
-
-    assert request["ResourceConfig"]["VolumeSizeInGB"] == 179  # 14 + 28 + 3 x 42 = 168, and the configuration
 
 
 def test_random_weights_have_the_size_that_the_configuration_says(
@@ -492,27 +472,6 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
     location = {"account": ACCOUNT, "region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
     assert launcher.location_tags() == location
-
-
-def test_a_default_bucket_that_cannot_be_made_is_a_refused_launch(
-    aws: Aws, order: Make, clock: FakeClock, package: Path
-) -> None:
-    aws.refuse("CreateBucket", "BucketAlreadyExists", "The requested bucket name is not available")
-    launcher = SageMakerLauncher(JobSpec(role=ROLE), clock, {}, package=package)
-
-    with pytest.raises(LaunchRefused, match="set s3_bucket in sagemaker: The requested bucket name is not available"):
-        launcher.submit(order(sagemaker={"s3_bucket": None}), JobInputs())
-
-
-def test_the_price_is_that_of_the_job_s_region_or_unknown(
-    aws: Aws, order: Make, clock: FakeClock, package: Path, launcher: SageMakerLauncher
-) -> None:
-    price = launcher.price(order().spec)
-    elsewhere = SageMakerLauncher(JobSpec(role=ROLE, region="mars-1"), clock, {}, package=package)
-
-    assert price is not None
-    assert price.region == "us-east-1"
-    assert elsewhere.price(order().spec) is None
 
 
 @pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("deepspeed", False)])

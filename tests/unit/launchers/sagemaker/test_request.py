@@ -145,20 +145,6 @@ def test_a_dry_request_is_the_request_that_is_sent_and_asks_aws_nothing(
     assert request == aws.of("CreateTrainingJob")[-1].parameters
 
 
-def test_defaults_in_the_sdk_s_configuration_file_do_not_change_a_request(
-    launcher: SageMakerLauncher, order: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = launcher.preview(order(), JobInputs())
-    configuration = tmp_path / "other.yaml"
-    configuration.write_text(
-        "SchemaVersion: '1.0'\nSageMaker:\n  TrainingJob:\n    RoleArn: arn:aws:iam::123456789012:role/Other\n"
-        "    Environment: {EXTRA: '1'}\n  PythonSDK: {Modules: {Session: {DefaultS3Bucket: other}}}\n"
-    )
-    monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(configuration))
-
-    assert launcher.preview(order(), JobInputs()) == plain
-
-
 @pytest.mark.parametrize(("instance_type", "uses"), [(GPU, True), ("ml.p5en.48xlarge", True), ("ml.g5.xlarge", False)])
 def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: str, uses: bool) -> None:
     environment = ask(instance_type=instance_type)["Environment"]

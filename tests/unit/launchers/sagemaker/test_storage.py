@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from boto3.exceptions import S3UploadFailedError
 
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.storage import Storage
@@ -59,16 +58,6 @@ def test_another_content_or_name_is_another_place(storage: Storage, folder: Path
     assert storage.upload("files", folder) != before
 
 
-def test_content_cannot_be_shifted_from_a_file_into_the_next(storage: Storage, tmp_path: Path) -> None:
-    first, two = tmp_path / "one", tmp_path / "two"
-    for workspace, texts in ((first, ("ab", "c")), (two, ("a", "bc"))):
-        workspace.mkdir()
-        for name, text in zip(("1", "2"), texts, strict=True):
-            (workspace / name).write_text(text)
-
-    assert storage.upload("files", first) != storage.upload("files", two)
-
-
 def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
     aws: Aws, storage: Storage, folder: Path
 ) -> None:
@@ -91,28 +80,6 @@ def test_the_description_comes_last_so_that_half_an_upload_does_not_look_whole(
     assert keys(aws)[-1].endswith("/dataset.json")
 
 
-def test_a_folder_of_many_files_is_looked_at_page_by_page(aws: Aws, storage: Storage, tmp_path: Path) -> None:
-    for number in range(1100):
-        (tmp_path / f"{number}.txt").write_text(str(number))
-    storage.upload("files", tmp_path, "many")
-    before = len(keys(aws))
-
-    storage.upload("files", tmp_path, "many")
-
-    assert before == 1100
-    assert len(keys(aws)) == before
-    assert aws.count("ListObjectsV2") == 1 + 2
-
-
-def test_a_file_lies_alone_under_its_prefix_with_its_name(aws: Aws, storage: Storage, folder: Path) -> None:
-    uri = storage.upload("files", folder / "rows.arrow")
-    storage.upload("files", folder / "rows.arrow")
-
-    assert uri.endswith("/rows.arrow")
-    assert [f"s3://{BUCKET}/{key}" for key in aws.s3.objects] == [uri]
-    assert len(keys(aws)) == 1
-
-
 def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
     aws: Aws, storage: Storage, folder: Path
 ) -> None:
@@ -126,7 +93,6 @@ def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
         storage.upload("b", folder / "rows.arrow"),
         storage.text("c/d.json", "{}"),
     ]
-    assert sum(dry.uploaded.values()) == 1000 + 100 + 2 + 1000 + 2
 
 
 def test_a_key_encrypts_all_that_is_sent(aws: Aws, folder: Path) -> None:
@@ -147,14 +113,3 @@ def test_a_bucket_that_refuses_is_a_refused_launch_with_its_name(
 
     with pytest.raises(LaunchRefused, match=f"use the bucket {BUCKET}"):
         storage.upload("a", folder)
-
-
-def test_an_upload_that_fails_midway_is_a_refused_launch(aws: Aws, storage: Storage, folder: Path) -> None:
-    aws.refuse("PutObject", S3UploadFailedError("Failed to upload rows.arrow"))
-
-    with pytest.raises(LaunchRefused, match="Failed to upload"):
-        storage.upload("a", folder)
-
-
-def test_an_object_that_is_not_there_is_none(storage: Storage) -> None:
-    assert storage.open("nothing") is None

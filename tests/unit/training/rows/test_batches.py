@@ -102,14 +102,6 @@ def test_micro_batches_of_all_ranks_make_up_their_step(
         assert {row for batches in ranks for batch in batches[part] for row in batch} == set(step.tolist())
 
 
-@given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
-def test_only_the_last_step_may_be_smaller(lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int) -> None:
-    sizes = [len(step) for step in GlobalBatchSampler(lengths, plan, rank=0, seed=seed).epoch_steps(epoch)]
-
-    assert set(sizes[:-1]) <= {plan.global_batch_size}
-    assert 1 <= sizes[-1] <= plan.global_batch_size
-
-
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS)
 def test_the_first_step_of_all_holds_the_longest_row_in_its_first_micro_batch(
     lengths: np.ndarray, plan: BatchPlan, seed: int
@@ -117,17 +109,6 @@ def test_the_first_step_of_all_holds_the_longest_row_in_its_first_micro_batch(
     ranks = by_rank(lengths, plan, seed, 0)
 
     assert max(lengths[row] for batches in ranks for row in batches[0]) == lengths.max()
-
-
-def test_the_order_changes_with_the_epoch_and_the_seed_and_is_repeated_by_both() -> None:
-    lengths = np.arange(1, 101)
-
-    def order(seed: int, epoch: int) -> list[list[int]]:
-        return by_rank(lengths, plan(4), seed, epoch)[0]
-
-    assert order(1, 0) == order(1, 0)
-    assert order(1, 0) != order(1, 1)
-    assert order(1, 0) != order(2, 0)
 
 
 @pytest.mark.parametrize("shape", [plan(16), plan(8, 2), plan(4, 2, 2)])

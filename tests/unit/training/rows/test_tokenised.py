@@ -1,6 +1,6 @@
 """Prepared data: made once, found again by its content, and read as batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import TRUNCATED_SHARE
-from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
-from paretune.training.rows.sources import read_rows
 from paretune.training.rows.tokenised import Rows, TokenRows, first_tokens, prepare
 
 PAD = 9
@@ -120,15 +118,6 @@ def test_a_batch_is_what_padding_by_hand_gives(
     assert split.lengths.tolist() == [len(row) for row in rows]
 
 
-def test_a_batch_of_empty_texts_is_one_column_of_padding(tmp_path: Path) -> None:
-    split = TokenRows(write_split(tmp_path / "train.arrow", [[], [], [11]], [0, 1, 0]), pad_id=PAD)
-
-    batch = split.__getitems__([0, 1])
-
-    assert batch["input_ids"].tolist() == [[PAD], [PAD]]
-    assert batch["attention_mask"].tolist() == [[0], [0]]
-
-
 # --- preparing
 
 
@@ -181,28 +170,6 @@ def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> 
     assert all(prepared.folder == tmp_path / prepared.key for prepared in variants)
 
 
-def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_alone(tmp_path: Path) -> None:
-    validation = some_rows()["validation"]
-    assert validation.labels is not None
-    other_training = some_rows(train=replace(some_rows()["train"], texts=["a", "b", "c d"]))
-    alike = [
-        prepare_words(tmp_path),
-        prepare_words(tmp_path, SPEC.replace(max_seq_length=9)),
-        prepare_words(tmp_path, truncation_side="left"),
-        prepare_words(tmp_path, rows=other_training),
-    ]
-    others = [
-        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["e", "ec"]))),
-        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["c", "e e"]))),
-        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, labels=1 - validation.labels))),
-        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
-    ]
-
-    assert len({prepared.key for prepared in alike}) == 4
-    assert len({prepared.validation_rows for prepared in alike}) == 1
-    assert len({prepared.validation_rows for prepared in [alike[0], *others]}) == 5
-
-
 def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(tmp_path: Path) -> None:
     spec = SPEC.replace(task="causal-lm", max_seq_length=4)
     rows = {
@@ -229,45 +196,6 @@ def test_a_folder_without_its_description_is_made_again(tmp_path: Path) -> None:
     assert prepared.facts["train_rows"] == 3
     assert len(tokens_of(prepared, "train")) == 3
     assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
-
-
-def test_a_failed_preparation_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> dict[str, float]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tokenised, "baselines_of", fail)
-
-    with pytest.raises(OSError, match="No space left"):
-        prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
-
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_two_processes_that_prepare_the_same_end_with_one_data_set(
-    tmp_path: Path,
-    tiny_model: Path,
-    reviews: Path,
-    run_prepare: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    spec = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=16)
-    rows, labels = read_rows(spec)
-    cache = tmp_path / "prepared"
-    others: list[Any] = []
-
-    def other_process_finishes_first(*_: object, classes: int) -> dict[str, float]:
-        others.append(run_prepare(model=str(tiny_model), dataset=str(reviews), max_seq_length="16"))
-        return {"mine": 1.0}
-
-    monkeypatch.setattr(tokenised, "baselines_of", other_process_finishes_first)
-
-    prepared = prepare(spec, rows, labels, load_tokenizer(tiny_model), cache)
-
-    assert [other.code for other in others] == [0]
-    assert Path(others[0].answer["dataset"]) == prepared.folder
-    assert "mine" not in prepared.facts  # the one that came first stays
-    assert [path.name for path in cache.iterdir()] == [prepared.key]
 
 
 def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:

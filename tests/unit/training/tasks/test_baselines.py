@@ -39,13 +39,6 @@ def test_both_baselines_are_those_of_scikit_learn() -> None:
     assert result[BASELINE_MAJORITY] == pytest.approx(expected)
 
 
-def test_the_majority_is_that_of_the_training_rows() -> None:
-    train = ["x x", "y y", "x x"], np.array([0, 1, 0])
-    validation = ["a", "b"], np.array([1, 1])
-
-    assert classification_baselines(train, validation, 2)[BASELINE_MAJORITY] == 0
-
-
 def test_tf_idf_is_absent_when_no_word_occurs_twice() -> None:
     train = ["alpha beta", "gamma delta"], np.array([0, 1])
 

@@ -1,5 +1,6 @@
 """Losses equal transformers' own."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
-from paretune.training.tasks import multi_label_loss, next_token_loss
+from paretune.training.tasks import summed_loss
 
 
 def test_the_loss_of_labels_is_that_of_transformers_also_in_parts(tiny_model: Path) -> None:
-    labels, loss = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]), multi_label_loss
+    labels, loss = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]), partial(summed_loss, "multi-label")
     torch.manual_seed(0)
     problem: dict[str, Any] = {"num_labels": 4, "problem_type": "multi_label_classification"}
     model = AutoModelForSequenceClassification.from_pretrained(tiny_model, **problem).eval()
@@ -37,5 +38,5 @@ def test_the_loss_of_next_tokens_is_that_of_transformers() -> None:
     with torch.no_grad():
         outputs = model(input_ids=tokens, labels=labels)
 
-    assert next_token_loss(outputs, labels).item() == pytest.approx(outputs.loss.item())
-    assert next_token_loss(outputs, labels, 1).item() == pytest.approx(12 * outputs.loss.item())
+    assert summed_loss("causal-lm", outputs, labels).item() == pytest.approx(outputs.loss.item())
+    assert summed_loss("causal-lm", outputs, labels, 1).item() == pytest.approx(12 * outputs.loss.item())

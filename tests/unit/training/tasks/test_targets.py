@@ -69,12 +69,6 @@ def test_sets_of_labels_are_read_however_they_are_written(tmp_path: Path, write:
     assert result["all"].dtype == np.float32
 
 
-def test_an_empty_cell_of_a_csv_is_a_row_without_labels(tmp_path: Path) -> None:
-    result, names = read(csv(tmp_path / "rows.csv", ["a|b", "", "b", "a"] * 5), "multi-label")
-
-    assert result["all"][:4].tolist() == flags([["a", "b"], [], ["b"], ["a"]], names)
-
-
 def test_a_comma_belongs_to_a_label_where_bars_separate(tmp_path: Path) -> None:
     _, names = read(csv(tmp_path / "rows.csv", ["drama, old|war", "war", "drama, old", ""] * 5), "multi-label")
 
@@ -130,14 +124,6 @@ def test_labels_of_the_validation_rows_must_occur_in_training_rows(tmp_path: Pat
     fault = faults_of(path, "multi-label", validation_file=str(other))
 
     assert "2 labels of validation rows occur in no training row: 'z'" in fault
-
-
-def test_a_split_keeps_sets_of_labels_in_their_proportions(tmp_path: Path) -> None:
-    sets = jsonl(tmp_path / "sets.jsonl", SETS * 10)
-    rows, names = read_rows(JobSpec(dataset=str(sets), task="multi-label"))
-    assert rows["validation"].labels is not None
-    counts = rows["validation"].labels.sum(axis=0)
-    assert dict(zip(names, counts, strict=True)) == {"a": 5, "b": 10, "c": 5}
 
 
 def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:

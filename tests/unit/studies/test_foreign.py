@@ -1,0 +1,91 @@
+"""`paretune.log_study`: a study of Optuna, run by anybody, in MLflow."""
+
+from pathlib import Path
+
+import mlflow.artifacts
+import optuna
+import pytest
+from mlflow import MlflowClient
+
+import paretune
+from paretune.core.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # of set_metric_names
+
+
+def objective(trial: optuna.Trial) -> tuple[float, float]:
+    x, kind = trial.suggest_float("x", 0.0, 1.0), trial.suggest_categorical("kind", ["a", "b"])
+    if x > 0.9:
+        raise ValueError("too large")
+    return x, x**0.5 - (0.1 if kind == "b" else 0.0)
+
+
+@pytest.fixture
+def study(workplace: Path) -> optuna.Study:
+    """Thirty trials, of which some have failed, and one that runs."""
+    made = optuna.create_study(
+        study_name="toy", directions=["minimize", "maximize"], sampler=optuna.samplers.RandomSampler(1)
+    )
+    made.set_metric_names(["cost", "recall"])
+    made.optimize(objective, n_trials=30, catch=ValueError)
+    made.ask()
+    return made
+
+
+def test_every_trial_is_a_run_and_the_page_shows_the_front(study: optuna.Study) -> None:
+    result = paretune.log_study(study)
+
+    client = MlflowClient()
+    (parent,) = [run for run in client.search_runs(["0"]) if run.data.tags.get("paretune.kind") == "study"]
+    runs = client.search_runs(["0"], f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
+    trials = {trial.number: trial for trial in study.trials if trial.state.is_finished()}
+    assert parent.info.run_id == result.run_id
+    assert {int(run.data.tags["paretune.trial"]) for run in runs} == trials.keys()
+    for run in runs:
+        trial = trials[int(run.data.tags["paretune.trial"])]
+        assert run.data.metrics == dict(zip(["cost", "recall"], trial.values or (), strict=False))
+        assert run.data.params["kind"] == trial.params["kind"]
+        assert run.info.status == ("FINISHED" if trial.values else "FAILED")
+    best = {int(run.data.tags["paretune.trial"]) for run in runs if run.data.tags.get("paretune.pareto_rank") == "0"}
+    assert {trial.number for trial in study.best_trials if trial.params["kind"] == "a"} & best
+    html = mlflow.artifacts.load_text(f"{parent.info.artifact_uri}/pareto.html")
+    assert "Take trial" in html
+    for word in ("dollars are notional", "paid for itself", "paretune train"):
+        assert word not in f"{html} {result}"
+
+
+def test_further_trials_are_added_and_recorded_ones_stay(study: optuna.Study) -> None:
+    first = paretune.log_study(study)
+    before = {row["trial"]: row["run_id"] for row in first.rows()}
+    study.optimize(objective, n_trials=3, catch=ValueError)
+    client = MlflowClient()
+    tags = {"mlflow.parentRunId": first.run_id, "paretune.trial": str(study.trials[-1].number)}
+    killed = client.create_run("0", tags=tags).info.run_id  # as by a call that was killed while it wrote this one
+    again = paretune.log_study(study)
+
+    after = {row["trial"]: row["run_id"] for row in again.rows()}
+    assert again.run_id == first.run_id
+    assert before.items() <= after.items()
+    assert len(after) == len(before) + 3
+    assert len(client.search_runs(["0"])) == len(after) + 1
+    assert killed in after.values()
+    assert client.get_run(killed).info.status != "RUNNING"
+    assert paretune.front("toy").objectives == {"cost": "minimize", "recall": "maximize"}
+
+
+def test_repeats_of_a_trial_are_one_point(study: optuna.Study) -> None:
+    best = study.best_trials[0]
+    study.enqueue_trial(best.params)
+    study.optimize(objective, n_trials=1)
+    repeats = {study.trials[-1].number: best.number}
+
+    points = paretune.log_study(study, "repeated", repeats=repeats).answer.front.points
+
+    assert len(next(point for point in points if point.number == best.number).trials) == 2
+
+
+def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:
+    with pytest.raises(BadInput, match="no trial that has ended"):
+        paretune.log_study(optuna.create_study(study_name="empty"))
+    with pytest.raises(BadInput, match="name must have no quotation mark, got it's"):
+        paretune.log_study(optuna.create_study(study_name="it's"))
