@@ -1,6 +1,5 @@
 """Adapters trained through the product: on 4-bit weights, in one process and in two, stopped, resumed and loaded."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from paretune.specification.container import JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.training.rows.tokenised import open_split
 from tests.conftest import sentences, write_csv
-from tests.end_to_end.instances import curves, make_job, messages, run, running, wait_for_step
+from tests.end_to_end.instances import curves, make_job, run
 from tests.end_to_end.test_strategies import model_without_dropout, on_two_processes
 
 pytestmark = [
@@ -61,22 +60,6 @@ def test_two_processes_train_four_bit_weights_to_the_losses_of_one(
     run([together], environment={"GLOO_SOCKET_IFNAME": "lo"})
 
     assert curves(together) == pytest.approx(undisturbed, rel=1e-3, abs=1e-5)
-
-
-def test_a_stopped_training_of_four_bit_weights_goes_on_as_if_never_stopped(
-    quantised: JobSpec, undisturbed: dict[tuple[int, str], float], tmp_path: Path
-) -> None:
-    stopped = make_job(tmp_path / "job", quantised)
-
-    with running([stopped]) as (process,):
-        wait_for_step(stopped, 5)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-
-    assert stopped.stopped.exists()
-    run([stopped])
-    assert [text.split(" ")[0] for text in messages(stopped)] == ["stopped", "continuing"]
-    assert curves(stopped) == undisturbed
 
 
 def test_the_product_trains_and_the_folder_answers_as_the_trained_model_did(

@@ -68,15 +68,10 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
 def _record_failure(error: Exception, folder: JobFolder) -> int:
     """Write the failure file; returns the exit code of this process."""
     kind, sentence = classify_failure(error)
-    if kind is not FailureKind.DISK_FULL:  # the traceback of a full disk explains nothing
-        traceback.print_exc()
-    try:
+    traceback.print_exc()
+    with suppress(OSError):  # a full disk may have no room for the reason, and the exit code tells it
         folder.write_failure(kind, sentence)
-    except OSError:
-        if kind is not FailureKind.DISK_FULL:
-            raise
-        return errno.ENOSPC  # the disk has no room for the reason either
-    return 1
+    return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 
 
 def _exit_code(folder: JobFolder) -> int:

@@ -42,11 +42,6 @@ def half_format(precision: str) -> torch.dtype | None:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
 
-def is_fp16_by_choice(spec: JobSpec) -> bool:
-    """Whether `auto` has become fp16, whose largest number is 65,504: a training that needs larger ones diverges."""
-    return spec.precision == "auto" and choose_precision("auto") == "fp16"
-
-
 def device_name() -> str:
     """The name of the GPU, or of the processor if there is no GPU."""
     if has_gpu():
@@ -126,7 +121,7 @@ def machine_remarks(spec: JobSpec) -> list[str]:
     """Warnings about this machine: the job runs although its GPU is missing, or `auto` has chosen fp16."""
     missing = [] if has_gpu() else _missing_gpu(spec)
     remarks = [f"{fault}; {ALLOW_NO_GPU}=1: training on the CPU" for fault in missing]
-    if is_fp16_by_choice(spec):
+    if spec.precision == "auto" and choose_precision("auto") == "fp16":  # numbers up to 65,504
         remarks.append(f"precision auto: fp16 with loss scaling, because {device_name()} has no bf16")
     return remarks
 

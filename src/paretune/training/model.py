@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -151,7 +152,10 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
         options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
-    model, loading = kind.from_pretrained(folder, trust_remote_code=False, output_loading_info=True, **head, **options)
+    with _plain_linear_layers():
+        model, loading = kind.from_pretrained(
+            folder, trust_remote_code=False, output_loading_info=True, **head, **options
+        )
     if spec.fine_tuning == "qlora":
         _correct_four_bits(model)
     return model, sorted({name.rpartition(".")[0] for name in loading["missing_keys"]})
@@ -262,6 +266,14 @@ def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
     )
     own_device = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
     return {"quantization_config": quantization, "device_map": {"": own_device}}
+
+
+def _plain_linear_layers() -> Any:
+    """A context in which Falcon's linear layers are PyTorch's, which compute the same up to rounding.
+
+    transformers quantises no subclass of `torch.nn.Linear` (5.23), so Falcon would keep its weights in half precision.
+    """
+    return patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear)
 
 
 def _correct_four_bits(model: Any) -> None:

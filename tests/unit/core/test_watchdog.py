@@ -1,9 +1,7 @@
 """A job that hangs is ended, and one that works is not, whatever it is that shows it."""
 
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -69,11 +67,3 @@ def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Monk
     smi.write_text("#!/bin/sh\necho 0\necho '[N/A]'\n")
     assert not watchdog._a_gpu_works()
     assert run(tmp_path, "hangs").returncode == 7
-
-
-def test_cpu_time_of_children_that_have_ended_is_counted() -> None:
-    before = watchdog.cpu_seconds(os.getpid())
-    work = "import time\nwhile time.process_time() < 0.3: 1"
-    subprocess.run([sys.executable, "-c", work], check=True)
-    assert watchdog.cpu_seconds(os.getpid()) - before > 0.25
-    assert time.process_time() <= watchdog.cpu_seconds(os.getpid()) + 0.02

@@ -24,9 +24,8 @@ def spec_of(**changes: Any) -> JobSpec:
         (
             LLAMA,
             {"tensor_parallel_degree": 4},
-            "must divide the 6 attention heads and the 2 key/value heads of mine, got 4: use 1, 2",
+            "6 attention heads and the 2 key/value heads of mine, and the sizes of its layers, got 4: use 1, 2",
         ),
-        (LLAMA, {"tensor_parallel_degree": 3}, "must divide the 2 key/value heads of mine, got 3: use 1, 2"),
         (LLAMA, {"pipeline_parallel_degree": 4}, "must divide the 6 layers of mine, got 4: use 1, 2, 3, 6"),
         (LLAMA, {"pipeline_parallel_degree": 12}, "must divide the 6 layers of mine, got 12: use 1, 2, 3, 6"),
         (
@@ -57,7 +56,7 @@ def spec_of(**changes: Any) -> JobSpec:
         (
             Qwen3Config(),
             {"tensor_parallel_degree": 2},
-            "the plan of mine (qwen3) has unsupported styles",
+            "with a plain plan in transformers, such as llama or gpt_neox, got mine (qwen3)",
         ),
         (FalconConfig(), {"pipeline_parallel_degree": 2}, "goes with models of type gpt2, gpt_neox, llama, mistral"),
         (BertConfig(), {"pipeline_parallel_degree": 2}, "got mine (bert): set strategy=fsdp without it"),

@@ -20,31 +20,18 @@ _GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.
 def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
     """The reasons why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
     plan = getattr(config, "base_model_tp_plan", None) or {}
-    remedy = (
-        "set strategy=fsdp without it, which shards the weights, or pipeline_parallel_degree, which divides the layers"
-    )
-
-    if not plan:
-        rule = "tensor_parallel_degree needs a model for which transformers has a plan, such as llama or gpt_neox"
-        return [f"{rule}, got {name} ({config.model_type}): {remedy}"]
-    if unknown := sorted(set(plan.values()) - set(_STYLES)):
-        rule = f"tensor_parallel_degree: the plan of {name} ({config.model_type}) has unsupported styles"
-        return [f"{rule}, {', '.join(unknown)}: {remedy}"]
+    if not plan or set(plan.values()) - set(_STYLES):
+        rule = "tensor_parallel_degree needs a model with a plain plan in transformers, such as llama or gpt_neox"
+        remedy = "which shards the weights, or pipeline_parallel_degree, which divides the layers"
+        return [f"{rule}, got {name} ({config.model_type}): set strategy=fsdp without it, {remedy}"]
     heads = config.num_attention_heads
-    sizes = {
-        "attention heads": heads,
-        "key/value heads": getattr(config, "num_key_value_heads", None) or heads,
-        "hidden units": config.hidden_size,
-        "inner units of a layer": config.intermediate_size,
-    }
-    indivisible = [f"{size} {name}" for name, size in sizes.items() if size % degree]
-    if not indivisible:
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    sizes = (heads, groups, config.hidden_size, config.intermediate_size)
+    if not any(size % degree for size in sizes):
         return []
-    fits = [number for number in range(1, heads + 1) if not any(size % number for size in sizes.values())]
-    return [
-        f"tensor_parallel_degree must divide the {' and the '.join(indivisible)} of {name}, got {degree}: use "
-        f"{', '.join(map(str, fits))}"
-    ]
+    fits = [number for number in range(1, heads + 1) if not any(size % number for size in sizes)]
+    rule = f"tensor_parallel_degree must divide the {heads} attention heads and the {groups} key/value heads of {name}"
+    return [f"{rule}, and the sizes of its layers, got {degree}: use {', '.join(map(str, fits))}"]
 
 
 def divide_matrices(model: Any, mesh: DeviceMesh) -> None:

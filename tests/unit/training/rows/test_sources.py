@@ -63,30 +63,6 @@ def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str) -> Non
     assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(TEXTS)
 
 
-def test_a_file_uri_is_the_path_of_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "my rows.csv")
-    rows, _ = read_rows(JobSpec(dataset=path.as_uri()))
-
-    assert JobSpec(dataset=path.as_uri()).dataset == str(path)
-    assert len(rows["train"]) == 18
-
-
-@pytest.mark.parametrize(
-    ("labels", "kind"),
-    [
-        ([["a", "b"], ["a"]] * 10, "lists: set task=multi-label for rows with several labels"),
-        ([{"id": 1}, {"id": 2}] * 10, "objects: set label_column to another column"),
-    ],
-)
-def test_labels_that_are_lists_or_objects_are_refused_as_such(tmp_path: Path, labels: list[Any], kind: str) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in zip(TEXTS, labels, strict=True)))
-    (fault,) = faults(path)
-
-    assert fault.startswith("label_column 'label' must hold one class per row")
-    assert f"holds {kind}" in fault
-
-
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str) -> None:
     for split, count in (("train", 20), ("validation", 6), ("test", 4)):
@@ -197,15 +173,6 @@ def test_causal_lm_needs_no_labels(tmp_path: Path) -> None:
         assert (len(rows["train"]), len(rows["validation"])) == (18, 2)
 
 
-def test_the_bundled_reviews_are_balanced_and_each_source_is_apart() -> None:
-    rows, names = read_rows(JobSpec(dataset="bundled:rotten_tomatoes"))
-
-    assert names == ("negative", "positive")
-    assert len(rows["train"]) + len(rows["validation"]) == 8530
-    assert rows["validation"].labels is not None
-    assert abs(float(rows["validation"].labels.mean()) - 0.5) < 0.01
-
-
 # --- faults
 
 
@@ -290,24 +257,6 @@ def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path
     assert messages == (
         "'text' is missing or blank in 1 of 20 train rows (first: rows 4): fill them, or set missing_rows=drop",
         "'label' is missing in 2 of 20 train rows (first: rows 1, 8): fill them, or set missing_rows=drop",
-    )
-
-
-def test_blank_texts_of_own_data_are_refused_and_those_of_a_language_model_are_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv", [*TEXTS[:18], "   ", "\u00a0"])
-
-    assert faults(path) == (
-        "'text' is missing or blank in 2 of 20 train rows (first: rows 19, 20): fill them, or set missing_rows=drop",
-    )
-    assert "   " in [text for part in read_rows(spec(path, task="causal-lm"))[0].values() for text in part.texts]
-
-
-def test_decimal_labels_are_refused(tmp_path: Path) -> None:
-    (fault,) = faults(write(tmp_path / "rows.csv", labels=[0.5 * (number % 4) for number in range(20)]))
-
-    assert fault == (
-        "label_column 'label' holds decimal numbers: classes must be text or whole numbers; a script of your "
-        "own (entry_script) can learn numbers"
     )
 
 

@@ -170,28 +170,6 @@ def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> 
     assert all(prepared.folder == tmp_path / prepared.key for prepared in variants)
 
 
-def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_alone(tmp_path: Path) -> None:
-    validation = some_rows()["validation"]
-    assert validation.labels is not None
-    other_training = some_rows(train=replace(some_rows()["train"], texts=["a", "b", "c d"]))
-    alike = [
-        prepare_words(tmp_path),
-        prepare_words(tmp_path, SPEC.replace(max_seq_length=9)),
-        prepare_words(tmp_path, truncation_side="left"),
-        prepare_words(tmp_path, rows=other_training),
-    ]
-    others = [
-        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["e", "ec"]))),
-        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["c", "e e"]))),
-        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, labels=1 - validation.labels))),
-        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
-    ]
-
-    assert len({prepared.key for prepared in alike}) == 4
-    assert len({prepared.validation_rows for prepared in alike}) == 1
-    assert len({prepared.validation_rows for prepared in [alike[0], *others]}) == 5
-
-
 def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(tmp_path: Path) -> None:
     spec = SPEC.replace(task="causal-lm", max_seq_length=4)
     rows = {
