@@ -13,7 +13,6 @@ from paretune.jobs.model import record_model
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.jobs.verdicts import verdicts
-from paretune.jobs.warm_pools import tag_reusing_job
 from paretune.launchers.base import Job, JobState
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
@@ -137,8 +136,6 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
             }
         )
     run.flush()
-    if outcome.pool is not None and outcome.job_name:
-        tag_reusing_job(record.workplace.tracking, outcome.pool, outcome.job_name)
     return replace(outcome, model_uri=model_uri, has_gap=run.has_gap or record.is_uncollected)
 
 
