@@ -104,27 +104,6 @@ def test_an_event_is_a_line_in_the_file_and_on_standard_output(
     assert capsys.readouterr().out == path.read_text()
 
 
-def test_values_that_are_no_finite_numbers_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    EventWriter(path).write(
-        1,
-        {
-            "loss": np.float32(0.5),
-            "text": "0.25",
-            "nan": float("nan"),
-            "inf": float("inf"),
-            "minus": -np.inf,
-            "none": None,
-            "words": "fast",
-            "list": [1.0],
-        },
-    )
-
-    (event,) = read(path)
-    assert event.metrics == {"loss": 0.5, "text": 0.25}
-    assert "NaN" not in path.read_text()
-
-
 class Training:
     """A training without a model: 8 rows of 10 tokens a step, a second each, the first ones slower."""
 
