@@ -125,9 +125,7 @@ def division_of(spec: JobSpec, build: Build) -> Division | None:
     """The share of this process in the model that `build` makes, or None if it has the whole; all must call it."""
     if not divides(spec):
         return None
-    if spec.strategy == "smp":
-        return SageMakerDivision(spec, build)
-    return Division(spec, build, lambda model: checkpoint_activations(model, spec))
+    return (SageMakerDivision if spec.strategy == "smp" else Division)(spec, build)
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
@@ -137,7 +135,7 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
     inputs are kept in the machine's memory; without a GPU they are there already, so it changes nothing. Results are
     the same: random numbers are drawn again from the same states.
     """
-    if not spec.checkpoints_activations:
+    if not spec.checkpoints_activations or spec.strategy == "smp":
         return
 
     def run(layer: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
