@@ -167,16 +167,6 @@ def test_throughput_excludes_the_warm_up_and_evaluations(clock: HandTurned, even
     assert training.callback.stopwatch.seconds() == pytest.approx(4 * 5 + 18)
 
 
-@pytest.mark.parametrize("done", [0, 1, 4])
-def test_throughput_is_none_without_a_steady_state(done: int, clock: HandTurned, events: Path) -> None:
-    training = Training(clock, events, steps=40)
-    training.begin()
-    for _ in range(done):
-        training.step(1.0)
-
-    assert training.callback.throughput() is None
-
-
 def test_curves_have_loss_rate_and_the_speed_since_the_last_point(clock: HandTurned, events: Path) -> None:
     training = Training(clock, events, steps=40)
     training.begin()
