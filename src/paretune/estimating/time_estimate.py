@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paretune.estimating.phases import Seconds, phases_of
+from paretune.presentation.numbers import duration, usd
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
@@ -45,17 +46,11 @@ class TimeEstimate:
         return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
 
     def sentence(self) -> str:
-        """Return the estimate in one line, for the launch of the job, with the phases that are not its training."""
-        low, high = self.time.seconds_low, self.time.seconds_high
-        dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
-        phases = [
-            f"{name} {phase.seconds:.0f} s ({phase.seconds_low:.0f} to {phase.seconds_high:.0f}"
-            + (", assumed)" if name == "waiting" else ")")
-            for name, phase in self.phases.items()
-            if name != "training" and phase.seconds_high
-        ]
-        around = f"; {', '.join(phases)}; waiting and starting are not billed" if phases else ""
-        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}{around}"
+        """Return the estimate in one line: seconds with their interval, dollars, and the evidence."""
+        time = self.time
+        dollars = "" if self.cost_usd is None else f", {usd(self.cost_usd)}"
+        between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
+        return f"{duration(time.seconds)} ({between} in 80 % of such jobs){dollars}; from {self.basis}"
 
     def as_metrics(self) -> dict[str, float]:
         """Return the metrics of the estimate that a job's run records."""

@@ -236,7 +236,7 @@ def _foresee(
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
     if job.estimate is not None:
-        sentences.append(job.estimate.sentence())
+        sentences.append(f"estimated: {job.estimate.sentence()}")
     return smaller_batch, job.estimate, sentences, warnings_of([job])
 
 

@@ -129,7 +129,7 @@ def _summary(
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         "settings": "" if spec.project else f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}",
         "where": _where(spec, request),
-        "expected": "" if estimate is None else _expected(estimate),
+        "expected": "" if estimate is None else estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
         "budgets": "; ".join(parts.get("budgets", ())),
@@ -166,13 +166,6 @@ def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
         return f"{cluster}, simulated: no job is sent to AWS"
     results = request.get("OutputDataConfig", {}).get("S3OutputPath", "")
     return f"SageMaker, {cluster}" + (f", results in {results}" if results else "")
-
-
-def _expected(estimate: TimeEstimate) -> str:
-    time = estimate.time
-    dollars = "" if estimate.cost_usd is None else f", {usd(estimate.cost_usd)}"
-    between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
-    return f"{duration(time.seconds)} ({between} in 80 % of such jobs){dollars}; from {estimate.basis}"
 
 
 def _uploads(request: Mapping[str, Any]) -> str:

@@ -16,7 +16,6 @@ from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
-from paretune.launchers.base import Launcher
 from paretune.launchers.processes import this_process
 from paretune.ledger.lock import locked
 from paretune.pricing.prices import dates_of
@@ -173,7 +172,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         ):
             is_new = not any(table.trials())
             if is_new or not file.once:  # else an earlier command has printed them
-                for text in _announcements(jobs, workplace, is_new=is_new):
+                warnings = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
+                for text in filter(None, [*warnings, _prices(jobs, workplace)]):
                     say(text)
             record = StudyRunWriter(uncharged, table, workplace.tracking, say)
             return drive(record.new_driver(file, workplace), record)
@@ -205,7 +205,8 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     except CallAgain as error:
         driver.stop(error)
         record.paused()
-        pass_virtual_time(driver.workplace.launcher, ROUND_S)
+        if (virtual_clock := driver.workplace.launcher.virtual_clock) is not None:
+            virtual_clock.sleep(ROUND_S)  # as the time between two commands would pass
         raise
     except BaseException as error:
         driver.stop(error)
@@ -224,12 +225,6 @@ def _refuse_dear_rows(driver: Driver) -> None:
             f"the {len(specs)} rows cost at worst {total_usd:.4g} USD together, and budget_usd is {budget_usd:g}: "
             "raise it, take rows out, or lower max_runtime_minutes, which bounds each job"
         )
-
-
-def pass_virtual_time(launcher: Launcher, seconds: float) -> None:
-    """Advance a simulated launcher's clock, as the time between two commands would; real time passes by itself."""
-    if launcher.virtual_clock is not None:
-        launcher.virtual_clock.sleep(seconds)
 
 
 def _check_once(file: StudyFile, storage: str, workplace: Workplace) -> None:
@@ -283,12 +278,6 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
             inputs_of(spec, workplace)
             return
     raise refusals[0]
-
-
-def _announcements(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """The lines before the first trial: warnings and prices. Raises BadInput as `_warnings`."""
-    warnings = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
-    return [*warnings, *filter(None, [_prices(jobs, workplace)])]
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:

@@ -52,7 +52,6 @@ PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
 """The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
-WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 
 RETRIES_SMALLER = "paretune.retries_smaller"

@@ -69,15 +69,6 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(plac
     assert "1 simulated run of this model on this cluster" in off[1][2]
 
 
-def test_mlflow_lists_what_was_measured_before_what_was_estimated(place: Path) -> None:
-    assert job("--per_device_train_batch_size", "32") == 0
-
-    names = list(newest(place).data.metrics)  # in the order of the store, which is that of MLflow's page
-
-    first_estimate = next(place for place, name in enumerate(names) if name.startswith("estimated_"))
-    assert {"f1", "cost_usd", "job_seconds", "billable_seconds"} <= set(names[:first_estimate])
-
-
 def test_runs_that_somebody_else_has_written_keep_no_job_from_running(place: Path) -> None:
     assert job("--per_device_train_batch_size", "32") == 0
     client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")

@@ -13,7 +13,7 @@ over the file. The same content may come as a mapping from Python.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -379,42 +379,25 @@ def _own_names(name: str, job: JobValues | None) -> list[str]:
     return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
 
 
-def _inner_keys(study: StudyFile) -> Iterator[Fault]:
-    for name, bounds in study.constraints.items():
-        for key in bounds.keys() - {"min", "max"}:
-            yield Fault(("constraints", name), f"unknown key {key} of {name}: {nearest(key, ('min', 'max'))}")
-
-
 def _metrics(study: StudyFile) -> Iterator[Fault]:
-    sections: tuple[tuple[str, Mapping[str, Any], Callable[..., list[str]]], ...] = (
-        ("objectives", study.objectives, lambda name, entry: objective_faults(name, entry, is_own=study.is_own)),
-        ("constraints", study.constraints, lambda name, entry: bounds_faults(name, entry, is_own=study.is_own)),
-    )
-    for section, entries, faults in sections:
-        for name, entry in entries.items():
-            yield from (Fault((section, name), text) for text in faults(name, entry))
-
-
-def _job_alone(study: StudyFile) -> Iterator[Fault]:
-    if study.job.probe_steps is not None:
-        text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
-        yield Fault(("job", "probe_steps"), text)
-
-
-def _fixed_and_searched(study: StudyFile) -> list[str]:
-    given = study.job.given()
-
-    def is_fixed(name: str) -> bool:
-        prefix, _, inner = name.partition(INSIDE)
-        return name in given or (bool(inner) and inner in (given.get(prefix) or {}))
-
-    return [name for name in study.search if is_fixed(name)]
+    for name, direction in study.objectives.items():
+        faults = objective_faults(name, direction, is_own=study.is_own)
+        yield from (Fault(("objectives", name), text) for text in faults)
+    for name, bounds in study.constraints.items():
+        faults = bounds_faults(name, bounds, is_own=study.is_own)
+        yield from (Fault(("constraints", name), text) for text in faults)
 
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
-    """Faults of parameters of the job that cannot be with what is searched."""
-    for name in _fixed_and_searched(study):
-        yield Fault(("search", name), f"{name} is in job and in search: take it out of one of them")
+    """Faults of parameters of the job that cannot be in a study, or not with what is searched."""
+    if study.job.probe_steps is not None:
+        text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
+        yield Fault(("job", "probe_steps"), text)
+    given = study.job.given()
+    for name in study.search:
+        prefix, _, inner = name.partition(INSIDE)
+        if name in given or (inner and inner in (given.get(prefix) or {})):
+            yield Fault(("search", name), f"{name} is in job and in search: take it out of one of them")
     if "max_train_samples" in study.search and study.job.max_eval_samples is None:
         # F1 is compared on the same rows, and by default their number follows that of the training rows.
         text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
@@ -458,16 +441,12 @@ def _unmeasured(study: StudyFile) -> Iterator[Fault]:
         yield from unmeasured(study.job.task, "constraints", study.constraints)
 
 
-def _missing_budget(study: StudyFile) -> Iterator[Fault]:
+def _missing_limits(study: StudyFile) -> Iterator[Fault]:
     if study.budget_usd is None and _is_billed_study(study):
         text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
         yield Fault(("budget_usd",), f"{text}budget_usd: 20")
-
-
-def _missing_end(study: StudyFile) -> Iterator[Fault]:
-    """Dollars of local jobs are notional and simulated ones virtual: only trials end such a study."""
-    has_end = study.budget_usd is not None or study.n_trials is not None or study.tries_all
-    if not has_end and not _is_billed_study(study):
+    # Dollars of local jobs are notional and simulated ones virtual: only trials end such a study.
+    elif study.budget_usd is None and study.n_trials is None and not study.tries_all:
         yield Fault(("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd")
 
 
@@ -494,9 +473,6 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
     if study.job.is_simulated:
         text = "a training of your own cannot be simulated, for no recorded run tells what it does"
         yield Fault(("job", "launcher"), f"{text}: leave launcher out")
-
-
-def _changes_quality(study: StudyFile) -> Iterator[Fault]:
     for name in study.changes_quality:
         if name not in study.search:
             text = f"changes_quality: {name} is not searched; searched are {', '.join(study.search) or 'none'}"
@@ -522,8 +498,8 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
 
 
 StudyFile.rules = (
-    *(_terms, _project, _inner_keys, _metrics, _job_alone, _clashes, _missing_search, _unmeasured, _missing_budget),
-    *(_missing_end, _own_training, _changes_quality, _sampler, _points),
+    *(_terms, _project, _metrics, _clashes, _missing_search, _unmeasured),
+    *(_missing_limits, _own_training, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)
 

@@ -148,6 +148,8 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
     """Faults of one constraint. With `is_own`, the user's own training may log any metric."""
     if name not in OBJECTIVES and (unknown := _unknown(name, is_own)):
         return [f"unknown metric {name} in constraints: {unknown}"]
+    if others := bounds.keys() - {"min", "max"}:
+        return [f"unknown key {key} of {name}: {nearest(key, ('min', 'max'))}" for key in others]
     if not bounds:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
     known = OBJECTIVES.get(name) or Objective(metric=name, direction="")

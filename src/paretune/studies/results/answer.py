@@ -1,6 +1,5 @@
 """The answer of a study: its front, what it recommends, its bill; in sentences, as text and as a result."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +10,6 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.numbers import dollars, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
-from paretune.specification import metrics
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import Payoff, payoff_of
@@ -57,44 +55,34 @@ class StudyAnswer:
         name = self.front.quality
         if name is None or not self.front.feasible:
             return None
-        goal = {name: self.front.objectives[name]} if name in self.front.objectives else {name: "maximize"}
-        return min(self.front.feasible, key=lambda point: costs(point.means, goal))
+        return min(self.front.feasible, key=lambda point: costs(point.means, {name: self.front.objectives[name]}))
 
     def opening(self) -> list[str]:
         """The answer in a few sentences, or the reasons why there is none; simulated studies say so first."""
+        simulated = ["Simulated: nothing of this has run, and no number below was measured."]
+        origins = simulated if self.front.is_simulated else []
         if not self.picks:
-            return [*self._origins(), *_nothing(self.front)]
+            return [*origins, *_nothing(self.front)]
         pick = self.picks[0]
         values = "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
         return [
-            *self._origins(),
+            *origins,
             f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.",
             f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.",
             *self.remarks(),
         ]
 
-    def _origins(self) -> list[str]:
-        origins = sorted({trial.origin for trial in self.front.trials})
-        if origins == ["simulated"]:
-            return ["Simulated: nothing of this has run, and no number below was measured."]
-        mixed = f"The study mixes {' and '.join(origins)} trials: compare within one origin only."
-        return [mixed] if self.front.is_simulated else []
-
     def remarks(self) -> list[str]:
         """What to know before the first recommendation is followed, a sentence each."""
-        front, lines = self.front, [] if not self.over_budget_usd else [self._over_budget()]
+        spent = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
+        lines = [spent] if self.over_budget_usd else []
         if not self.picks:
             return lines
-        point = self.picks[0].point
         lines = [*filter(None, [self.picks[0].risk]), *lines]
-        lines += [f"Of its training: {verdict}." for verdict in point.trial.verdicts]
-        types = {trial.parameters.get("instance_type", "local") for trial in front.trials}
-        if not front.is_foreign and not any(name.startswith("ml.") for name in types):
-            noise = front.noises[metrics.COST_USD]
-            lines.append(
-                "Its dollars are notional, nobody bills them: they are seconds of this machine, which other programs "
-                f"share, and one run of a job differs from the next by about {noise.deviation:.0%} ({noise.basis})."
-            )
+        lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
+        types = [trial.parameters.get("instance_type", "local") for trial in self.front.trials]
+        if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
+            lines.append("Its dollars are notional: they are seconds of this machine, and nobody bills them.")
         return lines
 
     @property
@@ -102,9 +90,6 @@ class StudyAnswer:
         """Dollars spent beyond the budget, because a job cost more than its worst case; 0 if it was kept."""
         over_usd = 0.0 if self.budget_usd is None else self.front.spent_usd - self.budget_usd
         return over_usd if over_usd > ROUNDING_USD else 0.0
-
-    def _over_budget(self) -> str:
-        return f"The study has cost {usd(self.over_budget_usd)} more than its budget."
 
     def state(self) -> str:
         """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81."""
@@ -187,15 +172,12 @@ def _nothing(front: StudyFront) -> list[str]:
         return [text, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons)]
     count = len(front.points)
     lines = [f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"]
-    unmet = Counter(sentence.partition(" is ")[0] for point in front.points for sentence in point.unmet)
     for name, limits in front.constraints.items():
         reached = [point.means[name] for point in front.points if name in point.means]
-        for bound, closest in (("min", max), ("max", min)):
-            if bound in limits and reached and unmet[label(name)]:
-                limit = f"{'at least' if bound == 'min' else 'at most'} {limits[bound]:g}"
-                lines.append(
-                    f"{label(name)} must be {limit}; the closest reached {front.text(name, closest(reached))}."
-                )
+        for bound, words, closest in (("min", "at least", max), ("max", "at most", min)):
+            if bound in limits and reached:
+                best = front.text(name, closest(reached))
+                lines.append(f"{label(name)} must be {words} {limits[bound]:g}; the closest reached {best}.")
     absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
     return [*lines, *(f"{label(name)} was not measured in any of them." for name in absent)]
 
@@ -257,7 +239,7 @@ class StudyResult(Result):
             "study": self.answer.name,
             "run_id": self.run_id,
             "ending": self.ending,
-            "origin": " and ".join(sorted({trial.origin for trial in front.trials})) or None,
+            "origin": front.trials[0].origin if front.trials else None,
             "objectives": dict(front.objectives),
             "quality": front.quality,
             "spent_usd": front.spent_usd,

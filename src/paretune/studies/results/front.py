@@ -1,6 +1,6 @@
 """The front of a study: its points with Pareto ranks, and which of them cannot be told apart."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, compress
@@ -27,7 +27,7 @@ from paretune.studies.definition.objectives import (
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
-from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
+from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +115,7 @@ class StudyFront:
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs of objectives; one that measures the model comes second in its pair."""
-
-        def measures_model(name: str) -> bool:
-            return name == self.quality or name not in OF_THE_CLUSTER
-
-        return list(combinations(sorted(self.objectives, key=measures_model), 2))
+        return list(combinations(sorted(self.objectives, key=lambda name: name not in OF_THE_CLUSTER), 2))
 
     @property
     def main_pair(self) -> tuple[str, str] | None:
@@ -205,13 +201,9 @@ class StudyFront:
 
     def cost_of(self, point: Point) -> tuple[float, ...]:
         """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""
-        if self._are_all_priced:
+        if all(each.usd_per_run is not None for each in self.feasible):
             return (point.usd_per_run or 0.0, *costs(point.means, self.objectives))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
-
-    @cached_property
-    def _are_all_priced(self) -> bool:
-        return all(point.usd_per_run is not None for point in self.feasible)
 
     def alike(self, point: Point) -> list[Point]:
         """Feasible points that cannot be told apart from this one, itself included, the cheapest first.
@@ -234,22 +226,7 @@ class StudyFront:
         return hypervolume(best.tolist(), reference_point(best.tolist()))
 
 
-def trials_on_front(
-    trials: Iterable[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
-) -> list[Trial]:
-    """Completed first trials on the front of measured values that meet the constraints, the cheapest first."""
-    completed = [
-        trial
-        for trial in trials
-        if trial.status is TrialStatus.COMPLETED
-        and trial.repeats is None
-        and _is_feasible(trial, objectives, constraints or {})
-    ]
-    is_best = pareto.front([costs(trial.values, objectives) for trial in completed], [False] * len(objectives))
-    return sorted(compress(completed, is_best), key=lambda trial: trial.cost_usd or 0.0)
-
-
-def _is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:
+def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:
     """Whether every objective is among its values, and every constraint is met."""
     is_met = all(amount <= 0 for amount in violations(trial.values, constraints).values())
     return is_met and set(objectives) <= set(trial.values)
@@ -259,7 +236,7 @@ def _forecast(
     points: Sequence[Point], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
     """Predicted points that meet the constraints and that no other predicted or completed point beats."""
-    feasible = [trial for trial in predicted if _is_feasible(trial, objectives, constraints)]
+    feasible = [trial for trial in predicted if is_feasible(trial, objectives, constraints)]
     values = [costs(point.means, objectives) for point in points]
     values += [costs(trial.values, objectives) for trial in feasible]
     is_best = pareto.front(values, [False] * len(objectives))[len(points) :]

@@ -53,7 +53,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         answer=answer,
         axes={} if figure is None else {name: axis["heading"] for name, axis in figure.layout.meta["axes"].items()},
         chart=chart,
-        origins=sorted({trial.origin for trial in front.trials}),
         goal=_goal(front),
         noise=_noise(front),
         failures=failures(front.trials),

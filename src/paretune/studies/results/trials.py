@@ -62,9 +62,9 @@ class Trial:
     """One trial of a study."""
 
     number: int  # from 0, in the order of suggestion
-    run_id: str
+    run_id: str = ""  # of its run in MLflow
     point: Mapping[str, str | int | float]  # searched parameter to value, as typed
-    parameters: Mapping[str, str]  # of its job, as texts
+    parameters: Mapping[str, str] = field(default_factory=dict)  # of its job, as texts
     status: TrialStatus
     given: Mapping[str, str] = field(default_factory=dict)  # those of them that were given; empty if nobody knows
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones

@@ -8,7 +8,7 @@ cluster, with accumulated gradients, and how long it takes by a probe of a few s
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,7 @@ class Job:
     plan: BatchPlan
     accumulation: int = 1  # times the batch of its point
     is_probe: bool = False
+    changes: Mapping[str, int] = field(default_factory=dict)  # parameters of its job that differ from its point's
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
@@ -52,12 +53,6 @@ class Job:
     def footprint(self) -> Footprint:
         """The memory that it needs and has."""
         return Footprint.of(self.spec, self.plan)
-
-    @property
-    def changes(self) -> dict[str, int]:
-        """Parameters of its job that differ from those of its point."""
-        steps = {PROBE: PROBE_STEPS} if self.is_probe else {}
-        return steps | ({ACCUMULATION: self.plan.gradient_accumulation_steps} if self.accumulation > 1 else {})
 
 
 class Space:
@@ -106,13 +101,11 @@ class Space:
         if key not in self._jobs:
             try:
                 spec = make_spec(self._job, point)
-                plan = spec.plan()
-                steps = accumulation * plan.gradient_accumulation_steps
-                changes = ({ACCUMULATION: steps} if accumulation > 1 else {}) | (
-                    {PROBE: PROBE_STEPS} if is_probe else {}
-                )
+                steps = accumulation * spec.plan().gradient_accumulation_steps
+                changes = {PROBE: PROBE_STEPS} if is_probe else {}
+                changes |= {ACCUMULATION: steps} if accumulation > 1 else {}
                 spec = spec.replace(**changes) if changes else spec
-                self._jobs[key] = Job(dict(point), spec, spec.plan() if changes else plan, accumulation, is_probe)
+                self._jobs[key] = Job(dict(point), spec, spec.plan(), accumulation, is_probe, changes)
             except BadInput:
                 self._jobs[key] = None
         return self._jobs[key]

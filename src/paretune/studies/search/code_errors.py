@@ -19,12 +19,10 @@ _CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folde
 def code_error(trials: Sequence[Trial], search: Search) -> str:
     """The reason why no further job can complete, and what to change; empty while one may.
 
-    Two trials have failed with the same error of the code, and none has completed.
+    Two of these trials have failed with the same error of the code; none of the study has completed.
     """
     failed: dict[str, list[Trial]] = {}
     for trial in trials:
-        if trial.status is TrialStatus.COMPLETED:
-            return ""
         if trial.status is TrialStatus.FAILED and trial.follows is Next.INSIST and _ERROR.search(trial.reason):
             alike = failed.setdefault(_CHANGING.sub("#", trial.reason), [])
             alike.append(trial)

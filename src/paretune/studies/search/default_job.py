@@ -97,7 +97,6 @@ def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
         measured[metrics.COST_USD] = usd
     return Trial(
         number=-1,
-        run_id="",
         point={},
         parameters=spec.as_text(),
         status=TrialStatus.COMPLETED,

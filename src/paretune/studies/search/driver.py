@@ -168,9 +168,7 @@ class Driver:
         limited = spec if has_limit else self.admission.worst_case.limited(spec)
         trial = Trial(
             number=number,
-            run_id="",
             point=point,
-            parameters={},
             given=limited.changed(),
             status=TrialStatus.RUNNING,
             changes=changes,
@@ -241,14 +239,14 @@ class Driver:
                 self._say(f"trial {job.number}: {failure}")
             job.record.leave()
         with suppress(LostContact), self.table.reachable():
-            self.finish(gives_back=not left and not self.file.once)
+            if not left and not self.file.once:
+                self.finish()
 
-    def finish(self, *, gives_back: bool = True) -> None:
+    def finish(self) -> None:
         """Give back warm pools."""
-        if gives_back:
-            self._pools.find(self.trials.values())
-            self._pools.give_back(waits=not self.file.once)
-            self._refresh()
+        self._pools.find(self.trials.values())
+        self._pools.give_back(waits=not self.file.once)
+        self._refresh()
 
     @property
     def _code_error(self) -> str:

@@ -4,12 +4,15 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from itertools import compress
 
+from paretune.core import pareto
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.front import trials_on_front
+from paretune.studies.definition.objectives import costs
+from paretune.studies.results.front import is_feasible
 from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.studies.search.worst_case import hash_without_seed
 
@@ -106,8 +109,13 @@ class History:
 
     @cached_property
     def front(self) -> list[Trial]:
-        """The measured front of the trials, the cheapest first."""
-        return trials_on_front(self.trials.values(), self._file.objectives, self._file.constraints)
+        """Completed first trials on the front of measured values that meet the constraints."""
+        goals, constraints = self._file.objectives, self._file.constraints
+        first = [each for each in self.trials.values() if each.repeats is None]
+        completed = [each for each in first if each.status is TrialStatus.COMPLETED]
+        feasible = [each for each in completed if is_feasible(each, goals, constraints)]
+        is_best = pareto.front([costs(each.values, goals) for each in feasible], [False] * len(goals))
+        return list(compress(feasible, is_best))
 
     def next_retry(self, now: float) -> Trial | None:
         """A trial whose job is due to be tried again at this time of the launcher's clock, or None."""

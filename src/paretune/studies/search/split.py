@@ -132,7 +132,6 @@ class Split:
         low, high = values(-_ENDS), values(_ENDS)
         return Trial(
             number=number,
-            run_id="",
             point=job.point,
             parameters=parameters,
             given=job.spec.changed(),

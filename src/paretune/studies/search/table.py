@@ -304,7 +304,6 @@ class StudyTable:
         status = _ENDS.get(frozen.state, TrialStatus.FAILED)
         return Trial(
             number=frozen.number,
-            run_id="",
             point=point,
             parameters={name: text for name, text in spec.as_text().items() if text},
             given=spec.changed(),

@@ -5,13 +5,10 @@ import io
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from paretune.studies.results import front
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -162,19 +159,6 @@ def test_that_quality_depends_on_the_type_is_rarely_believed_falsely_and_a_large
 
     assert sum(probability(0.0, seed) >= BY_TYPE for seed in range(40)) <= 2
     assert sum(probability(0.05, seed) >= BY_TYPE for seed in range(40)) >= 36
-
-
-def test_every_front_of_these_tests_is_checked_for_values_outside_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    merge = front.merge
-
-    def merge_wrongly(*words: Any, **options: Any) -> Any:
-        points, noises = merge(*words, **options)
-        return [replace(point, means={**point.means, "f1": 0.95}) for point in points], noises
-
-    monkeypatch.setattr(front, "merge", merge_wrongly)
-
-    with pytest.raises(AssertionError, match="outside all runs of its own point"):
-        answered(trials_with(0.0, 1))
 
 
 def smoke_study(repeats: Mapping[int, Sequence[tuple[float, float]]]) -> list[Trial]:
