@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from paretune.core.packages import can_be_imported
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _READS_ANYTHING = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
