@@ -1,13 +1,13 @@
 """A user's own Python script, read without running it: the arguments that it declares and what it imports."""
 
 import ast
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from paretune.core.packages import can_be_imported
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _READS_ANYTHING = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
@@ -45,7 +45,7 @@ class OwnScript:
 
     def missing_packages(self) -> list[str]:
         """Names, for pip, of imported packages that are not installed here."""
-        return [_DISTRIBUTIONS.get(name, name) for name in self.imports if not _is_installed(name)]
+        return [_DISTRIBUTIONS.get(name, name) for name in self.imports if not can_be_imported(name)]
 
 
 def read_own_script(path: Path) -> OwnScript:
@@ -125,10 +125,3 @@ def _required(call: ast.Call) -> str:
     if not words[0].startswith("-"):
         return "" if options.get("nargs", "").strip("'\"") in {"?", "*"} or "default" in options else words[0]
     return next((word for word in words if word.startswith("--")), "") if options.get("required") == "True" else ""
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        return True  # a package that cannot be looked up says why itself

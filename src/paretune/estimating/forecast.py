@@ -17,11 +17,9 @@ from paretune.estimating.architecture import Architecture, config_in, of_config,
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
-from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.phases import Seconds
 from paretune.estimating.posterior import Z80
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.estimating.timing_features import describe
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
@@ -133,24 +131,6 @@ class Forecast:
         if architecture is None or spec.runs_own_training:
             return None
         return self._estimator.estimate(spec, architecture, price, plan=plan, facts=_facts(inputs))
-
-    def smaller_batch(self, spec: JobSpec, inputs: JobInputs) -> tuple[BatchPlan, Footprint] | None:
-        """Return the batch to start with if an earlier job shows that the requested one does not fit, and that job.
-
-        The global batch size stays the same. Returns None if the requested batch may fit.
-        """
-        plan, failure = spec.plan(), None
-        architecture = known_architecture(spec, inputs)
-        if architecture is None or spec.runs_own_training:
-            return None
-        while (described := describe(spec, plan, architecture, _facts(inputs))) and (
-            smaller := plan.with_less_memory()
-        ):
-            failed = self._estimator.job_that_did_not_fit(spec, plan, described)
-            if failed is None:
-                break
-            plan, failure = smaller, failed
-        return None if failure is None else (plan, failure)
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
