@@ -20,10 +20,8 @@ from paretune.studies.search.points import why_over
 
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
-_COMFORTABLE, _LEAST_LIMIT_S = (
-    2.0,
-    900.0,
-)  # times what a job takes if it goes rather badly: its limit, and the least one
+_COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
+"""Times what a job takes if it goes rather badly: its limit, and the least one."""
 _TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval

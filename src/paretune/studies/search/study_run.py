@@ -89,11 +89,7 @@ class StudyRunWriter:
         """The answer so far, of a study that goes on."""
         file, balance, trials = self._file, self._table.balance(), list(self._driver.trials.values())
         front = StudyFront.of(
-            trials,
-            file.objectives,
-            file.constraints,
-            predicted=self.forecast(),
-            quality=file.judged_by,
+            trials, file.objectives, file.constraints, predicted=self.forecast(), quality=file.judged_by
         )
         return StudyAnswer(
             name=file.name,
