@@ -115,7 +115,7 @@ class Split:
 
     def _predicted(self, job: Job, belief: Belief, index: int, *, number: int) -> Trial:
         """A candidate as a trial that was only predicted."""
-        parameters, quality = job.spec.as_text(), self._driver.file.judged_by
+        quality = self._driver.file.judged_by
         assert quality is not None  # else nothing is split
 
         def values(deviations: float) -> dict[str, float]:
@@ -131,7 +131,6 @@ class Split:
         return Trial(
             number=number,
             point=job.point,
-            parameters=parameters,
             given=job.spec.changed(),
             status=TrialStatus.COMPLETED,
             values=values(0.0),
