@@ -27,9 +27,7 @@ _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
 _UNPRICED = Price(usd_per_hour=UNPRICED_USD_PER_HOUR, region="", as_of="", source="unknown", confidence="missing")
 _ENOUGH = "no job would add more to the front than it costs to find out"
-_NO_F1 = "no training has measured F1, and a rehearsal has none without recorded runs of this model and these data"
 _SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
-_NO_QUALITY = "no training has logged the metric that measures its model"
 
 
 class Split:
@@ -111,7 +109,7 @@ class Split:
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
             return _ENOUGH + (f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else "")
-        return _NO_F1 if name == metrics.F1 else _NO_QUALITY
+        return f"no training has measured {label(name)}"
 
     def _predicted(self, job: Job, belief: Belief, index: int, *, number: int) -> Trial:
         """A candidate as a trial that was only predicted."""
