@@ -24,7 +24,7 @@ from pathlib import Path
 parser = argparse.ArgumentParser()
 parser.add_argument("--output_dir", type=Path)
 parser.add_argument("--leaves", type=int)
-parser.add_argument("--seed", type=int)
+parser.add_argument("--seed", type=int, default=0)
 told, _ = parser.parse_known_args()
 Path(__file__).with_name("begun").touch()
 while not Path(__file__).with_name("go").exists():

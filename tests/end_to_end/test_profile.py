@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +9,9 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.cli import main
 from tests.end_to_end.cloud import Cloud
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paretune.launchers.local.usable_cores", lambda: 1)
-        yield
-
-
-@pytest.fixture
-def words(tiny_model: Path, reviews: Path) -> list[str]:
-    """A job of 14 steps."""
-    job = {"model": tiny_model, "dataset": reviews, "precision": "fp32", "max_seq_length": 32, "num_train_epochs": 2}
-    return [word for name, value in job.items() for word in (f"--{name}", str(value))]
 
 
 def profile_of(client: MlflowClient, run: Run) -> dict[str, Any]:
@@ -44,19 +28,6 @@ def profile_of(client: MlflowClient, run: Run) -> dict[str, Any]:
     assert result["summary"] in run.data.tags["paretune.remarks"]
     assert (folder / "profile.md").read_text().startswith("# Profile")
     return result
-
-
-def test_a_job_of_one_process_is_profiled(
-    workplace: Path, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", *words, "--profile_steps", "3"]) == 0
-    (run,) = MlflowClient().search_runs(["0"])
-    profile = profile_of(MlflowClient(), run)
-
-    output = capsys.readouterr().out
-    assert f"profile: {profile['summary']}; more in profile/profile.md of the run" in output
-    assert profile["shares_percent"]["communication"] == 0
-    assert run.data.metrics["throughput_samples_per_second"] > 0
 
 
 def test_a_profile_comes_back_from_sagemaker(cloud: Cloud, tiny_job: dict[str, object]) -> None:

@@ -12,7 +12,7 @@ from tests.end_to_end.cloud import REPOSITORY
 
 ESTIMATE = (
     "estimate --model distilbert-base-uncased --dataset fancyzhx/amazon_polarity --max_train_samples 90000 "
-    "--max_seq_length 512 --instance_type ml.g5.xlarge --instance_count 1,2"
+    "--max_seq_length 512 --instance_type ml.g5.xlarge --instance_count 1,2 --record true"
 )
 
 

@@ -128,8 +128,10 @@ def test_a_script_finds_its_files_its_modules_and_its_requirements(cloud: Cloud,
     write(
         cloud,
         "import helper_of_mine\n"
-        "words = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
-        "assert Path(words['--train_file']).read_text().startswith('text,label'), words\n"
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--train_file')\n"
+        "assert Path(parser.parse_known_args()[0].train_file).read_text().startswith('text,label')\n"
         "assert helper_of_mine.ANSWER == 42",
     )
 
@@ -139,7 +141,7 @@ def test_a_script_finds_its_files_its_modules_and_its_requirements(cloud: Cloud,
     assert cloud.the_run().data.metrics["f1"] == 0.5
     (request,) = cloud.created()
     assert {channel["ChannelName"] for channel in request["InputDataConfig"]} == {
-        *("dataset", "job", "code"),
+        *("train", "job", "code"),
     }
 
 

@@ -59,14 +59,15 @@ def sagemaker_is_missing() -> str:
     return _missing("sagemaker", "to launch jobs on SageMaker", version_of)
 
 
-def _can_be_imported(name: str) -> bool:
+def can_be_imported(name: str) -> bool:
+    """Whether a package or module is installed; it is not imported, but its parents are."""
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # blocked on purpose
+    except (ImportError, ValueError):  # its parent is missing, or it is blocked on purpose
         return False
 
 
-def _missing(extra: str, purpose: str, is_there: Callable[[str], object] = _can_be_imported) -> str:
+def _missing(extra: str, purpose: str, is_there: Callable[[str], object] = can_be_imported) -> str:
     names = [name for name in map(package_of, requirements_of(extra)) if not is_there(name)]
     return f"{', '.join(names)} must be installed {purpose}: {_install(extra)}" if names else ""
 

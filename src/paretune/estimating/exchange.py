@@ -55,70 +55,46 @@ class Exchange:
 
 def exchange_of(
     strategy: str,
-    *,
-    half: bool,
-    trained: float,
-    parameters: float,
-    instances: int,
-    devices: int,
-    sharers: int,
-    gathers: int = 2,
-) -> Exchange:
-    """Return the exchange of `instances` with `devices` each, of which `sharers` share the weights.
-
-    `half` is whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights;
-    `gathers` is how often shards are gathered in a micro-batch.
-    """
-    short = 2.0 if half else 4.0
-    everywhere = _ring(instances * devices, devices)
-    if strategy == "deepspeed":
-        return Exchange(micro_batch=short * trained * everywhere, step=short * trained * everywhere)
-    if strategy not in SHARDED:
-        return Exchange(step=8.0 * trained * everywhere)
-    shards = _ring(sharers, devices)
-    micro_batch = (gathers * short * parameters + (short if strategy == ZERO3 else 4.0) * trained) * shards
-    copies = instances * devices // sharers
-    if copies > 1:
-        micro_batch += 8.0 * trained * _between_copies(copies, instances, devices, sharers)
-    return Exchange(micro_batch=micro_batch)
-
-
-def divided_exchange(
-    strategy: str,
     degrees: ParallelDegrees,
     *,
     half: bool,
     trained: float,
     parameters: float,
-    layers: int,
-    activations: float,
-    recomputes: bool,
+    layers: int = 0,
+    activations: float = 0.0,
+    recomputes: bool = False,
 ) -> Exchange:
     """Return the exchange of devices with these parallel degrees.
 
+    `half` is whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights;
     `activations` is the count of numbers that one layer passes to the next in a micro-batch: rows x tokens x hidden
     size.
     """
     tensor, stages, each = degrees.tensor, degrees.pipeline, degrees.per_instance
     of_stage = degrees.devices // stages
-    here = max(1, min(each, of_stage) // tensor)
-    shared = exchange_of(
-        strategy,
-        half=half,
-        trained=trained / (tensor * stages),
-        parameters=parameters / (tensor * stages),
-        instances=math.ceil(of_stage / each),
-        devices=here,
-        sharers=degrees.sharers if strategy in SHARDED else 1,
-        gathers=1 if stages > 1 else 2,  # a pipeline keeps what it has gathered for the backward pass
-    )
-    sent = (2.0 if half else 4.0) * activations
+    instances, devices = math.ceil(of_stage / each), max(1, min(each, of_stage) // tensor)
+    short = 2.0 if half else 4.0
+    trained, parameters = trained / (tensor * stages), parameters / (tensor * stages)
+    everywhere = _ring(instances * devices, devices)
+    micro_batch, step = Volume(), Volume()
+    if strategy == "deepspeed":
+        micro_batch = step = short * trained * everywhere
+    elif strategy not in SHARDED:
+        step = 8.0 * trained * everywhere
+    else:
+        gathers = 1 if stages > 1 else 2  # a pipeline keeps what it has gathered for the backward pass
+        scattered = (short if strategy == ZERO3 else 4.0) * trained
+        micro_batch = (gathers * short * parameters + scattered) * _ring(degrees.sharers, devices)
+        copies = instances * devices // degrees.sharers
+        if copies > 1:
+            micro_batch += 8.0 * trained * _between_copies(copies, instances, devices, degrees.sharers)
+    sent = short * activations
     times = (6 if recomputes else 4) * layers / stages
     blocking = Volume(link=times * 2 * (tensor - 1) / tensor * sent)
     if stages > 1:
         # A stage in the middle sends activations on and gradients back.
         blocking += Volume(network=2 * sent * each) if of_stage >= each else Volume(link=2 * sent)
-    return Exchange(micro_batch=_rings(shared.micro_batch, tensor), step=_rings(shared.step, tensor), blocking=blocking)
+    return Exchange(micro_batch=_rings(micro_batch, tensor), step=_rings(step, tensor), blocking=blocking)
 
 
 def _rings(volume: Volume, count: int) -> Volume:

@@ -7,7 +7,7 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import divided_exchange
+from paretune.estimating.exchange import exchange_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
@@ -251,7 +251,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
         updated=work.trained_parameters / (row_devices * share.state_sharers),
         parameters=built.parameters,
-        exchange=divided_exchange(
+        exchange=exchange_of(
             spec.strategy,
             degrees,
             half=share.half,

@@ -36,8 +36,6 @@ class KeptPool:
     def settle(self) -> WarmPoolStatus | None:
         """Book what the instances have cost, once; None while they are kept.
 
-        The run of the job that has reused them gets a tag that says so.
-
         Raises:
             LostContact: AWS does not answer.
         """
@@ -62,7 +60,6 @@ class KeptPool:
             run.log_metrics(values)
             run.set_tags({schema.WARM_POOL: status.status})
         run.flush()
-        tag_reusing_job(self.workplace.tracking, status, self.name)
         return status
 
     def usd(self, status: WarmPoolStatus) -> float | None:
@@ -76,13 +73,6 @@ class KeptPool:
         return (
             f"the instances kept after {self.name} were billed for {status.seconds:,.0f} s each until they were {end}"
         )
-
-
-def tag_reusing_job(tracking: Tracking, status: WarmPoolStatus, name: str) -> None:
-    """Record on the run of the job that has reused the instances that they were those of the job `name`."""
-    reusing = parse_job_name(status.reused_by)
-    if reusing is not None:
-        tracking.run(reusing[0]).set_tags({schema.WARM_POOL_OF: name})
 
 
 def kept_runs(tracking: Tracking) -> list[RecordedRun]:

@@ -179,10 +179,8 @@ class LocalJob(Job):
         """Now, in the process that started the job; in a later one, the time when the job last wrote something."""
         if self._child is not None:
             return self._clock.now()
-        folder = self.folder
-        files = (folder.log, folder.events, folder.report, folder.failure, folder.stopped)
-        written = [path.stat().st_mtime for path in files if path.exists()]
-        return min(self._clock.now(), max([self._started, *written]))
+        written = self.folder.log.stat().st_mtime if self.folder.log.exists() else 0.0
+        return min(self._clock.now(), max(self._started, written))
 
     def _report(self) -> JobReport | None:
         return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None

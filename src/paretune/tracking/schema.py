@@ -52,7 +52,6 @@ PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
 """The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
-WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 
 RETRIES_SMALLER = "paretune.retries_smaller"
@@ -78,8 +77,6 @@ TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
 # What ran in place of the request
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"  # number of retries with a smaller per-device batch
-FIRST_BATCH = "paretune.first_per_device_train_batch_size"  # per-device batch before them
-FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"  # accumulation steps before them
 USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch that ran
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps that ran
 USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type that ran

@@ -109,17 +109,14 @@ def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
 
     def build(drawn: Sequence[str] | None = None) -> tuple[Any, list[str]]:
         model, missing = build_model(spec, source, prepared.labels, tokenizer, drawn=drawn)
+        strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
             use_cpu_kernels(model)
         return model, missing
 
     division = strategies.division_of(spec, build)
-    if division is None:
-        model, _ = build()
-        shape = Shape.of(model)
-        strategies.checkpoint_activations(model, spec)
-    else:
-        model, shape = division.part, division.shape
+    model = build()[0] if division is None else division.part
+    shape = Shape.of(model) if division is None else division.shape
     return _Inputs(folder=folder, prepared=prepared, tokenizer=tokenizer, model=model, division=division, shape=shape)
 
 

@@ -124,16 +124,13 @@ def build_model(
         )
         if model.config.pad_token_id is None:
             model.config.pad_token_id = tokenizer.pad_token_id
-        return _with_trained_weights(model, spec, missing), list(missing)
-
-
-def _with_trained_weights(model: Any, spec: JobSpec, drawn: Iterable[str]) -> Any:
-    """`model` with parameters frozen or adapters added by `fine_tuning`; `drawn` layers have random weights."""
-    if spec.fine_tuning == "head":
-        model.base_model.requires_grad_(False)
-        if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
-            model.get_output_embeddings().requires_grad_(True)
-    return _with_adapters(spec, model, drawn) if spec.fine_tuning in ADAPTERS else model
+        if spec.fine_tuning == "head":
+            model.base_model.requires_grad_(False)
+            if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
+                model.get_output_embeddings().requires_grad_(True)
+        if spec.fine_tuning in ADAPTERS:
+            model = _with_adapters(spec, model, missing)
+        return model, list(missing)
 
 
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:

@@ -4,7 +4,6 @@ It runs before a job is launched, in a separate process, so that the launching p
 specification, and writes the folders of the prepared data and the model, or all faults.
 """
 
-import importlib.util
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
+from paretune.core.packages import can_be_imported
 from paretune.specification.container import TELLS, JobDocument, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
@@ -176,7 +176,7 @@ def _pipeline_faults(spec: JobSpec) -> list[str]:
 
 def package_faults(spec: JobSpec) -> list[str]:
     """Faults for optional packages that a local job needs and that are missing; a SageMaker job installs its own."""
-    if spec.fine_tuning != "qlora" or spec.has_instances or importlib.util.find_spec("bitsandbytes") is not None:
+    if spec.fine_tuning != "qlora" or spec.has_instances or can_be_imported("bitsandbytes"):
         return []
     rule = "fine_tuning=qlora needs the package bitsandbytes, which is not installed here"
     return [f"{rule}: python -m pip install -e '.[quantized]', or set fine_tuning=lora"]

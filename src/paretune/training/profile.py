@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented there
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerAction, ProfilerActivity, profile
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from paretune.core.errors import first_line
@@ -30,44 +30,34 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._steps, self._folder, self._metrics = steps, folder, metrics
         self._first = 0  # number of the first profiled step
         self._profiler: Any = None
-        self._block: Any = None  # of the current step
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Choose the steps."""
         self._first = state.global_step + warmup_steps(state.max_steps - state.global_step) + 1
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Close the block of the step; after the last one write the profile. A training that is stopped writes none."""
+        """Begin the profile, or after its last step write it. A training that is stopped writes none."""
         last = min(self._first + self._steps - 1, state.max_steps)
-        if self._block is not None:
+        if self._profiler is not None:
             device.synchronize()
-            self._block.__exit__(None, None, None)
         if self._profiler is not None and state.global_step >= last:
             self._write(last - self._first + 1)
         elif control.should_training_stop:
             self.abandon()
-        elif self._first <= state.global_step + 1 <= last:
-            self._begin(state.global_step + 1)
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Stop the profiler if it is running."""
-        self.abandon()
+        elif self._profiler is not None:
+            self._profiler.step()
+        elif state.global_step + 1 == self._first <= last:
+            self._metrics.stopwatch.stop()
+            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
+            self._profiler = profile(activities=activities, schedule=lambda _: ProfilerAction.RECORD)
+            self._profiler.start()
 
     def abandon(self) -> None:
         """Stop the profiler, for example after an error, without writing anything."""
         if self._profiler is not None:
             self._profiler.stop()
             self._metrics.stopwatch.start()
-        self._profiler = self._block = None
-
-    def _begin(self, step: int) -> None:
-        if self._profiler is None:
-            self._metrics.stopwatch.stop()
-            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
-            self._profiler = profile(activities=activities)
-            self._profiler.start()
-        self._block = record_function(f"{_STEP}#{step}")
-        self._block.__enter__()
+        self._profiler = None
 
     def _write(self, steps: int) -> None:
         """Stop the profiler and write the files. An error, as on a full disk, does not end the training."""

@@ -13,7 +13,7 @@ smddp, smp and deepspeed need GPUs and further packages. No training has run wit
 stand-ins for those packages, and for deepspeed only the configuration was checked.
 """
 
-import importlib.util
+import importlib
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,6 +24,7 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from paretune.core.errors import BadInput
+from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, ZERO3
 from paretune.training import device
@@ -45,7 +46,7 @@ def begin(spec: JobSpec) -> None:
             by themselves.
     """
     strategy = _of(spec)
-    if strategy in _PACKAGES and not _has(_PACKAGES[strategy]):
+    if strategy in _PACKAGES and not can_be_imported(_PACKAGES[strategy]):
         rule = f"strategy {strategy} needs package {_PACKAGES[strategy]}, which this image lacks"
         raise BadInput([f"{rule}: set sagemaker.training_image to an image that has it, or use ddp or fsdp"])
     if divides(spec) and spec.degrees.pipeline > 1 and device.choose_precision(spec.precision) == "fp16":
@@ -125,9 +126,7 @@ def division_of(spec: JobSpec, build: Build) -> Division | None:
     """The share of this process in the model that `build` makes, or None if it has the whole; all must call it."""
     if not divides(spec):
         return None
-    if spec.strategy == "smp":
-        return SageMakerDivision(spec, build)
-    return Division(spec, build, lambda model: checkpoint_activations(model, spec))
+    return (SageMakerDivision if spec.strategy == "smp" else Division)(spec, build)
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
@@ -137,7 +136,7 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
     inputs are kept in the machine's memory; without a GPU they are there already, so it changes nothing. Results are
     the same: random numbers are drawn again from the same states.
     """
-    if not spec.checkpoints_activations:
+    if not spec.checkpoints_activations or spec.strategy == "smp":
         return
 
     def run(layer: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
@@ -183,10 +182,3 @@ class SageMakerDivision(Division):
         )
         if spec.checkpoints_activations:
             apply_activation_checkpointing(self.part, check_fn=lambda module: type(module) in kinds)
-
-
-def _has(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # its parent is missing
-        return False

@@ -124,7 +124,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         if division is not None:
             # Mixed precision only: else accelerate would add plain data parallelism when training begins.
             self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
-            self.model._is_accelerate_prepared = True
+            self.accelerator.prepare_model = lambda model, **_: model
             self.accelerator.clip_grad_norm_ = self._clip
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader[Any]:

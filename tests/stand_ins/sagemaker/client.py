@@ -46,7 +46,6 @@ class Client:
                 "TrainingImage": IMAGE,
                 "TrainingInputMode": "File",
                 "ContainerEntrypoint": ["/bin/bash", "-c", "code=/opt/ml/input/data/code; . $code/run.sh"],
-                "MetricDefinitions": [{"Name": "eval:f1", "Regex": r"f1=(\S+)"}],
             },
             "InputDataConfig": [self._code(name)],
             "OutputDataConfig": {"S3OutputPath": f"{base}/{name}/results"},

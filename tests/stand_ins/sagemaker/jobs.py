@@ -45,7 +45,6 @@ class Job:
         self.ended: float | None = None
         self.training_s = 0.0
         self.transitions: list[dict[str, Any]] = []
-        self.metrics: dict[str, dict[str, Any]] = {}
         self.tags: dict[str, str] = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
         self.orders: list[str] = []
         self.pool: dict[str, Any] | None = None
@@ -153,8 +152,6 @@ class Job:
                 view["TrainingTimeInSeconds"], view["BillableTimeInSeconds"] = self.seconds()
             if self.status in ("Completed", "Stopped") and self.started is not None:
                 view["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/{self.model_name}"}
-            if self.metrics:
-                view["FinalMetricDataList"] = list(self.metrics.values())
         return {name: value for name, value in view.items() if value is not None}
 
     @property

@@ -1,6 +1,5 @@
-"""What containers print: into CloudWatch line by line, and numbers out of the lines."""
+"""What containers print, into CloudWatch line by line."""
 
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,32 +10,13 @@ BATCH = 500
 LARGEST_BATCH = 900_000  # bytes, below the 1,048,576 of PutLogEvents with 26 for each event
 
 
-class Metrics:
-    """The last value of each metric that was found in the logs of a job."""
-
-    def __init__(self, definitions: list[dict[str, str]], values: dict[str, dict[str, Any]]) -> None:
-        self._patterns = [(definition["Name"], re.compile(definition["Regex"])) for definition in definitions]
-        self._values = values
-
-    def read(self, line: str) -> None:
-        """Look for every metric in a line; what is not a number is passed over."""
-        for name, pattern in self._patterns:
-            for match in pattern.finditer(line):
-                try:
-                    value = float(match.group(1))
-                except (ValueError, IndexError, TypeError):
-                    continue
-                self._values[name] = {"MetricName": name, "Value": value, "Timestamp": time.time()}
-
-
 class LogTail:
     """Brings a growing file into one log stream."""
 
-    def __init__(self, logs: Any, path: Path, stream: str, metrics: Metrics) -> None:
+    def __init__(self, logs: Any, path: Path, stream: str) -> None:
         self._logs = logs
         self._path = path
         self._stream = stream
-        self._metrics = metrics
         self._read = 0
         self._rest = b""
         logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
@@ -51,9 +31,6 @@ class LogTail:
         if final and self._rest:
             lines.append(self._rest)
             self._rest = b""
-        texts = [line.decode(errors="replace") for line in lines if line]
-        for text in texts:
-            self._metrics.read(text)
         self._send([part for line in lines for part in _parts(line)])
 
     def _send(self, messages: list[str]) -> None:

@@ -23,7 +23,6 @@ class Settings:
         default_quota: instances of every quota that is not named.
         prices: products as the price list has them.
         port: 0 takes any free one.
-        pending_s: waiting for capacity in status Pending, before an attempt starts; 0 for no such status.
         start_delay_s: until instances are there.
         download_delay_s: what the image and the data take beyond the download itself.
         upload_delay_s: what the upload takes beyond the upload itself.
@@ -46,7 +45,6 @@ class Settings:
     default_quota: float = 20
     prices: tuple[dict[str, Any], ...] = ()
     port: int = 0
-    pending_s: float = 0.0
     start_delay_s: float = 0.3
     download_delay_s: float = 0.0
     upload_delay_s: float = 0.0

@@ -14,7 +14,7 @@ from tests.stand_ins.sagemaker.containers import ClientFault, hosts_of, lay_out
 from tests.stand_ins.sagemaker.forward import Forwarder
 from tests.stand_ins.sagemaker.instances import Instances
 from tests.stand_ins.sagemaker.jobs import LONGEST_REASON, Job
-from tests.stand_ins.sagemaker.logs import LogTail, Metrics
+from tests.stand_ins.sagemaker.logs import LogTail
 from tests.stand_ins.sagemaker.settings import Settings
 from tests.stand_ins.sagemaker.storage import CheckpointMirror, Store
 from tests.stand_ins.sagemaker.warm_pools import WarmPools
@@ -102,16 +102,13 @@ class Training(threading.Thread):
             self._instances.end()
 
     def _live(self) -> End:
-        retries = self.job.request.get("RetryStrategy", {}).get("MaximumRetryAttempts", 0)
         for attempt in itertools.count(1):
             self._start(attempt)
             end = self._train()
-            again = {"interrupted": "Interrupted", "broken": "Restarting" if retries > 0 else None}.get(end.kind)
-            if again is None:
+            if end.kind != "interrupted":
                 return self._upload(end)
-            retries -= end.kind == "broken"
             self._count()
-            self.job.enter(again)
+            self.job.enter("Interrupted")
         raise AssertionError("endless")
 
     def _start(self, attempt: int) -> None:
@@ -120,10 +117,6 @@ class Training(threading.Thread):
         if attempt > 1:
             self._pause(settings.start_delay_s)
             self.job.enter("Starting")
-        if settings.pending_s and (not self.job.warm or attempt > 1):
-            self.job.enter("Pending")
-            self._pause(settings.pending_s)
-            self.job.enter("Starting", "Preparing the instances for training")
         if not self.job.warm or attempt > 1:
             self._pause(settings.start_delay_s)
         self._take_instances()
@@ -169,8 +162,7 @@ class Training(threading.Thread):
             folders = [self._attempt / host / "ml" / "checkpoints" for host in hosts]
             mirror = CheckpointMirror(self._shop.store, folders, checkpoints["S3Uri"], self._note)
         self._instances = Instances(self._attempt, hosts, self._shop.forwarder)
-        metrics = Metrics(self.job.request["AlgorithmSpecification"].get("MetricDefinitions", []), self.job.metrics)
-        tails = [self._tail(host, metrics) for host in hosts]
+        tails = [self._tail(host) for host in hosts]
         if mirror:
             mirror.start()
         try:
@@ -186,11 +178,11 @@ class Training(threading.Thread):
                 mirror.finish()
         return self._judge(watch)
 
-    def _tail(self, host: str, metrics: Metrics) -> LogTail:
+    def _tail(self, host: str) -> LogTail:
         if host == "algo-1":
             self._last_epoch = max(int(time.time()), self._last_epoch + 1)
         stream = f"{self.job.name}/{host}-{self._last_epoch}"
-        return LogTail(self._shop.logs, self._attempt / host / "log", stream, metrics)
+        return LogTail(self._shop.logs, self._attempt / host / "log", stream)
 
     def _time_is_up(self) -> str | None:
         """The status that a job gets which has run, or waited, for too long."""

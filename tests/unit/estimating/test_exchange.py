@@ -4,14 +4,21 @@ from typing import Any
 
 import pytest
 
-from paretune.estimating.exchange import Volume, divided_exchange, exchange_of
+from paretune.estimating.exchange import Exchange, Volume, exchange_of
 from paretune.specification.parallelism import ParallelDegrees
 
 TRAINED, ALL = 100.0, 300.0
 
 
+def sent(strategy: str, *, half: bool = True, **degrees: Any) -> Exchange:
+    """Exchange of devices without activations."""
+    return exchange_of(strategy, ParallelDegrees(**degrees), half=half, trained=TRAINED, parameters=ALL)
+
+
 def test_plain_data_parallelism_reduces_fp32_gradients_once_a_step() -> None:
-    exchange = exchange_of("ddp", half=True, trained=TRAINED, parameters=ALL, instances=4, devices=8, sharers=1)
+    exchange = exchange_of(
+        "ddp", ParallelDegrees(devices=32, per_instance=8), half=True, trained=TRAINED, parameters=ALL
+    )
 
     assert exchange.micro_batch == Volume()
     assert exchange.step.link == pytest.approx(2 * 7 / 8 * 4 * TRAINED)
@@ -20,7 +27,9 @@ def test_plain_data_parallelism_reduces_fp32_gradients_once_a_step() -> None:
 
 @pytest.mark.parametrize(("half", "size"), [(True, 2), (False, 4)])
 def test_shards_gather_frozen_weights_too_twice_in_every_micro_batch(half: bool, size: int) -> None:
-    exchange = exchange_of("fsdp", half=half, trained=TRAINED, parameters=ALL, instances=2, devices=4, sharers=8)
+    exchange = exchange_of(
+        "fsdp", ParallelDegrees(devices=8, per_instance=4), half=half, trained=TRAINED, parameters=ALL
+    )
 
     assert exchange.step == Volume()
     assert exchange.micro_batch.link == pytest.approx(3 / 4 * (2 * size * ALL + 4 * TRAINED))
@@ -28,21 +37,24 @@ def test_shards_gather_frozen_weights_too_twice_in_every_micro_batch(half: bool,
 
 
 def test_shards_of_one_instance_send_only_gradients_over_the_network() -> None:
-    exchange = exchange_of("smp", half=True, trained=TRAINED, parameters=ALL, instances=2, devices=4, sharers=4)
+    exchange = exchange_of(
+        "smp", ParallelDegrees(devices=8, per_instance=4, hybrid_shard=4), half=True, trained=TRAINED, parameters=ALL
+    )
 
     assert exchange.micro_batch.link == pytest.approx(3 / 4 * (2 * 2 * ALL + 4 * TRAINED))
     assert exchange.micro_batch.network == pytest.approx(2 * 1 / 2 * 4 * TRAINED)
 
 
 def test_zero_2_scatters_gradients_in_every_micro_batch_and_gathers_weights_once() -> None:
-    exchange = exchange_of("deepspeed", half=True, trained=TRAINED, parameters=ALL, instances=1, devices=2, sharers=1)
+    exchange = exchange_of(
+        "deepspeed", ParallelDegrees(devices=2, per_instance=2), half=True, trained=TRAINED, parameters=ALL
+    )
 
     assert exchange.micro_batch == exchange.step == Volume(link=1 / 2 * 2 * TRAINED)
 
 
 def test_zero_3_gathers_weights_twice_and_scatters_gradients_in_every_micro_batch() -> None:
-    options = {"half": True, "trained": TRAINED, "parameters": ALL, "instances": 1, "devices": 2}
-    exchange = exchange_of("deepspeed_zero3", **options, sharers=2)  # type: ignore[arg-type]
+    exchange = sent("deepspeed_zero3", devices=2, per_instance=2)
 
     assert exchange.micro_batch == Volume(link=1 / 2 * (2 * 2 * ALL + 2 * TRAINED))
     assert exchange.step == Volume()
@@ -50,7 +62,7 @@ def test_zero_3_gathers_weights_twice_and_scatters_gradients_in_every_micro_batc
 
 def divided(devices: int, strategy: str = "fsdp", *, recomputes: bool = False, **degrees: Any) -> Any:
     """Exchange of 8 devices an instance: 3 layers that pass 10 numbers of 2 bytes to each other."""
-    return divided_exchange(
+    return exchange_of(
         strategy,
         ParallelDegrees(devices=devices, per_instance=8, **degrees),
         half=True,

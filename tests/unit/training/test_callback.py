@@ -104,27 +104,6 @@ def test_an_event_is_a_line_in_the_file_and_on_standard_output(
     assert capsys.readouterr().out == path.read_text()
 
 
-def test_values_that_are_no_finite_numbers_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    EventWriter(path).write(
-        1,
-        {
-            "loss": np.float32(0.5),
-            "text": "0.25",
-            "nan": float("nan"),
-            "inf": float("inf"),
-            "minus": -np.inf,
-            "none": None,
-            "words": "fast",
-            "list": [1.0],
-        },
-    )
-
-    (event,) = read(path)
-    assert event.metrics == {"loss": 0.5, "text": 0.25}
-    assert "NaN" not in path.read_text()
-
-
 class Training:
     """A training without a model: 8 rows of 10 tokens a step, a second each, the first ones slower."""
 
@@ -186,16 +165,6 @@ def test_throughput_excludes_the_warm_up_and_evaluations(clock: HandTurned, even
     # 36 steps of 8 rows in 18 seconds.
     assert training.callback.throughput() == pytest.approx((16.0, 160.0))
     assert training.callback.stopwatch.seconds() == pytest.approx(4 * 5 + 18)
-
-
-@pytest.mark.parametrize("done", [0, 1, 4])
-def test_throughput_is_none_without_a_steady_state(done: int, clock: HandTurned, events: Path) -> None:
-    training = Training(clock, events, steps=40)
-    training.begin()
-    for _ in range(done):
-        training.step(1.0)
-
-    assert training.callback.throughput() is None
 
 
 def test_curves_have_loss_rate_and_the_speed_since_the_last_point(clock: HandTurned, events: Path) -> None:

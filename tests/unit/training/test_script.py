@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.core.script_metrics import PrintedNumbers, numbers_of_files
+from paretune.core.script_metrics import PrintedNumbers
 from paretune.specification.container import EventReader, JobDocument
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import EVAL_LOSS, F1, PERPLEXITY, SCRIPT_METRICS, THROUGHPUT_SAMPLES, TRAIN_SECONDS
+from paretune.specification.metrics import EVAL_LOSS, F1, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.callback import EventWriter
-from paretune.training.script import PrintedMetrics, report_of, script_arguments, trim_model_folder
+from paretune.training.script import PrintedMetrics, script_arguments, trim_model_folder
 
 SCRIPT = '''
 """A script as people write them: nothing in it knows of paretune."""
@@ -205,40 +205,6 @@ def test_other_lines_are_no_events(reader: tuple[PrintedMetrics, io.StringIO, Ev
 
 
 # --- what it leaves
-
-
-def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
-    (tmp_path / "train_results.json").write_text(
-        json.dumps({"train_runtime": 12.5, "train_samples_per_second": 80.0, "train_loss": 0.4, "note": "fine"})
-    )
-    (tmp_path / "all_results.json").write_text(
-        json.dumps({"eval_loss": 0.3, "eval_f1": 0.9, "eval_accuracy": 0.91, "perplexity": float("nan")})
-    )
-
-    report = report_of(
-        *PrintedNumbers().results(numbers_of_files([tmp_path], 0.0), {}, SCRIPT_METRICS),
-        document(global_batch_size=32),
-    )
-
-    assert report.metrics == {
-        "train_runtime": 12.5,
-        "train_samples_per_second": 80.0,
-        "eval_f1": 0.9,
-        TRAIN_SECONDS: 12.5,
-        THROUGHPUT_SAMPLES: 80.0,
-        "train_loss": 0.4,
-        EVAL_LOSS: 0.3,
-        F1: 0.9,
-        "eval_accuracy": 0.91,
-    }
-    assert PERPLEXITY not in report.metrics
-    assert report.facts["entry_script"] == "mine.py"
-    assert report.facts["global_batch_size"] == 32
-    assert report.facts["attempt"] == 2
-    assert report.facts["metrics_from"] == (
-        "all_results.json: eval_accuracy, f1, eval_loss; "
-        "train_results.json: train_loss, train_seconds, throughput_samples_per_second"
-    )
 
 
 # --- for real

@@ -27,7 +27,7 @@ def test_an_image_without_the_library_is_named_with_a_way_out(
     name: str, package: str, as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_rank(0)
-    monkeypatch.setattr(strategies, "_has", lambda module: False)
+    monkeypatch.setattr(strategies, "can_be_imported", lambda module: False)
 
     with pytest.raises(BadInput) as error:
         strategies.begin(JobSpec(strategy=name, **GPU))
@@ -71,7 +71,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> Non
             monkeypatch.setitem(sys.modules, path, module)
     for key, value in contents.items():
         setattr(sys.modules[name], key, value)
-    monkeypatch.setattr(strategies, "_has", lambda module: module in sys.modules)
+    monkeypatch.setattr(strategies, "can_be_imported", lambda module: module in sys.modules)
 
 
 def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(

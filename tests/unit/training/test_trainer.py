@@ -142,14 +142,6 @@ def trainer_of(
     )
 
 
-def evaluated(rows: TokenRows, tiny_model: Path, folder: JobFolder) -> tuple[dict[str, float], Any, MetricsCallback]:
-    trainer = trainer_of(rows, tiny_model, folder)
-    trainer.callback.stopwatch.start()
-    measured = trainer.evaluate()
-    trainer.callback.stopwatch.stop()
-    return measured, trainer.compute_metrics.report_entries, trainer.callback
-
-
 def test_an_evaluation_does_not_depend_on_processes_and_batches(
     prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,30 +182,3 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
     assert "eval_loss" not in trainer.evaluate()
     text = (tmp_path / "events.jsonl").read_text()
     assert "the evaluation has failed, and the model is kept: No executable batch size" in text
-
-
-def test_an_evaluation_is_not_on_the_clock(
-    prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from paretune.training import callback as training_callback
-
-    class Counting:
-        """A clock that goes on by a second each time a batch is read."""
-
-        seconds = 0.0
-
-        def perf_counter(self) -> float:
-            return self.seconds
-
-    clock = Counting()
-
-    class SlowRows(TokenRows):
-        def __getitems__(self, index: Any) -> dict[str, torch.Tensor]:
-            clock.seconds += 1.0
-            return super().__getitems__(index)
-
-    monkeypatch.setattr(training_callback, "time", clock)
-    _, _, callback = evaluated(SlowRows(prepared / "validation.arrow", pad_id=0), tiny_model, folder)
-
-    assert clock.seconds == 7.0  # 50 rows in batches of 8
-    assert callback.stopwatch.seconds() == 0.0

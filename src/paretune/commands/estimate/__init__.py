@@ -2,6 +2,5 @@
 
 command   which jobs to estimate, read and checked
 estimate  the estimates of paretune's own training, and of a user's own from its earlier runs
-probing   short paid jobs on clusters that were never measured
 table     the table as text, CSV and picture
 """

@@ -1,4 +1,4 @@
-"""Reads the command `estimate`: which jobs, and whether to probe clusters and to record the table."""
+"""Reads the command `estimate`: which jobs, and whether to record the table."""
 
 import itertools
 import math
@@ -33,7 +33,6 @@ _OF_THE_DATA = affecting(JobSpec, "data")
 class EstimateOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
-    probe: bool = parameter(False, "run a short job on every cluster that was never measured, within max_cost_usd")
     record: bool = parameter(False, "keep the table in an MLflow run")
     listed_by: ClassVar[str] = "estimate"
 
@@ -43,7 +42,6 @@ class EstimateRequest:
     """The jobs to be estimated, in the order of what was typed, and the options."""
 
     specs: tuple[JobSpec, ...]
-    probe: bool = False
     record: bool = False
 
     @classmethod
@@ -92,19 +90,15 @@ class EstimateRequest:
             with collecting(faults):
                 specs.append(JobSpec.read({**single, **dict(zip(lists, values, strict=True))}))
                 faults += [*launch_faults(specs[-1]), *region_faults(specs[-1].region)]
-        if options.probe and any(spec.dry_run for spec in specs):
-            faults.append("probe=true launches jobs and dry_run=true forbids it: leave one out")
         refuse(list(dict.fromkeys(faults)))
         own = [spec.runs_own_training for spec in specs]
         if any(own) and not all(own):
             faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate apart")
-        if any(own) and options.probe:
-            faults.append("probe=true is for paretune's own training: run one job of yours, which tells as much")
         faults += [fault for spec in specs for fault in missing_files(spec.as_text())]
         of_data = {tuple(spec.as_text()[name] for name in _OF_THE_DATA): spec for spec in specs}
         faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]
         refuse(list(dict.fromkeys(faults)))
-        return cls(specs=tuple(specs), probe=options.probe, record=options.record)
+        return cls(specs=tuple(specs), record=options.record)
 
 
 COMMAND = Command(

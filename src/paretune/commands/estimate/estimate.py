@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.commands.estimate.command import EstimateOptions, EstimateRequest
-from paretune.commands.estimate.probing import probes, run_probes
 from paretune.commands.estimate.table import EstimateTable
 from paretune.core.clock import SystemClock
-from paretune.core.commands import command_line
-from paretune.core.errors import JobFailed, collecting, refuse
+from paretune.core.commands import command_line, options
+from paretune.core.errors import collecting, refuse
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.forecast import OwnTrainingTimes
-from paretune.estimating.workload import BUNDLED_ROWS
+from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
-from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplaces, home_of, open_tracking
+from paretune.jobs.workplace import home_of, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import JobInputs
 from paretune.specification.inputs import BUNDLED
@@ -44,18 +42,14 @@ _Facts = Mapping[str, float] | None
 def estimate(
     specs: JobSpec | Iterable[JobSpec],
     *,
-    probe: bool = False,
     record: bool = False,
-    quiet: bool = False,
     **choices: object,
 ) -> EstimateTable:
-    """Seconds, dollars and memory of jobs before paying, with 80 % intervals; nothing is launched unless probed.
+    """Seconds, dollars and memory of jobs before paying, with 80 % intervals; nothing is launched.
 
     Args:
         specs: the jobs; parameters that have their default are taken from `paretune.toml`.
-        probe: run a short job on every cluster that was never measured, within max_cost_usd.
         record: keep the table in an MLflow run.
-        quiet: show no progress of probes on standard error.
         choices: parameters of a job, each with one value or a list; every combination makes a row per job.
 
     Of jobs with a project or an entry_script, the seconds and dollars that their finished runs tell.
@@ -63,7 +57,6 @@ def estimate(
     Raises:
         BadInput: all faults of all rows.
         TrackingUnavailable: the MLflow store, whose runs are evidence, does not answer.
-        BudgetRefused: probes do not fit max_cost_usd; none has run.
 
     Examples:
         >>> import paretune
@@ -78,13 +71,13 @@ def estimate(
         name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for name, value in choices.items()
     }
-    request = EstimateRequest.of(jobs, lists, EstimateOptions(probe=probe, record=record))
+    request = EstimateRequest.of(jobs, lists, EstimateOptions(record=record))
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
-    return run_estimate(request, say=say_on_stderr, quiet=quiet)
+    return run_estimate(request)
 
 
-def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print, quiet: bool = False) -> EstimateTable:
-    """The table of the request; what was never measured is probed first, if asked for."""
+def run_estimate(request: EstimateRequest) -> EstimateTable:
+    """The table of the request."""
     environment, first = dict(os.environ), request.specs[0]
     is_recorded = request.record or "MLFLOW_RUN_ID" in environment
 
@@ -94,10 +87,7 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     prices = PriceList.read(environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
     region = usual_region(first.region, environment)
-    if first.runs_own_training:
-        table = _own_table(priced, region, opened())
-    else:
-        table = _our_table(priced, region, opened, request.probe, say, quiet)
+    table = _own_table(priced, region, opened()) if first.runs_own_training else _our_table(priced, region, opened)
     if not is_recorded:
         return table
     run_id, open_command = _record(table, open_tracking(environment, SystemClock()).for_estimates())
@@ -130,9 +120,6 @@ def _our_table(
     priced: Sequence[tuple[JobSpec, Price | None]],
     region: str,
     opened: Callable[[], "Tracking | None"],
-    probe: bool,
-    say: Callable[[str], None],
-    quiet: bool,
 ) -> EstimateTable:
     """The table of paretune's own training; BadInput with the faults of all models, data sets and number formats."""
     specs, environment, faults = [spec for spec, _ in priced], dict(os.environ), list[str]()
@@ -143,44 +130,21 @@ def _our_table(
     refuse(faults)
     facts = _facts(specs, home_of(environment))
     refuse([*_precision_faults(specs), *_unknown_data(specs, facts)])
-    tracking = opened()
-
-    def estimated() -> tuple[list[ForeseenJob], list[Estimate]]:
-        machine, simulated = hardware.machine_name(), specs[0].is_simulated
-        estimator = Estimator(
-            Evidence() if tracking is None else collect(tracking, simulated=simulated, machine=machine)
+    tracking, machine = opened(), hardware.machine_name()
+    evidence = Evidence()
+    if tracking is not None:
+        evidence = collect(tracking, simulated=specs[0].is_simulated, machine=machine)
+    estimator = Estimator(evidence)
+    jobs, estimates = [], []
+    for (spec, price), known in zip(priced, facts, strict=True):
+        model = built[spec.model]
+        item = estimator.estimate(spec, model, price, facts=known)
+        disk = disk_bytes(spec, JobInputs(), model)
+        jobs.append(
+            ForeseenJob(spec=spec, plan=spec.plan(), region=region, disk_bytes=disk, price=price, estimate=item)
         )
-
-        def foreseen(spec: JobSpec, price: Price | None, known: _Facts) -> ForeseenJob:
-            model = built[spec.model]
-            return ForeseenJob(
-                spec=spec,
-                plan=spec.plan(),
-                region=region,
-                disk_bytes=disk_bytes(spec, JobInputs(), model),
-                price=price,
-                estimate=estimator.estimate(spec, model, price, facts=known),
-            )
-
-        jobs = [foreseen(spec, price, known) for (spec, price), known in zip(priced, facts, strict=True)]
-        estimates = [
-            replace(item, largest_batch=estimator.largest_batch(item, built[item.spec.model], known))
-            for job, known in zip(jobs, facts, strict=True)
-            if (item := job.estimate) is not None
-        ]
-        return jobs, estimates
-
-    jobs, estimates = estimated()
-    if probe and (chosen := probes(estimates)):
-        places = Workplaces.of_process().without_opened_run()
-        say = (lambda _: None) if quiet else say
-
-        def billed_after_limit_s(spec: JobSpec) -> float:
-            return places.of(chosen[0].spec).launcher.billed_after_limit_s(spec)
-
-        run_probes(chosen, billed_after_limit_s, lambda spec: _run_probe(spec, places, say, quiet=quiet), say)
-        tracking = opened()
-        jobs, estimates = estimated()
+        if item is not None:
+            estimates.append(replace(item, largest_batch=estimator.largest_batch(item, model, known)))
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
         region=region,
@@ -230,19 +194,6 @@ def _unknown_data(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> list[str
     ]
 
 
-def _run_probe(spec: JobSpec, places: Workplaces, say: Callable[[str], None], *, quiet: bool) -> float | None:
-    """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
-    from paretune.jobs.launch import run_job  # imports MLflow
-    from paretune.jobs.progress import watched
-
-    with watched(places.interruption, quiet=quiet) as on_events:
-        try:
-            return run_job(spec, places.of(spec), on_events).metrics.get("cost_usd")
-        except JobFailed as error:
-            say(f"the probe has failed: {error}")
-            return None
-
-
 def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     remarks = []
     if any(item.spec.spot for item in estimates):
@@ -251,8 +202,8 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
         )
     if any(not item.measured_here for item in estimates):
         remarks.append(
-            "rows whose basis is not this cluster have wide intervals: probe=true (with max_cost_usd) measures them "
-            "with short jobs"
+            "rows whose basis is not this cluster have wide intervals: a short job there, "
+            f"`paretune train {options(probe_steps=PROBE_STEPS)}`, narrows them"
         )
     return remarks
 

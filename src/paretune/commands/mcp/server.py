@@ -40,7 +40,7 @@ estimate first; preview checks a job and bounds its dollars; launch starts a job
 server; status says how it goes; front shows the best trade-offs of a study."""
 _NOT_OF_AGENTS = {
     *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
-    *("probe", "entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
+    *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
 }
 """Options that choose the code that runs, the account that pays, or what is recorded of it."""
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
@@ -81,7 +81,7 @@ class Tools:
         """Predicted seconds, dollars and memory of a job with 80 % intervals; lists of values make a table."""
         with self._working():
             request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
-            return run_estimate(request, say=lambda _: None, quiet=True).to_dict()
+            return run_estimate(request).to_dict()
 
     def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Check a job and bound its dollars; launches nothing."""

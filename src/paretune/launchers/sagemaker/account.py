@@ -46,7 +46,6 @@ class Account:
         self._cluster = cluster
         self._environment = environment
         self._clients: dict[str, Any] = {}
-        self._roles: dict[str, Mapping[str, Any] | Exception] = {}
 
     def client(self, service: str) -> Any:
         """The boto client of a service; it backs off when AWS throttles."""
@@ -106,16 +105,9 @@ class Account:
         return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{name}"
 
     def described_role(self, name: str) -> Mapping[str, Any]:
-        """The role as GetRole describes it; asked once, so each call raises the same of boto's AWS_ERRORS."""
-        if name not in self._roles:
-            try:
-                self._roles[name] = self.client("iam").get_role(RoleName=name)["Role"]
-            except AWS_ERRORS as error:
-                self._roles[name] = error
-        answer = self._roles[name]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        """The role as GetRole describes it. Raises boto's AWS_ERRORS."""
+        role: Mapping[str, Any] = self.client("iam").get_role(RoleName=name)["Role"]
+        return role
 
     @property
     def bucket(self) -> str:

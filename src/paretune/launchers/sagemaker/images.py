@@ -116,18 +116,7 @@ def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
             f"sagemaker.training_image holds transformers {'.'.join(transformers.groups())}, paretune's training needs "
             f"{oldest} or newer: leave sagemaker.training_image out, or give an entry_script of your own"
         )
-    has_gpu = spec.instance().has_gpu
-    if has_gpu and "-cpu" in uri:
-        faults.append(
-            f"sagemaker.training_image is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant"
-        )
-    if not has_gpu and "-gpu" in uri:
-        faults.append(
-            f"sagemaker.training_image is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant"
-        )
-    if spec.strategy in {"smddp", "smp"} and re.search(r"/(huggingface-)?pytorch-training", uri):
-        faults.append(
-            f"strategy {spec.strategy} needs the library in the image, and {uri.rpartition('/')[2]} lacks it: leave "
-            "sagemaker.training_image out, or use an smdistributed-modelparallel image"
-        )
+    kind, other = ("gpu", "cpu") if spec.instance().has_gpu else ("cpu", "gpu")
+    if f"-{other}" in uri:
+        faults.append(f"sagemaker.training_image must suit {spec.instance_type}, got {uri}: use its -{kind}- variant")
     return faults

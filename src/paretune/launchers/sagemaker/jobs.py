@@ -3,7 +3,6 @@
 import datetime
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from heapq import merge
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _USUAL = {"Starting": ("starting",), "Downloading": ("data", "image"), "Uploading": ("uploading",)}
-_LOG_LINES = 200  # the last ones, in which a cause is looked for
 _LIMITS = {
     "MaxRuntimeExceeded": (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes"),
     "MaxWaitTimeExceeded": (
@@ -139,7 +137,7 @@ class SageMakerJob(Job):
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             reason = str(self.description.get("FailureReason", ""))
-            kind, sentence = classify(reason, partial(self.log_tail, _LOG_LINES))
+            kind, sentence = classify(reason)
             if self._results.is_project and "ended with exit code" in sentence and (last := self.log_tail(1)):
                 sentence = f"{sentence}: {last[0].strip()}"
             return kind, sentence

@@ -10,6 +10,7 @@ s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 
 import hashlib
 import re
+import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -172,18 +173,15 @@ class JobOutput:
 
     def download(self, folder: Path) -> Path | None:
         """Download the archive or its files to a folder; None if there are none. Raises LostContact."""
-        s3, bucket = self.storage.s3, self.storage.bucket
         try:
-            try:
-                s3.download_file(bucket, self._key("output.tar.gz"), str(folder / "output.tar.gz"))
+            if (packed := self.storage.open(self._key("output.tar.gz"))) is not None:
+                with (folder / "output.tar.gz").open("wb") as file:
+                    shutil.copyfileobj(packed, file)
                 return folder / "output.tar.gz"
-            except AWS_ERRORS as error:
-                if code(error) not in {"404", "NoSuchKey"}:
-                    raise
             objects, folder = self._objects(), folder / "output"
             for name, key in objects.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                s3.download_file(bucket, key, str(folder / name))
+                self.storage.s3.download_file(self.storage.bucket, key, str(folder / name))
         except AWS_ERRORS as error:
             raise LostContact(explain(error, f"read the results of {self._job_name}")) from error
         return folder if objects else None

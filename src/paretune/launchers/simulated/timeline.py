@@ -3,8 +3,10 @@
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from paretune.specification.container import Event, FailureKind, JobReport
 
@@ -72,29 +74,18 @@ class Timeline:
 
     def as_json(self) -> dict[str, Any]:
         """JSON values."""
-        return {
-            "phases": [asdict(phase) for phase in self.phases],
-            "events": [[moment, event.line()] for moment, event in self.events],
-            "failure": None if self.failure is None else [self.failure[0].value, self.failure[1]],
-            "report": None if self.report is None else self.report.to_json(),
-            "log": self.log,
-            "facts": dict(self.facts),
-        }
+        values: dict[str, Any] = _JSON.dump_python(self, mode="json")
+        return values
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "Timeline":
         """The inverse of `as_json`."""
-        failure, report = raw["failure"], raw["report"]
-        return cls(
-            phases=tuple(Phase(**phase) for phase in raw["phases"]),
-            events=tuple((moment, Event.model_validate_json(line)) for moment, line in raw["events"]),
-            failure=None if failure is None else (FailureKind(failure[0]), failure[1]),
-            report=None if report is None else JobReport.model_validate_json(report),
-            log=tuple(raw["log"]),
-            facts=raw["facts"],
-        )
+        return _JSON.validate_python(raw)
 
     def changes(self) -> list[float]:
         """Seconds since the creation at which state, detail or events change, ascending."""
         ends = itertools.accumulate(phase.seconds for phase in self.phases)
         return sorted({*ends, *(moment for moment, _ in self.events)})
+
+
+_JSON = TypeAdapter(Timeline)

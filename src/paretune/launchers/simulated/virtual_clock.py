@@ -1,7 +1,6 @@
 """Time that advances only during `sleep`, shared through a small file by all processes with the same home folder."""
 
 import fcntl
-import mmap
 import os
 import struct
 import time
@@ -38,11 +37,10 @@ class VirtualClock:
                 os.write(self._file, _SECONDS.pack(time.time()))
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
-        self._time = mmap.mmap(self._file, _SECONDS.size)
 
     def now(self) -> float:
         """Virtual seconds since the epoch."""
-        return float(_SECONDS.unpack_from(self._time)[0])
+        return float(_SECONDS.unpack(os.pread(self._file, _SECONDS.size, 0))[0])
 
     def monotonic(self) -> float:
         """The same as `now`, which never goes back."""
@@ -64,11 +62,10 @@ class VirtualClock:
             changes = [change for item in self._watched if (change := item.next_change(now)) is not None]
             self._wake_at = {moment for moment in self._wake_at if moment > now}
             following = min([*changes, *self._wake_at], default=now)
-            _SECONDS.pack_into(self._time, 0, max(now + seconds, following))
+            os.pwrite(self._file, _SECONDS.pack(max(now + seconds, following)), 0)
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def __del__(self) -> None:
-        if hasattr(self, "_time"):
-            self._time.close()
+        if hasattr(self, "_file"):
             os.close(self._file)

@@ -88,7 +88,7 @@ def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
     measured, origin = {}, "estimated"
     if workplace.launcher.origin == "simulated":
         measured, origin = _rehearsed(spec, driver), workplace.launcher.origin
-    elif (estimate := workplace.forecast.time_of(spec, spec.plan(), inputs, price)) is not None:
+    elif (estimate := workplace.forecast.of(spec, spec.plan(), inputs, price)) is not None:
         measured = {metrics.JOB_SECONDS: estimate.time.seconds, metrics.BILLABLE_SECONDS: estimate.time.seconds}
     if not measured:
         return None

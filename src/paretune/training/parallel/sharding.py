@@ -30,7 +30,6 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import ParallelDegrees
 from paretune.training import device, processes
 from paretune.training.model import Shape, layers_of
 from paretune.training.parallel.pipeline import Pipeline
@@ -45,15 +44,6 @@ _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False, flatten_opt
 
 Build = Callable[..., tuple[Any, list[str]]]
 """Makes the whole model, or with `drawn` its layers on the device meta; also returns the names of drawn layers."""
-
-
-def mesh_of(degrees: ParallelDegrees, device_type: str) -> DeviceMesh:
-    """All processes of the job: stages x copies of the weights x sharers of a copy x members of a tensor group.
-
-    The process group must be initialised. `device_type` is `cuda` or `cpu`.
-    """
-    shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
-    return init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, REPLICATE, SHARD, TENSOR))
 
 
 def shard(model: Any, mesh: DeviceMesh, precision: str, *, cpu_offload: bool = False) -> Any:
@@ -99,8 +89,8 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     pipeline: Pipeline | None = None
     resumes_from: Path | None = None
 
-    def __init__(self, spec: JobSpec, build: Build, prepare: Callable[[Any], None]) -> None:
-        """Divide the model that `build` makes; `prepare` changes its layers before that."""
+    def __init__(self, spec: JobSpec, build: Build) -> None:
+        """Divide the model that `build` makes."""
         self._degrees = degrees = spec.degrees
         on_gpu = device.has_gpu()
         self._compute = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
@@ -108,8 +98,9 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
         part, _ = build(drawn=processes.of_first(drawn))
         self.model, self.shape = part, Shape.of(part)
-        prepare(part)
-        mesh = mesh_of(degrees, self._compute.type)
+        shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
+        names = (PIPELINE, REPLICATE, SHARD, TENSOR)
+        mesh = init_device_mesh(self._compute.type, shape, mesh_dim_names=names)
         if degrees.tensor > 1:
             divide_matrices(part, mesh[TENSOR])
         if degrees.pipeline > 1:

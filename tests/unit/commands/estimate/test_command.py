@@ -246,38 +246,3 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert message in err
     assert "Traceback" not in err
     assert runs_of(client) == []
-
-
-def test_a_probe_that_would_be_billed_needs_a_limit_and_launches_nothing_without(
-    run: Command, client: MlflowClient
-) -> None:
-    code, _, err = run(instance_type="ml.g5.xlarge", probe="true")
-
-    assert code == 4
-    assert "set max_cost_usd" in err
-    assert runs_of(client) == []
-
-
-def test_a_simulated_cluster_is_probed_on_the_virtual_clock_and_then_known(
-    run: Command, client: MlflowClient, workplace: Path
-) -> None:
-    (workplace / "runs.csv").write_text(
-        "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1\n"
-        "ml.g5.xlarge,1,16,5e-05,1120,0.9\n"
-    )
-    code, out, _ = run(
-        launcher="simulated",
-        instance_type="ml.g5.xlarge",
-        **{"simulation.runs": "runs.csv"},
-        probe="true",
-        record="true",
-        max_cost_usd="5",
-    )
-
-    assert code == 0
-    assert "probe of 1 x ml.g5.xlarge: 40 steps" in out
-    assert "1 simulated run of this model on this cluster" in out
-    table, job = runs_of(client)
-    assert table.data.tags["paretune.kind"] == "estimate"
-    assert job.data.tags["paretune.origin"] == "simulated"
-    assert job.data.params["probe_steps"] == "40"

@@ -17,7 +17,7 @@ def test_a_precision_that_the_launch_would_refuse_has_no_estimate(
     job = JobSpec(instance_type=instance_type, precision=precision, region="us-east-1")
 
     with pytest.raises(BadInput, match=f"precision {precision} needs a GPU.*{instance_type} has"):
-        estimate(job, quiet=True)
+        estimate(job)
 
 
 def test_a_type_to_fall_back_on_counts_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_a_type_to_fall_back_on_counts_as_well(tmp_path: Path, monkeypatch: pyte
     )
 
     with pytest.raises(BadInput, match=r"precision bf16 needs a GPU that has it; ml\.g4dn\.xlarge"):
-        estimate(job, quiet=True)
+        estimate(job)
 
 
 def test_configurations_without_sizes_are_named_in_one_message(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_configurations_without_sizes_are_named_in_one_message(tmp_path: Path) -
     jobs = [JobSpec(model=str(tmp_path / name), max_train_samples=100) for name in ("first", "second")]
 
     with pytest.raises(BadInput) as refused:
-        estimate(jobs, quiet=True)
+        estimate(jobs)
 
     assert len(refused.value.faults) == 2
     assert all("hidden size, layers and vocabulary" in fault for fault in refused.value.faults)

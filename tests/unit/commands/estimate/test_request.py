@@ -20,7 +20,7 @@ def faults_of(**texts: str) -> tuple[str, ...]:
 
 
 def test_nothing_typed_is_one_row_with_the_defaults() -> None:
-    assert EstimateRequest.from_text({}) == EstimateRequest(specs=(JobSpec(),), probe=False)
+    assert EstimateRequest.from_text({}) == EstimateRequest(specs=(JobSpec(),))
 
 
 def test_lists_are_combined_in_the_order_they_were_typed() -> None:
@@ -39,12 +39,6 @@ def test_elsewhere_a_comma_belongs_to_the_value() -> None:
     (spec,) = EstimateRequest.from_text({"text_column": "a,b"}).specs
 
     assert spec.text_column == "a,b"
-
-
-def test_a_probe_in_a_dry_run_is_refused() -> None:
-    (fault,) = faults_of(probe="true", dry_run="true")
-
-    assert "leave one out" in fault
 
 
 @pytest.mark.parametrize("text", ["1,,2", ",1", "1,", ",", " , "])
@@ -68,12 +62,12 @@ def test_all_faults_of_all_rows_are_reported_once() -> None:
         strategy="ddp,smddp",
         learning_rate="-1",
         region="us-est-1",
-        probe="maybe",
+        record="maybe",
     )
 
     assert len(set(faults)) == len(faults)
     for message in (
-        "probe must be true or false",
+        "record must be true or false",
         "got 'ml.g5.xlage': did you mean ml.g5.xlarge",
         "instance_count must be at least 1",
         "learning_rate must be greater than 0",
@@ -90,12 +84,8 @@ def test_a_missing_file_and_a_misspelt_column_are_told_before_anything_is_read(t
     assert "did you mean text?" in column
 
 
-def test_a_script_of_one_s_own_is_estimated_apart_and_not_probed(tmp_path: Path) -> None:
+def test_a_script_of_one_s_own_is_estimated(tmp_path: Path) -> None:
     script = str(tmp_path / "train.py")
     (tmp_path / "train.py").touch()
     request = EstimateRequest.from_text({"entry_script": script, "instance_type": "local,ml.m5.large"})
     assert [spec.runs_own_training for spec in request.specs] == [True, True]
-
-    (fault,) = faults_of(entry_script=script, probe="true")
-
-    assert fault.startswith("probe=true is for paretune's own training")

@@ -107,8 +107,14 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
         ({"instance_type": "ml.g5.48xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
         ({"instance_type": GPU, "strategy": "smp"}, "strategy smp needs an instance of p4d"),
         ({"instance_type": CPU, "strategy": "deepspeed"}, "needs GPUs, and ml.m5.large has none"),
-        ({"instance_type": CPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"}, "built for GPUs"),
-        ({"instance_type": GPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-cpu-py312"}, "built for CPUs"),
+        (
+            {"instance_type": CPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"},
+            "use its -cpu- variant",
+        ),
+        (
+            {"instance_type": GPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-cpu-py312"},
+            "use its -gpu- variant",
+        ),
         (
             {"instance_type": GPU, "sagemaker.training_image": REGISTRY.format("eu-west-1") + "own:1"},
             "lies in eu-west-1",
@@ -119,10 +125,6 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
                 "sagemaker.training_image": "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310",
             },
             "holds transformers 4.36, paretune's training needs 5.3",
-        ),
-        (
-            {"instance_type": P4D, "strategy": "smp", "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"},
-            "needs the library in the image, and pytorch-training:2.9.0-gpu-py312 lacks it",
         ),
     ],
 )

@@ -36,14 +36,6 @@ CASES: dict[str, dict[str, Any]] = {
         "sagemaker.security_group_ids": "sg-1",
         "sagemaker.kms_key_id": "alias/mine",
     },
-    "warm_pool": {
-        "keep_alive_minutes": 7.5,
-        "sagemaker.kms_key_id": "alias/mine",
-        "sagemaker.volume_size_in_gb": 123,
-        "sagemaker.package_index": "https://packages.example.com/simple",
-    },
-    "smp": {"instance_type": GPU, "strategy": "smp", "tensor_parallel_degree": 4, "activation_offloading": True},
-    "smddp": {"instance_type": GPU, "instance_count": 2, "strategy": "smddp"},
     "project": {"instance_type": "ml.g4dn.xlarge", "project": "."},
 }
 
@@ -151,3 +143,22 @@ def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: st
 
     assert (environment.get("FI_EFA_USE_DEVICE_RDMA") == "1") is uses
     assert BUCKET not in environment.values()
+
+
+def test_instances_are_kept_for_whole_seconds_with_the_index_for_pip(ask: Ask) -> None:
+    index = "https://packages.example.com/simple"
+    request = ask(keep_alive_minutes=7.5, **{"sagemaker.package_index": index, "sagemaker.volume_size_in_gb": 123})
+
+    assert request["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 450
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 123
+    assert request["Environment"]["PIP_INDEX_URL"] == index
+
+
+def test_libraries_of_aws_are_switched_on_in_the_request(ask: Ask) -> None:
+    smp = ask(instance_type=GPU, strategy="smp", tensor_parallel_degree=4, activation_offloading=True)
+    smddp = ask(run="run2", instance_type=GPU, instance_count=2, strategy="smddp")
+
+    degrees = {"tensor_parallel_degree": 4, "sm_activation_offloading": True}
+    assert json.loads(smp["HyperParameters"]["mp_parameters"]).items() >= degrees.items()
+    enabled = {"sagemaker_distributed_dataparallel_enabled": True}
+    assert json.loads(smddp["Environment"]["SM_FRAMEWORK_PARAMS"]) == enabled
