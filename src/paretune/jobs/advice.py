@@ -50,7 +50,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace") -> Forese
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         disk_bytes=disk_bytes(spec, inputs, known_architecture(spec, inputs)),
         price=price,
-        estimate=workplace.forecast.time_of(spec, plan, inputs, price),
+        estimate=workplace.forecast.of(spec, plan, inputs, price),
     )
 
 

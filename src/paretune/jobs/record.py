@@ -16,7 +16,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import is_alive, this_process
 from paretune.pricing.prices import Price
-from paretune.projects.collection import Collector
+from paretune.projects.collection import collect_from
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -51,7 +51,6 @@ class JobRecord:
         self.attribution = workplace.attribution(spec, study)
         """Study, user and team of the job; of an adopted job those that its run names."""
         self.retries_smaller = retries_smaller and spec.project is None
-        self._collector = None if spec.project is None else Collector(workplace.clock)
         self.former_metrics: Mapping[str, float] = {}
         """Metrics that are in the run before the job ends: its estimate, facts of its data, and what others wrote."""
         self.is_adopted = False
@@ -165,12 +164,13 @@ class JobRecord:
 
     def collect_results(self, job: Job) -> list[str]:
         """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""
+        if self.spec.project is None:
+            return []
         try:
-            remarks = [] if self._collector is None else self._collector(job, self.run.run_id)
+            remarks = collect_from(job, self.run.run_id, self.workplace.clock)
         except LostContact as error:
             self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
-        if self.spec.project is not None:
-            self.former_metrics = self.run.metrics()  # its curves have their last points
+        self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks
 
     def recorded_usd(self) -> float | None:
