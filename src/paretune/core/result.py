@@ -125,7 +125,7 @@ def as_json(value: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV with a line per row; None is an empty cell, and texts that a spreadsheet would compute get an apostrophe."""
+    """A CSV with a line per row; None is an empty cell, and an apostrophe precedes what a spreadsheet would compute."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writerow({name: _as_cell(name) for name in columns})
