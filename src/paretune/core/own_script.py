@@ -1,13 +1,11 @@
-"""A user's own Python script, read without running it: the arguments that it declares and what it imports."""
+"""A user's own Python script, read without running it: the arguments that it declares."""
 
 import ast
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from paretune.core.packages import can_be_imported
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _READS_ANYTHING = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
@@ -17,15 +15,12 @@ _OTHER_PARSERS = re.compile(
 """Packages that read a command line in ways that cannot be told from the text of the script."""
 _MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # traces of a parser in a script that declares no argument
 _OVERRIDES = re.compile(r"^\s*(?:import|from) hydra\b|\bOmegaConf\.from_cli\b", re.MULTILINE)
-_INSTALLS = re.compile(r"\bsys\.path\b|\bpip\b.{0,40}\binstall\b")  # in a script: it finds or installs packages itself
 _MOST_MODULES = 200  # of the script's folder that it imports, itself included
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml"}
-"""Name of a module to the name that pip knows it by, where they differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnScript:
-    """Arguments and imports of a script, read from its text and from that of the modules beside it."""
+    """Arguments of a script, read from its text and from that of the modules beside it."""
 
     arguments: Mapping[str, str]
     """Name of each option as argparse has it, without the dashes before it, to its action, such as `store_true`; empty
@@ -36,20 +31,15 @@ class OwnScript:
     takes_overrides: bool  # whether its arguments are `key=value`, as Hydra and OmegaConf read them
     required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
     is_complete: bool  # whether no other arguments than these exist
-    imports: tuple[str, ...]  # packages that are imported whenever it runs, in alphabetic order
 
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
         plain = name.replace("-", "_")
         return next((spelling for spelling in self.arguments if spelling.replace("-", "_") == plain), None)
 
-    def missing_packages(self) -> list[str]:
-        """Names, for pip, of imported packages that are not installed here."""
-        return [_DISTRIBUTIONS.get(name, name) for name in self.imports if not can_be_imported(name)]
-
 
 def read_own_script(path: Path) -> OwnScript:
-    """The arguments and imports of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
+    """The arguments of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
     modules = dict(_modules(path)) if path.is_file() else {}
     text = "\n".join(modules.values())
     trees = [ast.parse(module) for module in modules.values()]
@@ -64,8 +54,6 @@ def read_own_script(path: Path) -> OwnScript:
     has_other = bool(_OTHER_PARSERS.search(text) or _OVERRIDES.search(text))
     # Not Hugging Face's parser, and no other.
     has_none = bool(modules) and not (calls or has_other or _MAY_PARSE.search(text))
-    imports = set() if _INSTALLS.search(text) else {name for tree in trees for name in _imported(tree.body)}
-    beside = {item.stem for item in path.parent.iterdir() if item.suffix == ".py" or item.is_dir()} if modules else ()
     return OwnScript(
         arguments=arguments,
         reads_anything=bool(_READS_ANYTHING.search(text)) or not (arguments or has_other or has_none),
@@ -73,7 +61,6 @@ def read_own_script(path: Path) -> OwnScript:
         required=() if "add_subparsers" in text else tuple(filter(None, map(_required, calls))),
         is_complete=has_none
         or (bool(arguments) and not has_other and all(isinstance(word, ast.Constant) for word, _ in words)),
-        imports=tuple(sorted(imports.difference(beside, sys.stdlib_module_names))),
     )
 
 
@@ -101,14 +88,6 @@ def _packages(node: ast.AST) -> Iterator[str]:
         yield from (alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
         yield node.module.partition(".")[0]
-
-
-def _imported(body: list[ast.stmt]) -> Iterator[str]:
-    """Packages that a module imports at its top, or when it is the script; not those in `try` or another `if`."""
-    for node in body:
-        yield from _packages(node)
-        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
-            yield from _imported(node.body)
 
 
 def _action(call: ast.Call) -> str:

@@ -4,7 +4,7 @@ An estimate is optional: if it cannot be made, the job runs all the same.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +14,12 @@ import numpy as np
 
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
-from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
-from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.phases import Seconds
 from paretune.estimating.posterior import Z80
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.estimating.timing_features import describe
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
@@ -123,34 +121,18 @@ class Forecast:
         self.__dict__.pop("_own_training", None)
         self.__dict__.pop("_estimator", None)
 
-    def time_of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> TimeEstimate | None:
-        """Return the estimate of seconds and dollars; also for a training of the user's own, from its finished runs."""
-        return self._own_training.predict(spec, price) if spec.runs_own_training else self.of(spec, plan, inputs, price)
+    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> TimeEstimate | None:
+        """Return the estimate of a job with this batch; of a training of the user's own from its finished runs.
 
-    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
-        """Return the estimate of a job with this batch, or None if its model or its rows are unknown."""
-        architecture = known_architecture(spec, inputs)
-        if architecture is None or spec.runs_own_training:
-            return None
-        return self._estimator.estimate(spec, architecture, price, plan=plan, facts=_facts(inputs))
-
-    def smaller_batch(self, spec: JobSpec, inputs: JobInputs) -> tuple[BatchPlan, Footprint] | None:
-        """Return the batch to start with if an earlier job shows that the requested one does not fit, and that job.
-
-        The global batch size stays the same. Returns None if the requested batch may fit.
+        Returns None if its model or its rows are unknown, or no training like it has run there.
         """
-        plan, failure = spec.plan(), None
+        if spec.runs_own_training:
+            return self._own_training.predict(spec, price)
         architecture = known_architecture(spec, inputs)
-        if architecture is None or spec.runs_own_training:
+        if architecture is None:
             return None
-        while (described := describe(spec, plan, architecture, _facts(inputs))) and (
-            smaller := plan.with_less_memory()
-        ):
-            failed = self._estimator.job_that_did_not_fit(spec, plan, described)
-            if failed is None:
-                break
-            plan, failure = smaller, failed
-        return None if failure is None else (plan, failure)
+        facts = None if inputs.dataset is None else inputs.dataset.facts
+        return self._estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
@@ -160,7 +142,3 @@ def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
         return architecture
     config = config_in(inputs.model)
     return None if config is None else of_config(config, spec.task)
-
-
-def _facts(inputs: JobInputs) -> Mapping[str, float] | None:
-    return None if inputs.dataset is None else inputs.dataset.facts

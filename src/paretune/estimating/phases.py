@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
-from typing import overload
+from typing import Any
 
 import numpy as np
 
@@ -62,12 +62,11 @@ class UsualSeconds(Seconds):
     longest: float  # of all public jobs on such instances; on any GPU for those
 
 
-@overload
-def transfer_s(size: float) -> float: ...
-@overload
-def transfer_s(size: np.ndarray) -> np.ndarray: ...
-def transfer_s(size: float | np.ndarray) -> float | np.ndarray:
-    """Return the expected seconds of packing and uploading so many bytes, beyond the usual seconds of an upload."""
+def transfer_s(size: Any) -> Any:
+    """Return the expected seconds of packing and uploading so many bytes, beyond the usual seconds of an upload.
+
+    `size` is a number or an array of them.
+    """
     seconds = size / np.where(np.asarray(size) <= COMPRESSED_BYTES, COMPRESSED_RATE, UNCOMPRESSED_RATE)
     return seconds if isinstance(size, np.ndarray) else float(seconds)
 

@@ -41,16 +41,16 @@ class ForeseenJob:
     estimate: TimeEstimate | None  # None if its model or its rows are unknown, or its own training has never run
 
 
-def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: BatchPlan | None = None) -> ForeseenJob:
+def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace") -> ForeseenJob:
     """The facts about a job; raises BadInput if its training arguments do not determine the number of steps."""
-    price, plan = workplace.launcher.price(spec), plan or spec.plan()
+    price, plan = workplace.launcher.price(spec), spec.plan()
     return ForeseenJob(
         spec=spec,
         plan=plan,
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         disk_bytes=disk_bytes(spec, inputs, known_architecture(spec, inputs)),
         price=price,
-        estimate=workplace.forecast.time_of(spec, plan, inputs, price),
+        estimate=workplace.forecast.of(spec, plan, inputs, price),
     )
 
 
@@ -128,19 +128,21 @@ def _higher_limit(estimate: TimeEstimate) -> str:
 
 
 def nearly_full(job: ForeseenJob) -> str:
-    """Warn if the estimated memory of a device is above 90 %."""
+    """Warn if an earlier job ran out of memory although it needed no more, or if 90 % of a device are estimated."""
     estimate = job.estimate
-    if not isinstance(estimate, Estimate) or estimate.memory.gib <= MOST_MEMORY * estimate.usable_gib:
+    if not isinstance(estimate, Estimate):
         return ""
-    gib, usable_gib = estimate.memory.gib, estimate.usable_gib
+    gib, usable_gib, failed = estimate.memory.gib, estimate.usable_gib, estimate.did_not_fit
+    if failed is None and gib <= MOST_MEMORY * usable_gib:
+        return ""
+    reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"
+    if failed is not None:
+        reason = f"per-device batch {failed.rows} ran out of memory on as much memory before (run {failed.run_id})"
     mended = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
     if (smaller := job.plan.with_less_memory()) is not None:
         batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
         mended = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
-    return (
-        f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%}): a job that runs out "
-        f"of memory is paid until then; {mended}"
-    )
+    return f"{reason}: a job that runs out of memory is paid until then; {mended}"
 
 
 def small_disk(job: ForeseenJob) -> str:

@@ -188,8 +188,8 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         other = kinds.get(spec.fine_tuning, "") if spec.entry_script is None else ""
         return f"out of memory, {why_not_smaller}: lower max_seq_length, {other}or use a larger instance ({reason})"
     remedies = {
-        FailureKind.CAPACITY: f"AWS has no {' or '.join(spec.instance_types())} left: set fallback_instance_types to "
-        "try others, or another region",
+        FailureKind.CAPACITY: f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
+        "fallback_instance_types to try others, or another region",
         FailureKind.OUT_OF_MEMORY: "use a larger instance, or let the command need less memory",
         FailureKind.DISK_FULL: "model, data and checkpoints lie on the volume: set a larger sagemaker.volume_size_in_gb"
         if spec.on_sagemaker

@@ -27,7 +27,6 @@ from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces, without_empty_home
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed, remarks
@@ -98,7 +97,7 @@ def begin_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Eve
     """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
     record, inputs, messages = _claim(spec, workplace)
     _announce(messages, workplace, on_events)
-    document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.first_plan, record.attribution)
+    document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.attribution)
     job = Attempts(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
     try:
         job.begin()
@@ -126,9 +125,9 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
                 return _adopted(spec, workplace, workplace.tracking.run(running.run_id))
             if spec.budget is not None:
                 workplace.budgets(spec, workplace.attribution(spec)).check()  # before a run is opened
-            plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
+            estimate, sentences, warnings = _foresee(spec, inputs, workplace)
             record = JobRecord(spec, workplace)
-            record.describe(inputs, plan=plan, estimate=estimate, warnings=warnings)
+            record.describe(inputs, estimate=estimate, warnings=warnings)
             record.run.flush()  # so that the next launch finds it
     messages = [_announcement(spec, inputs, record.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
     return record, inputs, messages
@@ -220,24 +219,13 @@ def _conclude(result: JobOutcome, workplace: Workplace, on_events: Callable[[lis
 
 def _foresee(
     spec: JobSpec, inputs: JobInputs, workplace: Workplace
-) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
-    """The smaller batch to begin with, if any, the estimate, sentences about both, and the warnings of a new job."""
-    sentences = remarks(spec, workplace.environment)
-    plan, smaller_batch = spec.plan(), None
-    if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
-        smaller_batch, against = lowered
-        plan = smaller_batch
-        sentences.append(
-            f"per-device batch {against.rows} ran out of memory on as much memory before (run {against.run_id}): "
-            f"beginning with {plan.per_device_train_batch_size} x {plan.gradient_accumulation_steps} accumulation "
-            f"steps (global batch size stays {plan.global_batch_size})"
-        )
-    job = foreseen(spec, inputs, workplace, plan=plan)
+) -> tuple[TimeEstimate | None, list[str], list[str]]:
+    """The estimate, sentences about it, and the warnings of a new job."""
+    job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    if job.estimate is not None:
-        sentences.append(f"estimated: {job.estimate.sentence()}")
-    return smaller_batch, job.estimate, sentences, warnings_of([job])
+    estimated = [] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]
+    return job.estimate, [*remarks(spec, workplace.environment), *estimated], warnings_of([job])
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:

@@ -15,7 +15,6 @@ from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import training_is_missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.launchers.processes import training_process
-from paretune.projects.packages import package_faults
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, missing_files
 from paretune.specification.job import JobSpec
@@ -52,8 +51,6 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
         faults = missing_files(spec.as_text())
         if not faults:
             faults = argument_faults(spec)
-            script = at_home(spec.entry_script)
-            faults += [] if spec.on_sagemaker else package_faults(script.name, script.parent, [script])
     elif workplace.launcher.reads_inputs:
         _fetch(spec, workplace)
         cached = load_cached_inputs(spec, workplace.home)

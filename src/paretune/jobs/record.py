@@ -16,7 +16,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import is_alive, this_process
 from paretune.pricing.prices import Price
-from paretune.projects.collection import Collector
+from paretune.projects.collection import collect_from
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -24,7 +24,6 @@ from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.tracking import Run, schema
-from paretune.tracking.recorded_job import first_plan
 
 _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 
@@ -52,15 +51,12 @@ class JobRecord:
         self.attribution = workplace.attribution(spec, study)
         """Study, user and team of the job; of an adopted job those that its run names."""
         self.retries_smaller = retries_smaller and spec.project is None
-        self._collector = None if spec.project is None else Collector(workplace.clock)
         self.former_metrics: Mapping[str, float] = {}
         """Metrics that are in the run before the job ends: its estimate, facts of its data, and what others wrote."""
         self.is_adopted = False
         """Whether an earlier process has started the job."""
         self.is_beside = False
         """Whether another process watches the job, too, as far as is known: an interruption here stops nothing."""
-        self.first_plan: BatchPlan | None = None
-        """The batch of the first attempt, if it is not the one that was asked for."""
         self.has_gap_tag = False
         """Whether the run says that MLflow did not take the whole record of the finished job."""
         self.is_uncollected = False
@@ -71,21 +67,14 @@ class JobRecord:
         self,
         inputs: JobInputs,
         *,
-        plan: BatchPlan | None = None,
         estimate: TimeEstimate | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
-        """Record parameters, price, data, estimate and warnings of a job that is about to start.
-
-        `plan` is the batch of the first attempt if it is not the one that was asked for.
-        """
+        """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         with self.run.later():  # written together with the job's name
             self._describe_request()
             self.run.set_tags(schema.job_tags(self.spec.given()))  # an adopted job keeps what was typed
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
-            if plan is not None:
-                self.first_plan = plan
-                self._tag_plan(plan, "first", "used")
             if estimate is not None:
                 self.former_metrics = estimate.as_metrics()
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
@@ -109,7 +98,7 @@ class JobRecord:
     def adopt(self) -> None:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         tags = self.run.tags()
-        self.is_adopted, self.first_plan = True, first_plan(self.spec, tags)
+        self.is_adopted = True
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_beside = watched_by not in ("", this_process()) and is_alive(watched_by) is not False
         self.has_gap_tag = tags.get(schema.GAP) == "true"
@@ -138,10 +127,9 @@ class JobRecord:
         self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: command or spec.command()})
         self.run.log_params(params_of(spec))
 
-    def _tag_plan(self, plan: BatchPlan, *prefixes: str) -> None:
-        names = ("per_device_train_batch_size", "gradient_accumulation_steps")
-        tags = {f"{schema.PREFIX}{prefix}_{name}": str(getattr(plan, name)) for prefix in prefixes for name in names}
-        self.run.set_tags(tags)
+    def _tag_plan(self, plan: BatchPlan) -> None:
+        batch, steps = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
+        self.run.set_tags({schema.USED_BATCH: str(batch), schema.USED_ACCUMULATION: str(steps)})
 
     def watch(self) -> None:
         """Record that this process watches the job."""
@@ -176,12 +164,13 @@ class JobRecord:
 
     def collect_results(self, job: Job) -> list[str]:
         """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""
+        if self.spec.project is None:
+            return []
         try:
-            remarks = [] if self._collector is None else self._collector(job, self.run.run_id)
+            remarks = collect_from(job, self.run.run_id, self.workplace.clock)
         except LostContact as error:
             self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
-        if self.spec.project is not None:
-            self.former_metrics = self.run.metrics()  # its curves have their last points
+        self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks
 
     def recorded_usd(self) -> float | None:
@@ -191,14 +180,14 @@ class JobRecord:
     def log_memory_retry(self, retry: int, plan: BatchPlan) -> None:
         """Record that the job runs again with a smaller per-device batch, for the `retry`-th time."""
         self.run.set_tags({schema.OUT_OF_MEMORY_RETRIES: str(retry)})
-        self._tag_plan(plan, "used")
+        self._tag_plan(plan)
 
     def log_instances(self, document: JobDocument, price: Price | None) -> None:
         """Record the instances that the job runs on, where other ones were asked for."""
         used, count = document.spec.instance_type, str(document.spec.instance_count)
         tags = {schema.USED_INSTANCE_TYPE: used, schema.USED_INSTANCE_COUNT: count}
         self.run.set_tags(price_tags(price) | tags)
-        self._tag_plan(document.plan, "used")
+        self._tag_plan(document.plan)
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -223,11 +223,6 @@ class Workplaces:
             raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
         interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
         return cls(environment=environment, interruption=interruption, home=home)
-
-    def without_opened_run(self) -> "Workplaces":
-        """The same for jobs that each get a new run, beside the one that `mlflow run` has opened."""
-        environment = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
-        return replace(self, environment=environment, _workplaces={})
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""

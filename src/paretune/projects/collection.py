@@ -9,7 +9,6 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -34,35 +33,23 @@ _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; 
 _SET_BY_MLFLOW = ("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME)
 
 
-@dataclass(frozen=True)
-class Collector:
-    """Copies what the commands of ended jobs have recorded into their runs.
+def collect_from(job: Job, run_id: str, clock: Clock) -> list[str]:
+    """Copy the store of an ended job into its run and return remarks on what could not be copied.
 
-    Args:
-        clock: for the pauses between attempts.
-        client: for the tracking server; by default the one that MLflow's own settings name.
+    Raises LostContact if S3 or the tracking server does not answer or refuses, after several attempts.
     """
-
-    clock: Clock
-    client: MlflowClient = field(default_factory=MlflowClient)
-
-    def __call__(self, job: Job, run_id: str) -> list[str]:
-        """Copy the job's store into the run and return remarks on what could not be copied.
-
-        Raises LostContact if S3 or the tracking server does not answer or refuses, after several attempts.
-        """
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                    output = job.fetch_output(Path(folder))
-                    return [] if output is None else collect(output, run_id, self.client)
-            except tarfile.TarError as error:
-                return [_problem(error)]
-            except (LostContact, MlflowException, OSError) as error:
-                if attempt == _ATTEMPTS:
-                    raise LostContact(_problem(error)) from error
-                self.clock.sleep(_PAUSE_S)
-        return []
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+                output = job.fetch_output(Path(folder))
+                return [] if output is None else collect(output, run_id, MlflowClient())
+        except tarfile.TarError as error:
+            return [_problem(error)]
+        except (LostContact, MlflowException, OSError) as error:
+            if attempt == _ATTEMPTS:
+                raise LostContact(_problem(error)) from error
+            clock.sleep(_PAUSE_S)
+    return []
 
 
 def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:

@@ -113,17 +113,15 @@ class Supervisor:
         reader.join(5.0)  # a process in the background may hold the pipe for longer
         return code
 
-    def kill(self) -> None:
-        """Send SIGKILL to the running process and all its descendants."""
+    def send(self, number: int) -> None:
+        """Send a signal to the running process and all its descendants."""
         if self._group is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._group, signal.SIGKILL)
+                os.killpg(self._group, number)
 
     def _pass_on(self, *_: Any) -> None:
         self.was_stopped = True
-        if self._group is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._group, signal.SIGTERM)
+        self.send(signal.SIGTERM)
 
     def _has_members(self, group: int) -> bool:
         with contextlib.suppress(ChildProcessError):
@@ -160,13 +158,13 @@ def end_with_starter() -> None:
 def end_hang(ml: Path, supervisor: Supervisor, sentence: str) -> None:
     """End the command and this process, with the reason."""
     write_failure(ml, f"error: {sentence}")
-    supervisor.kill()
+    supervisor.send(signal.SIGKILL)
     os._exit(1)
 
 
 def end_late(supervisor: Supervisor) -> None:
     """End the command and this process: it has not stopped at its deadline."""
-    supervisor.kill()
+    supervisor.send(signal.SIGKILL)
     os._exit(128 + signal.SIGTERM)
 
 
@@ -194,26 +192,18 @@ def write_report(ml: Path, metrics: dict[str, float], sources: str) -> None:
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
-    """Exit code of pip, run by the SageMaker SDK's installer if it is there, because that supports CodeArtifact.
+    """Exit code of the installer of start_job.py, which says why pip failed.
 
     The list is written to the folder where its relative paths start, because pip resolves `-r other.txt` from there.
     """
     say("installing what the project depends on")
     path = folder / REQUIREMENTS
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")
-    installer = ml / _INSTALLER
-    if installer.is_file():
-        words = [sys.executable, str(installer), "--install", path.name, str(ml)]
-    else:
-        words = [sys.executable, "-m", "pip", "install", "-r", path.name]
-    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
     try:
-        code = supervisor.run(words, cwd=str(folder), env=environment)
+        words = [sys.executable, str(ml / _INSTALLER), "--install", path.name, str(ml)]
+        return supervisor.run(words, cwd=str(folder))
     finally:
         path.unlink()
-    if code and not supervisor.was_stopped:
-        write_failure(ml, f"bad_input: pip could not install what the project depends on (exit code {code})")
-    return code
 
 
 def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Supervisor) -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
@@ -20,7 +20,6 @@ from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.projects.environment import Environment, read_environment
-from paretune.projects.packages import package_faults
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
@@ -147,8 +146,6 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     if spec.on_sagemaker:
         with collecting(faults):
             environment = read_environment(project, root)
-    else:
-        faults += _missing_packages(spec, project, root, command.text)
     if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
     if not files:
@@ -203,15 +200,6 @@ def _refuse_unknown_entry_point(spec: JobSpec, declared: Collection[str], root: 
     scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
     allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
     raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
-
-
-def _missing_packages(spec: JobSpec, project: Project, root: Path, command: str) -> list[str]:
-    """Packages that the environment file, a requirements.txt or the scripts of the command need, and that lack here."""
-    lines: list[str] = []
-    with suppress(BadInput):  # of conda's other packages
-        lines += read_environment(project, root).requirements
-    scripts = [root / word for word in re.findall(r"[\w./-]+\.py\b", command)]
-    return package_faults(str(spec.project), root, [path for path in scripts if path.is_file()], lines)
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:

@@ -191,11 +191,9 @@ class JobDocument:
     """The owner of the job; only for the launcher, not sent into the job."""
 
     @classmethod
-    def first(
-        cls, job_name: str, spec: JobSpec, plan: BatchPlan | None = None, attribution: Attribution | None = None
-    ) -> "JobDocument":
-        """The document of a first attempt, with the batch plan of the specification unless another is given."""
-        return cls(job_name=job_name, spec=spec, plan=plan or spec.plan(), attribution=attribution or Attribution())
+    def first(cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None) -> "JobDocument":
+        """The document of a first attempt."""
+        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=attribution or Attribution())
 
     @property
     def max_seconds(self) -> float:

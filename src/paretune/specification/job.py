@@ -83,9 +83,7 @@ class SageMaker(Parameters):
     kms_key_id: str | None = parameter(
         None, "key that encrypts volumes, uploads and results", also="kms_key volume_kms_key_id"
     )
-    package_index: str | None = parameter(
-        None, "package index for pip in subnets without internet: address, or ARN of a CodeArtifact repository"
-    )
+    package_index: str | None = parameter(None, "address of a package index for pip in subnets without internet")
 
 
 class JobSpec(Parameters):

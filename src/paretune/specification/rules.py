@@ -289,10 +289,8 @@ def _secrets(job: "JobSpec") -> Iterator[Fault]:
     if looks_secret("package_index", index) or re.search("//[^/]*@", index):
         text = "package_index must hold no user and password: everybody who sees the job can read it"
         yield Fault(("sagemaker", "package_index"), text)
-    elif not re.match(r"$|https?://\S+$|arn:[^:]+:codeartifact:[^:]+:\d+:repository/[^/]+/\S+$", index):
-        rule = "package_index must be an address (https://...) or the ARN of a CodeArtifact repository"
-        text = f"{rule} (arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME), got {index!r}"
-        yield Fault(("sagemaker", "package_index"), text)
+    elif not re.match(r"$|https?://\S+$", index):
+        yield Fault(("sagemaker", "package_index"), f"package_index must be an address (https://...), got {index!r}")
     for name in job.model_fields_set - {"tags", "sagemaker"}:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:

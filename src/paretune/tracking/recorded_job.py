@@ -175,7 +175,11 @@ class RecordedRequest(_Section):
 
     def used_plan(self, spec: JobSpec) -> BatchPlan:
         """The batch sizes of the last attempt; those of `spec` if none are recorded."""
-        return _plan(spec, self.run.tags, schema.USED_BATCH, schema.USED_ACCUMULATION)
+        tags, plan = self.run.tags, spec.plan()
+        if schema.USED_BATCH not in tags:
+            return plan
+        size, steps = int(tags[schema.USED_BATCH]), int(tags[schema.USED_ACCUMULATION])
+        return replace(plan, per_device_train_batch_size=size, gradient_accumulation_steps=steps)
 
 
 class RecordedJob(_Section):
@@ -215,18 +219,6 @@ class RecordedJob(_Section):
     def metric(self, name: str) -> float | None:
         """The latest value of a metric; None if it is not recorded."""
         return self.run.metrics.get(name)
-
-
-def first_plan(spec: JobSpec, tags: Mapping[str, str]) -> BatchPlan:
-    """The batch sizes of a job's first attempt, from its run's tags; those of `spec` if none are recorded."""
-    return _plan(spec, tags, schema.FIRST_BATCH, schema.FIRST_ACCUMULATION)
-
-
-def _plan(spec: JobSpec, tags: Mapping[str, str], batch: str, accumulation: str) -> BatchPlan:
-    if batch not in tags:
-        return spec.plan()
-    size, steps = int(tags[batch]), int(tags[accumulation])
-    return replace(spec.plan(), per_device_train_batch_size=size, gradient_accumulation_steps=steps)
 
 
 def _number_in(text: str) -> float | None:

@@ -77,8 +77,6 @@ TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
 # What ran in place of the request
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"  # number of retries with a smaller per-device batch
-FIRST_BATCH = "paretune.first_per_device_train_batch_size"  # per-device batch before them
-FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"  # accumulation steps before them
 USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch that ran
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps that ran
 USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type that ran

@@ -34,21 +34,15 @@ def newest(folder: Path) -> Run:
     )[0]
 
 
-def test_a_batch_that_ran_out_of_memory_is_not_begun_with_again(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_batch_that_ran_out_of_memory_before_is_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert job("--per_device_train_batch_size", "64") == 0
     first = newest(place)
     capsys.readouterr()
     assert job("--per_device_train_batch_size", "64", "--seed", "7") == 0
 
-    second = newest(place)
-    assert f"ran out of memory on as much memory before (run {first.info.run_id})" in capsys.readouterr().err
-    assert first.data.tags["paretune.out_of_memory_retries"] == "1"
-    assert "paretune.out_of_memory_retries" not in second.data.tags
-    assert second.data.tags["paretune.first_per_device_train_batch_size"] == "32"
-    assert second.data.tags["paretune.used_gradient_accumulation_steps"] == "2"
-    assert second.data.metrics["cost_usd"] < first.data.metrics["cost_usd"]
+    warning = capsys.readouterr().err
+    assert f"ran out of memory on as much memory before (run {first.info.run_id})" in warning
+    assert "--per_device_train_batch_size 32 --gradient_accumulation_steps 2" in warning
 
 
 def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(place: Path) -> None:

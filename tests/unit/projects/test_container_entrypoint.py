@@ -96,15 +96,6 @@ def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: 
     assert process.returncode == 0
 
 
-def test_what_cannot_be_installed_is_the_reason(ml: Path) -> None:
-    process = start(ml, "echo never", requirements=["./not-there.whl"])
-    message, _ = process.communicate(timeout=120)
-
-    assert process.returncode != 0
-    assert "never" not in message
-    assert (ml / "output" / "failure").read_text().startswith("bad_input: pip could not install")
-
-
 @pytest.mark.parametrize(("host", "retained"), [("algo-1", True), ("algo-2", False)])
 def test_only_the_first_instance_s_store_is_a_result(ml: Path, host: str, retained: bool) -> None:
     resources = {"current_host": host, "hosts": ["algo-10", "algo-2", "algo-1"]}

@@ -7,7 +7,6 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, schema
-from paretune.tracking.recorded_job import first_plan
 
 GPU = "ml.g5.12xlarge"
 
@@ -68,19 +67,16 @@ def test_a_job_ran_on_spot_where_aws_has_told_its_training_seconds() -> None:
 def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> None:
     tags = {
         "paretune.used_instance_type": GPU,
-        "paretune.first_per_device_train_batch_size": "16",
-        "paretune.first_gradient_accumulation_steps": "2",
         "paretune.used_per_device_train_batch_size": "8",
         "paretune.used_gradient_accumulation_steps": "4",
     }
     job_spec = JobSpec(instance_type="ml.g5.xlarge", per_device_train_batch_size=32)
     recorded = job(tags, job_spec.as_text())
     spec = recorded.request.spec_as_run()
-    plans = [recorded.request.used_plan(spec), first_plan(spec, tags)]
+    plan = recorded.request.used_plan(spec)
 
     assert (spec.instance_type, recorded.cluster.instance_type) == (GPU, GPU)
-    assert [(plan.per_device_train_batch_size, plan.gradient_accumulation_steps) for plan in plans] == [(8, 4), (16, 2)]
-    assert first_plan(spec, {}) == spec.plan()
+    assert (plan.per_device_train_batch_size, plan.gradient_accumulation_steps) == (8, 4)
 
 
 @pytest.mark.parametrize(

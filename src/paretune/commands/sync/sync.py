@@ -27,7 +27,6 @@ from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
-from paretune.tracking.recorded_job import first_plan
 
 _ENDED = {state.value for state in JobState if state.is_terminal}
 _GONE_RUNS = 20  # the newest runs of vanished jobs, which are looked for again
@@ -107,7 +106,7 @@ class Sync:
         record.adopt()
         record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
         record.watch()
-        document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)
+        document = JobDocument.first(name, spec, record.attribution)
         job = Attempts(record, document, self.on_events, partial(inputs_of, spec, workplace))
         try:
             job.begin()

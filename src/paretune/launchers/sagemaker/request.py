@@ -229,10 +229,10 @@ def _limits(document: JobDocument) -> dict[str, int]:
 
 
 def _network(spec: JobSpec) -> dict[str, str]:
-    """Variables for NCCL on instances with EFA, and the package index for pip or `start_job.py`."""
+    """Variables for NCCL on instances with EFA, and the package index for pip."""
     index = spec.sagemaker.package_index
-    name = "CA_REPOSITORY_ARN" if index is not None and index.startswith("arn:") else "PIP_INDEX_URL"
-    return {**(_RDMA if spec.instance().family in _RDMA_FAMILIES else {}), **({name: index} if index else {})}
+    rdma = _RDMA if spec.instance().family in _RDMA_FAMILIES else {}
+    return {**rdma, "PIP_INDEX_URL": index} if index else rdma
 
 
 def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:

@@ -8,7 +8,6 @@ ML is the folder /opt/ml of the job.
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,6 @@ UNREACHABLE = (
     "NewConnectionError",
     "Retrying (",
 )  # pip 25
-CODE_ARTIFACT = re.compile(r"arn:[^:]+:codeartifact:([^:]+):([^:]+):repository/([^/]+)/(.+)")
 LOOK = """
 import torch
 works = torch.cuda.is_available()
@@ -120,9 +118,6 @@ def use_host_name() -> None:
 def install(requirements: str) -> None:
     """Install packages; ends the job with pip's last error if that fails."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
-    repository = os.environ.get("CA_REPOSITORY_ARN")
-    if repository:
-        environment["PIP_INDEX_URL"] = code_artifact(repository)
     process = subprocess.Popen(
         [sys.executable, "-m", "pip", "install", "-r", requirements],
         stdout=subprocess.PIPE,
@@ -145,23 +140,6 @@ def install(requirements: str) -> None:
                 "sagemaker.package_index that they reach, or a sagemaker.training_image that holds the packages"
             )
         fail(f"bad_input: pip could not install what the job needs ({reason}): {step}")
-
-
-def code_artifact(repository: str) -> str:
-    """The address of an AWS CodeArtifact repository for pip, with a token of this job's role."""
-    match = CODE_ARTIFACT.fullmatch(repository)
-    if match is None:
-        fail(f"bad_input: sagemaker.package_index must be the ARN of a CodeArtifact repository, got {repository}")
-    region, owner, domain, name = match.groups()
-    try:
-        import boto3
-
-        client = boto3.client("codeartifact", region_name=region)
-        token = client.get_authorization_token(domain=domain, domainOwner=owner)["authorizationToken"]
-        answer = client.get_repository_endpoint(domain=domain, domainOwner=owner, repository=name, format="pypi")
-    except Exception as error:  # boto3 is missing, or whatever it raises
-        fail(f"bad_input: CodeArtifact does not let this job in ({type(error).__name__}: {error}): look at its role")
-    return str(answer["repositoryEndpoint"]).replace("https://", f"https://aws:{token}@").rstrip("/") + "/simple/"
 
 
 def look_at_gpu() -> None:

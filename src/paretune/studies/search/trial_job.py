@@ -51,7 +51,7 @@ class TrialJob:
                     self.record.begin_again()
                 inputs = inputs_of(self.spec, self._workplace)
                 price = self._workplace.launcher.price(self.spec)
-                estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
+                estimate = self._workplace.forecast.of(self.spec, self.spec.plan(), inputs, price)
                 self.record.describe(inputs, estimate=estimate)
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused) as error:

@@ -97,7 +97,7 @@ class WorstCase:
         if identity not in self._minutes:
             price = self._workplace.launcher.price(spec)
             inputs = known_inputs(spec, self._workplace)
-            estimate = self._workplace.forecast.time_of(spec, spec.plan(), inputs, price)
+            estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
             seconds = math.inf if estimate is None else estimate.time.seconds_high
             exceeds_limit = isinstance(estimate, Estimate) and estimate.exceeds_limit
             self._minutes[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
