@@ -5,6 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import Constraints, Objective
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
@@ -20,9 +21,9 @@ def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
     standard = {
         "run_id": f"run{number}",
         "point": point,
-        "parameters": {
+        "given": {
             "per_device_train_batch_size": str(first + 1),
-            **{name: str(value) for name, value in point.items()},
+            **{name: str(value) for name, value in point.items() if name in JobSpec.model_fields},
         },
         "status": TrialStatus.COMPLETED,
         "values": {"cost_usd": cost, "f1": f1, **fields.pop("more", {})},
@@ -75,7 +76,7 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
                 number=number,
                 run_id=f"{source.getrandbits(128):032x}",
                 point=point,
-                parameters={name: str(value) for name, value in point.items()},
+                given={name: str(value) for name, value in point.items()},
                 status=TrialStatus.OUT_OF_MEMORY if lost else TrialStatus.COMPLETED,
                 values={} if lost else {"cost_usd": cost, "f1": f1, "train_seconds": seconds},
                 cost_usd=cost,

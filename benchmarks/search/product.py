@@ -116,7 +116,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
 
 def _point_of(trial: Trial, table: Table) -> Point | None:
     """Where a trial is in the search space, or beside it with gradient accumulation; None for a probe."""
-    spec = JobSpec.read(dict(trial.parameters))
+    spec = trial.spec
     if spec.probe_steps is not None:
         return None
     point: dict[str, Any] = {name: trial.point.get(name, _own(spec, name)) for name in table.axes}

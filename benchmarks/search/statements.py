@@ -104,7 +104,7 @@ class _Study:
             number=number,
             run_id=str(number),
             point=point,
-            parameters={key: str(value) for key, value in point.items()},
+            given={key: str(value) for key, value in point.items()},
             status=TrialStatus.COMPLETED,
             values={"cost_usd": usd, "f1": f1 + self._draw.gauss(0, self._noise)},
             cost_usd=usd,

@@ -20,7 +20,7 @@ from paretune.pricing.prices import VARIABLE, Price, PriceList, usual_price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec, value_of
 from paretune.specification.parameters import spell
-from paretune.studies.definition.space import NOT_SEARCHED
+from paretune.studies.definition.space import why_not_searched
 
 Point = Mapping[str, Any]
 _LIMIT = 1.5
@@ -304,7 +304,7 @@ def _order(value: Any) -> tuple[bool, Any]:
 def _comparable(table: RunTable) -> tuple[tuple[RecordedRow, ...], dict[str, list[str]]]:
     """Rows that differ in nothing that no study may search, such as the data set: of such values the most frequent."""
     rows, left_out = table.rows, {}
-    for name in set(table.others) & set(NOT_SEARCHED):
+    for name in [name for name in table.others if name in JobSpec.model_fields and why_not_searched(name)]:
         counts = Counter(row.others[name] for row in rows).most_common()
         rows = tuple(row for row in rows if row.others[name] == counts[0][0])
         if counts[1:]:

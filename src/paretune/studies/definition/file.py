@@ -213,8 +213,7 @@ class StudyFile(Parameters):
     @property
     def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
-        factors = self.changes_quality if self.is_own or self.changes_quality else None
-        return judged_by(self.objectives, factors)
+        return judged_by(self.objectives, self.changes_quality)
 
     @property
     def takes_split(self) -> bool:
@@ -481,8 +480,7 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
 
 def _sampler(study: StudyFile) -> Iterator[Fault]:
     if study.sampler == "grid" and (ranges := study.ranges()):
-        are = "is a range" if len(ranges) == 1 else "are ranges"
-        text = f"sampler grid takes only choices, and {', '.join(ranges)} {are}"
+        text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield Fault(("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler")
     if study.sampler != "split" or can_be_split(study):
         return

@@ -30,9 +30,7 @@ class Objective:
     is_relative: bool = False  # whether the noise grows with the value
     lowest: float = -math.inf  # end of the range of its values
     highest: float = math.inf  # its other end
-    factors: tuple[str, ...] | None = ()
-    """Parameters that it depends on; empty for all searched ones; None for global batch size, learning rate and epochs,
-    as for F1 of paretune's own training."""
+    factors: tuple[str, ...] = ()  # parameters that it depends on; empty for all searched ones
 
     @property
     def sign(self) -> float:
@@ -49,12 +47,12 @@ def _of_the_cluster(metric: str, label: str, unit: str, direction: str = "minimi
     return Objective(metric=metric, direction=direction, label=label, unit=unit, lowest=0.0, is_relative=True)
 
 
-def _share(metric: str, label: str, task: str, factors: tuple[str, ...] | None = ()) -> Objective:
-    known: dict[str, Any] = {"noise": F1_NOISE, "lowest": 0.0, "highest": 1.0}
-    return Objective(metric=metric, direction="maximize", label=label, task=task, factors=factors, **known)
+def _share(metric: str, label: str, task: str) -> Objective:
+    way = "maximize"
+    return Objective(metric=metric, direction=way, label=label, task=task, noise=F1_NOISE, lowest=0.0, highest=1.0)
 
 
-F1 = _share(metrics.F1, "F1", "classification", factors=None)
+F1 = _share(metrics.F1, "F1", "classification")
 _TABLE = (
     _of_the_cluster(metrics.COST_USD, "cost", "USD"),
     _of_the_cluster(metrics.TRAIN_SECONDS, "training time", "s"),
@@ -80,7 +78,7 @@ OBJECTIVES = {objective.metric: objective for objective in _TABLE}
 other metric too."""
 
 
-def judged_by(objectives: Mapping[str, str], factors: tuple[str, ...] | None = None) -> Objective | None:
+def judged_by(objectives: Mapping[str, str], factors: tuple[str, ...] = ()) -> Objective | None:
     """The objective that measures the model: the most informative known one, else the first other one.
 
     None if all objectives follow from the cluster. `factors` are the parameters that the metrics of the user's own
@@ -90,7 +88,7 @@ def judged_by(objectives: Mapping[str, str], factors: tuple[str, ...] | None = N
     if not names:
         return None
     objective = OBJECTIVES.get(names[0]) or Objective(metric=names[0], direction=objectives[names[0]])
-    return objective if factors is None else replace(objective, factors=factors)
+    return replace(objective, factors=factors)
 
 
 def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:

@@ -45,9 +45,7 @@ class Design:
         self.levels = self._read_levels()
         """Factor to label of each level to the parameters that it sets; empty for a table."""
         replicates = _whole("replicates", points.get("replicates", 1))
-        self.chosen = self._choose()
-        """The points before rows are added and replicated, by label; empty for a table."""
-        rows = [self._parameters(point) for point in self.chosen] or self._table()
+        rows = [self._parameters(point) for point in self._choose()] or self._table()
         order = [*rows, *self._added()] * replicates
         random.Random(seed).shuffle(order)
         self.rows = _seeded(order)

@@ -44,10 +44,6 @@ def why_not_searched(name: str) -> str:
     return str(extra_of(JobSpec, name, "not_searched") or derived or ("" if {*effects} & {*COMPUTES} else _SAME_RESULT))
 
 
-NOT_SEARCHED = {name: reason for name in JobSpec.model_fields if (reason := why_not_searched(name))}
-"""Parameters of a job that no study searches, with the reason; includes all that the hash of a job leaves out."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     """Values to choose from."""

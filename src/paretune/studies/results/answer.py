@@ -80,7 +80,7 @@ class StudyAnswer:
             return lines
         lines = [*filter(None, [self.picks[0].risk]), *lines]
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
-        types = [trial.parameters.get("instance_type", "local") for trial in self.front.trials]
+        types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
             lines.append("Its dollars are notional: they are seconds of this machine, and nobody bills them.")
         return lines

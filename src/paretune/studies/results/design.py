@@ -1,4 +1,4 @@
-"""What a designed experiment can tell: correlation of its factors, D-efficiency, and differences that were found.
+"""What a designed experiment can tell: correlation of its factors, D-efficiency, detectable and found differences.
 
 Every factor is coded by sum contrasts (deviations from the mean of all levels), also if its levels are numbers: no
 shape of its effect is assumed.
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student
 
+from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
 from paretune.specification import metrics
 from paretune.studies.definition.points import Design
 from paretune.studies.results.trials import Trial
 
-SIGNIFICANCE = 0.05  # level of the test
+SIGNIFICANCE, POWER = 0.05, 0.8  # level and power of the two-sided test: the usual values (Cohen 1988)
 MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
 _RESPONSES = (metrics.F1, metrics.PERPLEXITY, metrics.JOB_SECONDS)
 
@@ -52,7 +54,25 @@ def _matrix(frame: pd.DataFrame) -> np.ndarray:
     return np.column_stack([np.ones(len(frame)), _coded(frame)])
 
 
-def findings(design: Design) -> list[str]:
+def detectable(frame: pd.DataFrame, factor: str) -> float | None:
+    """The smallest difference between two levels, in standard deviations of a run, that is found with POWER.
+
+    None if no rows are left to measure noise, or if the effect cannot be estimated.
+    """
+    matrix = _matrix(frame)
+    left = len(matrix) - int(np.linalg.matrix_rank(matrix))
+    if left < 1 or len(matrix) - left < matrix.shape[1]:
+        return None
+    inverse, coded = np.linalg.inv(matrix.T @ matrix), _coded(frame)
+    own = coded.columns.str.startswith(f"{factor}=")
+    levels = dict.fromkeys(frame[factor])
+    rows = [np.where(own, coded[frame[factor] == level].iloc[0], 0.0) for level in levels]
+    pairs = [np.concatenate([[0.0], first - second]) for first, second in itertools.combinations(rows, 2)]
+    spread = max((math.sqrt(max(0.0, pair @ inverse @ pair)) for pair in pairs), default=0.0)
+    return float(student.ppf(1 - SIGNIFICANCE / 2, left) + student.ppf(POWER, left)) * spread
+
+
+def findings(design: Design, quality: str) -> list[str]:
     """What the design can tell, a sentence each, before anything is paid."""
     frame = labels(design)
     frame = frame.loc[:, frame.nunique() > 1]
@@ -63,6 +83,12 @@ def findings(design: Design) -> list[str]:
         largest = float(block.flat[np.abs(block).argmax()])
         hard = ": their effects are hard to tell apart; add rows" if abs(largest) > MOST_CORRELATED else ""
         lines.append(f"r of {first} and {second}: {largest:.2f}{hard}")
+    for factor in frame:
+        size = detectable(frame, str(factor))
+        if size is not None:
+            of_f1 = f" and {size * F1_NOISE:.4f} of F1" if quality == metrics.F1 else ""
+            text = f"{factor}: differences from {size * SECONDS_NOISE:.1%} of the seconds{of_f1} are found"
+            lines.append(f"{text} with probability {POWER:.0%} (level {SIGNIFICANCE:.0%})")
     if not efficiency:
         lines.append("the main effects cannot all be estimated from these rows: add rows, or take levels out")
     elif len(frame) <= r.shape[0] + 1:

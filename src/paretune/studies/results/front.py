@@ -105,7 +105,7 @@ class StudyFront:
     @property
     def is_foreign(self) -> bool:
         """Whether its trials were run by others than paretune, who knows nothing of their jobs and dollars."""
-        return any(trial.parameters == FOREIGN for trial in self.trials)
+        return any(trial.given == FOREIGN for trial in self.trials)
 
     @property
     def is_simulated(self) -> bool:

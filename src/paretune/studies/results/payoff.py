@@ -82,11 +82,10 @@ def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | Non
 def _why_not(recommended: Point | None, default: Trial | None) -> str:
     if recommended is None:
         return "there is no configuration to recommend"
-    if recommended.usd_per_run is None:
-        return "the price of its instances is not known"
-    if default is None:
+    if recommended.usd_per_run is not None and default is None:
         return "the default configuration has neither been run nor estimated"
-    return "the price of the default configuration is not known"
+    which = "recommended" if recommended.usd_per_run is None else "default"
+    return f"the price of the {which} configuration is not known"
 
 
 def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:

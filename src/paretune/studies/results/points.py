@@ -20,7 +20,7 @@ from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import F1, OF_THE_CLUSTER, Constraints, Objective
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
-from paretune.studies.results.trials import Trial, TrialStatus, job_of, label
+from paretune.studies.results.trials import Trial, TrialStatus, label
 from paretune.studies.sampler.quality import CATEGORY, F1_SPREAD, RATIO, QualityModel
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
@@ -145,11 +145,7 @@ def _values(runs: Sequence[Trial], objective: str) -> list[float]:
 
 def _validation_rows(trials: Sequence[Trial]) -> int | None:
     """Validation rows of all trials if their parameters say so: max_eval_samples, or a ninth of max_train_samples."""
-    rows = set()
-    for trial in trials:
-        texts = [trial.parameters.get(name, "").strip() for name in ("max_eval_samples", "max_train_samples")]
-        text = texts[0] or texts[1]
-        rows.add(int(text) // (1 if texts[0] else 9) if text.isdigit() else None)
+    rows = {trial.spec.max_eval_samples or (trial.spec.max_train_samples or 0) // 9 for trial in trials}
     return rows.pop() or None if len(rows) == 1 else None
 
 
@@ -251,15 +247,15 @@ def _spread(quality: Objective, trials: Sequence[Trial]) -> float | None:
 
 def _keys(trials: Sequence[Trial], quality: Objective) -> np.ndarray:
     """What the quality of these trials depends on, as `Space.quality_keys` orders it."""
-    types = sorted({trial.parameters.get("instance_type", "") for trial in trials})
+    types = sorted({trial.spec.instance_type for trial in trials})
     known = np.zeros((len(trials), 4))
-    known[:, 0] = [types.index(trial.parameters.get("instance_type", "")) for trial in trials]
+    known[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
     if any(trial.is_own for trial in trials):
         searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))
         names = quality.factors or [name for name in searched if name not in {"instance_type", "spot"}]
         columns: list[list[object]] = [[trial.value(name) for trial in trials] for name in names]
     else:
-        specs = [job_of(trial.parameters) for trial in trials]
+        specs = [trial.spec for trial in trials]
         for row, spec in zip(known, specs, strict=True):
             plan = spec.plan()
             row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)

@@ -11,11 +11,12 @@ import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.specification import metrics
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.run_noise import FEWEST_EQUAL
-from paretune.studies.results.trials import Trial, TrialStatus, job_of, label
+from paretune.studies.results.trials import Trial, TrialStatus, label
 
 _MOST_REASONS = 6
 NEVER = 0.01  # probability of a collapse below which nothing is said of it
@@ -23,7 +24,8 @@ _RARE = 0.05  # the same after FEWEST_EQUAL repeats of which none collapsed
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
 _ROOM = 1.25  # times the upper end of its time that a recommended job may take
 _UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
-_SIMULATED_ONLY = {"launcher", "simulation"}
+_NEVER_REPEATED = frozenset({"dry_run", "force"})
+_SIMULATED_ONLY = _NEVER_REPEATED | {"launcher", "simulation"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,20 +72,19 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
-def command_of(point: Point, without: frozenset[str] | set[str] = frozenset()) -> str:
-    """The command that launches a point's job, without names that no job has; empty if its parameters make no job.
+def command_of(point: Point, without: frozenset[str] = _NEVER_REPEATED) -> str:
+    """The command that launches a point's job, without these parameters; empty if its parameters make no job.
 
     Its limit is a quarter above the most seconds that the job may take, if they are known.
     """
-    given = point.trial.given or point.trial.parameters
-    given = {name: text for name, text in given.items() if name.partition(".")[0] not in without}
+    given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in without}
     upper_s = max((trial.measured[n] for trial in point.trials for n in _UPPER if n in trial.measured), default=None)
     if upper_s is not None:
         minutes = math.ceil(_ROOM * upper_s / 60)
         step = max(1, 10 ** (len(str(minutes)) - 2))  # two digits are enough
         given["max_runtime_minutes"] = str(math.ceil(minutes / step) * step)
     try:
-        return re.sub(r"(_minutes \d+)\.0\b", r"\1", job_of(given).command())
+        return re.sub(r"(_minutes \d+)\.0\b", r"\1", JobSpec.read(given).command())
     except BadInput:
         return ""
 

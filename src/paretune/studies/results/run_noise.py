@@ -105,7 +105,11 @@ def _prior(
     if objective in OF_THE_CLUSTER:
         return SECONDS_NOISE, SECONDS_DEGREES, "1.4 % between two runs, as repeated SageMaker jobs have shown"
     if quality is None or quality.noise is None:
-        return _of_the_spread([statistics.fmean(group) for group in groups if group])
+        means = [statistics.fmean(group) for group in groups if group]
+        if spread := _robust_spread(np.array(means)):
+            return _OF_THE_SPREAD * spread, F1_DEGREES, f"{_OF_THE_SPREAD:.0%} of what configurations differ by"
+        size = abs(statistics.median(means or [0.0])) or 1.0
+        return _OF_THE_VALUE * size, F1_DEGREES, f"{_OF_THE_VALUE:.0%} of its value, for no two configurations differ"
     usual = _USUAL_SHARE * quality.noise
     size = f"{100 * usual:.1f} % of it" if quality.is_relative else f"{usual:g}"
     basis = f"{size}, less than half of the most that repeated SageMaker jobs have shown in F1"
@@ -117,20 +121,11 @@ def _prior(
     return usual, _QUALITY_DEGREES, basis
 
 
-def _of_the_spread(values: Sequence[float]) -> tuple[float, int, str]:
-    """The prior of an unknown metric, from the median distance of its means to their median.
+def _robust_spread(values: np.ndarray) -> float:
+    """Standard deviation that the median distance to the median stands for; the plain one if that is 0.
 
     The median does not move with a run that diverged, and is the same for the negative metric.
     """
-    spread = robust_spread(np.array(values))
-    if spread > 0:
-        return _OF_THE_SPREAD * spread, F1_DEGREES, f"{_OF_THE_SPREAD:.0%} of what configurations differ by"
-    size = abs(statistics.median(values) if values else 0.0) or 1.0
-    return _OF_THE_VALUE * size, F1_DEGREES, f"{_OF_THE_VALUE:.0%} of its value, for no two configurations differ"
-
-
-def robust_spread(values: np.ndarray) -> float:
-    """Standard deviation that the median distance to the median stands for; the plain one if that is 0."""
     if not len(values):
         return 0.0
     return float(np.median(np.abs(values - np.median(values)))) / 0.6745 or float(values.std())

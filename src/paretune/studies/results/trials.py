@@ -2,20 +2,18 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from paretune.core.errors import BadInput
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"
-FOREIGN = {"project": "optuna"}  # parameters of a trial whose job is not paretune's
+FOREIGN = {"project": "optuna"}  # what is given of a trial whose job is not paretune's
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 """Parameters that a trial may take from its job instead of its point, whether they are searched or not."""
 
@@ -64,9 +62,8 @@ class Trial:
     number: int  # from 0, in the order of suggestion
     run_id: str = ""  # of its run in MLflow
     point: Mapping[str, str | int | float]  # searched parameter to value, as typed
-    parameters: Mapping[str, str] = field(default_factory=dict)  # of its job, as texts
     status: TrialStatus
-    given: Mapping[str, str] = field(default_factory=dict)  # those of them that were given; empty if nobody knows
+    given: Mapping[str, str] = field(default_factory=dict)  # parameters of its job that were given, as texts
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
     cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
     spent_usd: float = 0.0  # dollars booked by the whole study up to its end
@@ -109,49 +106,48 @@ class Trial:
 
     @cached_property
     def spec(self) -> JobSpec:
-        """Its job; raises BadInput if its parameters make none."""
+        """Its job."""
         return JobSpec.read(self.given)
 
     @cached_property
     def identity(self) -> str:
-        """A hash that is equal for equal jobs; empty for a job that is not paretune's."""
-        return self.spec.spec_hash() if self.given else ""
+        """A hash that is equal for equal jobs."""
+        return self.spec.spec_hash()
 
     @cached_property
     def plan(self) -> BatchPlan | None:
-        """Batch sizes and learning rate of its job; None for a project's job, or if the parameters make no job."""
-        with suppress(BadInput):
-            return None if self.parameters.get("project") else job_of(self.parameters).plan()
-        return None
+        """Batch sizes and learning rate of its job; None for a project's job."""
+        return None if self.spec.project else self.spec.plan()
 
     @cached_property
     def seconds_key(self) -> str | None:
         """Equal for trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
 
-        None if its parameters make no job.
+        None for a project's job.
         """
         if self.plan is None:
             return None
-        texts = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
+        texts = {name: text for name, text in self.spec.as_text().items() if name not in _BESIDE_SECONDS}
         batch = self.plan.per_device_train_batch_size, self.plan.gradient_accumulation_steps, self.plan.devices
         return json.dumps([self.origin, batch, sorted(texts.items())])
 
     @property
     def is_own(self) -> bool:
         """Whether its job ran a training of the user's own."""
-        return bool(self.parameters.get("entry_script") or self.parameters.get("project"))
+        return self.spec.runs_own_training
 
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it, or None."""
-        is_script = bool(self.parameters.get("entry_script"))  # whose own batch may be another
-        if name in AS_RUN and self.plan is not None and not (is_script and not any(map(self.parameters.get, _BATCH))):
+        # The batch of a script may be its own, unless it was given.
+        is_known = self.spec.entry_script is None or any(getattr(self.spec, name) for name in _BATCH)
+        if name in AS_RUN and self.plan is not None and is_known:
             return int(getattr(self.plan, name))
         return self.point.get(name)
 
     @property
     def shown_status(self) -> str:
         """Its status as text; `Probe` for a completed probe, which trains a few steps and has no F1."""
-        is_probe = bool(self.parameters.get("probe_steps")) and self.status is TrialStatus.COMPLETED
+        is_probe = self.spec.probe_steps is not None and self.status is TrialStatus.COMPLETED
         return "Probe" if is_probe else self.status.value
 
     def shown(self, name: str) -> str:
@@ -204,9 +200,3 @@ def counted(trials: Sequence[Trial]) -> str:
     more = f" and {repeats} repeat{'s' if repeats > 1 else ''}" if repeats else ""
     count = len(trials) - repeats
     return f"{count} trial{'s' if count != 1 else ''}{more}"
-
-
-def job_of(parameters: Mapping[str, str]) -> JobSpec:
-    """The job of these parameters, without dry_run, force and names that no job has. BadInput if they make none."""
-    names = JobSpec.model_fields.keys() - {"dry_run", "force"}
-    return JobSpec.read({name: text for name, text in parameters.items() if name in names})

@@ -73,7 +73,7 @@ def default_trial(driver: Driver) -> Trial | None:
 
 
 def _run(spec: JobSpec, trials: Iterable[Trial]) -> Trial | None:
-    completed = (trial for trial in trials if trial.status is TrialStatus.COMPLETED and trial.given)
+    completed = (trial for trial in trials if trial.status is TrialStatus.COMPLETED)
     return next((trial for trial in completed if _computed(trial.spec) == _computed(spec)), None)
 
 
@@ -98,7 +98,7 @@ def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
     return Trial(
         number=-1,
         point={},
-        parameters=spec.as_text(),
+        given=spec.changed(),
         status=TrialStatus.COMPLETED,
         values={name: value for name, value in measured.items() if name in driver.file.objectives},
         cost_usd=measured.get(metrics.COST_USD),

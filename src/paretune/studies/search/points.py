@@ -16,7 +16,6 @@ from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import Driver
 
 FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
-_MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
 _MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
 _DRAWN = 300
 
@@ -40,32 +39,34 @@ class Points:
             random.Random(file.seed).shuffle(points)
         self._left = deque(points)
         self._draw = random.Random(file.seed + len(driver.trials))
-        self._refused = 0
 
     def begin_next(self) -> str:
         """Start a trial; returns why none is started, or an empty text."""
-        driver, tries_all = self._driver, self._driver.file.tries_all
+        driver = self._driver
         if reason := why_over(driver):
             return reason
         self._is_affordable = driver.admission.affordable()
-        refused, point = list[JobSpec](), None
-        for candidate, spec in self._candidates():  # no trial is made before it is known that one can be paid
-            if self._can_be_paid(spec):
-                point = candidate
-                break
-            refused.append(spec)
+        point, refused = self._first_that_can_be_paid()  # no trial is made before there is one
         if point is None:
             return self._why_none(refused)
-        if not tries_all and not driver.bookings and not driver.running:
-            first = default_point(driver)
-            if first is not None and self._accepts(first) and driver.begin(first) is not None:
-                return ""
-        if not tries_all and self._refused < _MOST_REFUSALS:
-            number, suggested = driver.table.ask(self._accepts, point)
-            self._refused = 0 if driver.start(number, suggested) else self._refused + 1
-        elif driver.begin(point) is not None:
-            self._refused = _MOST_REFUSALS // 2
+        is_first = not driver.file.tries_all and not driver.bookings and not driver.running
+        default = default_point(driver) if is_first else None
+        if driver.file.tries_all:
+            driver.begin(point)
+        elif default is not None and self._accepts(default):
+            driver.begin(default)
+        else:
+            driver.start(*driver.table.ask(self._accepts, point))
         return ""
+
+    def _first_that_can_be_paid(self) -> tuple[dict[str, Value] | None, list[JobSpec]]:
+        """A point whose job can be paid, or None; and the jobs of those before it, which cannot."""
+        refused = list[JobSpec]()
+        for point, spec in self._candidates():
+            if self._can_be_paid(spec):
+                return point, refused
+            refused.append(spec)
+        return None, refused
 
     def _candidates(self) -> Iterator[tuple[dict[str, Value], JobSpec]]:
         """Points whose jobs could be started now."""

@@ -20,18 +20,14 @@ from paretune.studies.search.points import why_over
 
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
-_COMFORTABLE, _LEAST_LIMIT_S = (
-    2.0,
-    900.0,
-)  # times what a job takes if it goes rather badly: its limit, and the least one
+_COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
+"""Times what a job takes if it goes rather badly: its limit, and the least one."""
 _TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
 _UNPRICED = Price(usd_per_hour=UNPRICED_USD_PER_HOUR, region="", as_of="", source="unknown", confidence="missing")
 _ENOUGH = "no job would add more to the front than it costs to find out"
-_NO_F1 = "no training has measured F1, and a rehearsal has none without recorded runs of this model and these data"
 _SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
-_NO_QUALITY = "no training has logged the metric that measures its model"
 
 
 class Split:
@@ -113,11 +109,11 @@ class Split:
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
             return _ENOUGH + (f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else "")
-        return _NO_F1 if name == metrics.F1 else _NO_QUALITY
+        return f"no training has measured {label(name)}"
 
     def _predicted(self, job: Job, belief: Belief, index: int, *, number: int) -> Trial:
         """A candidate as a trial that was only predicted."""
-        parameters, quality = job.spec.as_text(), self._driver.file.judged_by
+        quality = self._driver.file.judged_by
         assert quality is not None  # else nothing is split
 
         def values(deviations: float) -> dict[str, float]:
@@ -133,7 +129,6 @@ class Split:
         return Trial(
             number=number,
             point=job.point,
-            parameters=parameters,
             given=job.spec.changed(),
             status=TrialStatus.COMPLETED,
             values=values(0.0),

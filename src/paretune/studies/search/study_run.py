@@ -55,7 +55,7 @@ class StudyRunWriter:
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         if file.design is not None:
-            for line in findings(file.design):
+            for line in findings(file.design, metrics.TASKS[file.job.task].quality):
                 say(line)
             r = correlations(labels(file.design))
             self._run.log_text(r.to_csv(), "correlation.csv")
@@ -89,11 +89,7 @@ class StudyRunWriter:
         """The answer so far, of a study that goes on."""
         file, balance, trials = self._file, self._table.balance(), list(self._driver.trials.values())
         front = StudyFront.of(
-            trials,
-            file.objectives,
-            file.constraints,
-            predicted=self.forecast(),
-            quality=file.judged_by,
+            trials, file.objectives, file.constraints, predicted=self.forecast(), quality=file.judged_by
         )
         return StudyAnswer(
             name=file.name,
@@ -123,7 +119,8 @@ class StudyRunWriter:
         again += "" if final.front.points else self._after_failures()
         if (rows := self._design_rows()) is not None and self._file.design is not None:
             again += "".join(f"\n  {line}" for line in effects(rows, list(labels(self._file.design))))
-        return self._result(final, f"{reason}{again}")
+        shown = self._tracking.open_command(self.run_id)
+        return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=shown)
 
     def _design_rows(self) -> "DataFrame | None":
         """The rows of a designed experiment with what was measured; None for a search."""
@@ -131,10 +128,6 @@ class StudyRunWriter:
             return None
         trials = [trial for trial in self._driver.trials.values() if trial.repeats is None]
         return table(self._file.design, {int(trial.point[ROW]): trial for trial in trials})
-
-    def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
-        open_command = self._tracking.open_command(self.run_id)
-        return StudyResult(answer=answer, run_id=self.run_id, ending=ending, open_command=open_command)
 
     def _after_failures(self) -> str:
         """How to continue a study whose trials have all failed; empty if it has not ended by their number."""

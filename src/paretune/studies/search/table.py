@@ -33,7 +33,6 @@ from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.ledger.lock import StudyLock, unusable
 from paretune.pricing.budget import Balance
 from paretune.specification import metrics
-from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
 from paretune.storage.database import with_driver
 from paretune.studies.definition.file import StudyFile
@@ -270,16 +269,14 @@ class StudyTable:
         if STATE not in told:
             return self._of_somebody(frozen, point)
         measured, end = told.get("metrics", {}), dict(told.get("end", {}))
-        parameters = {name: text for name, text in JobSpec.read(told["job"]).as_text().items() if text}
         status = TrialStatus(told[STATE])
-        values = {} if parameters.get("probe_steps") else self.values(measured)
+        values = {} if told["job"].get("probe_steps") else self.values(measured)
         if later and frozen.state is TrialState.COMPLETE:  # somebody told its values
             status, values = TrialStatus.COMPLETED, self._told_values(frozen)
         return Trial(
             number=frozen.number,
             run_id=told.get(RUN_ID, ""),
             point=point,
-            parameters=parameters,
             given=told["job"],
             status=status,
             values=values,
@@ -305,7 +302,6 @@ class StudyTable:
         return Trial(
             number=frozen.number,
             point=point,
-            parameters={name: text for name, text in spec.as_text().items() if text},
             given=spec.changed(),
             status=status,
             values=self._told_values(frozen),

@@ -80,7 +80,7 @@ def read(text: str) -> list[dict[str, str]]:
 def test_the_table_has_the_batch_that_ran_and_not_the_one_that_was_asked_for() -> None:
     parameters = {"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4", "learning_rate": "1e-4"}
     point = {"learning_rate": 1e-4, "gradient_accumulation_steps": 1}
-    result = answer([trial_of(0, 1.0, 0.9, point=point, parameters=parameters)], COST_AND_F1, {}, name="s")
+    result = answer([trial_of(0, 1.0, 0.9, point=point, given=parameters)], COST_AND_F1, {}, name="s")
 
     (row,) = read(result.csv())
     assert (row["gradient_accumulation_steps"], row["global_batch_size"]) == ("4", "32")
@@ -133,7 +133,7 @@ def test_a_predicted_point_that_misses_a_constraint_is_not_told() -> None:
 
 
 def test_a_probe_is_no_completed_row() -> None:
-    probe = trial_of(0, 0.5, 0.0, values={}, parameters={"probe_steps": "24"})
+    probe = trial_of(0, 0.5, 0.0, values={}, given={"probe_steps": "24"})
     rows = csv.DictReader(io.StringIO(answer([probe, trial_of(1, 1.5, 0.9)], COST_AND_F1, {}, name="a study").csv()))
 
     assert [row["status"] for row in rows] == ["Probe", "Completed"]

@@ -176,7 +176,7 @@ def smoke_study(repeats: Mapping[int, Sequence[tuple[float, float]]]) -> list[Tr
         batch, rate, *_ = runs[of]
         point: dict[str, str | int | float] = {"global_batch_size": batch, "learning_rate": rate}
         parameters = {name: str(value) for name, value in point.items()} | {"max_eval_samples": "300"}
-        return trial_of(number, cost, f1, point=point, parameters=parameters, repeats=first)
+        return trial_of(number, cost, f1, point=point, given=parameters, repeats=first)
 
     trials = [trial(number, number, f1, cost) for number, (_, _, f1, cost) in enumerate(runs)]
     for of, values in repeats.items():

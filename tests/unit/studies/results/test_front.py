@@ -39,7 +39,7 @@ def test_repeats_are_merged_into_their_first_trial() -> None:
         first,
         trial_of(1, 2.2, 0.92, repeats=0, seed=43),
         trial_of(2, 1.0, 0.95),
-        trial_of(3, 2.1, 0.94, repeats=0, seed=44, parameters=first.parameters),
+        trial_of(3, 2.1, 0.94, repeats=0, seed=44, given=first.given),
     ]
     front = StudyFront.of(trials, COST_AND_F1, {})
 
@@ -128,7 +128,7 @@ def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -
 
 
 def test_validation_rows_come_from_the_parameters() -> None:
-    trials = [trial_of(number, 1.0 + number, 0.9, parameters={"max_eval_samples": "900"}) for number in range(2)]
+    trials = [trial_of(number, 1.0 + number, 0.9, given={"max_eval_samples": "900"}) for number in range(2)]
 
     assert StudyFront.of(trials, COST_AND_F1, {}).noises["f1"].deviation == pytest.approx(0.01)
 

@@ -110,13 +110,9 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
         "learning_rate": "1e-4",
         "dataset": "my rows; rm $HOME.csv",
         "training_arguments": '{"weight_decay": 0.1}',
-        "study": "studies/x.yaml",
-        "n_trials": "9",
         "dry_run": "true",
     }
-    command = picks_of([trial_of(0, 1.0, 0.9, parameters=parameters)])[
-        "the cheapest within noise of the best F1"
-    ].command
+    command = picks_of([trial_of(0, 1.0, 0.9, given=parameters)])["the cheapest within noise of the best F1"].command
 
     words = shlex.split(command)[2:]
     told = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
@@ -137,7 +133,7 @@ def test_the_line_has_a_limit_that_a_careful_person_would_type(seconds: float, m
 
 def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> None:
     parameters = {"learning_rate": "1e-4", "launcher": "simulated", "simulation.runs": "runs.csv"}
-    trials = [trial_of(0, 1.0, 0.9, parameters=parameters, origin="simulated")]
+    trials = [trial_of(0, 1.0, 0.9, given=parameters, origin="simulated")]
     front = StudyFront.of(trials, COST_AND_F1, {})
     (pick,) = recommend(front)
 

@@ -133,7 +133,7 @@ def test_the_search_ends_when_not_even_the_cheapest_point_fits(desk: Desk) -> No
 
     assert "no untried point fits what is left of the budget" in reason
     assert len(driver.trials) >= 4
-    assert driver.trials[0].parameters["instance_type"] == SMALL
+    assert driver.trials[0].given["instance_type"] == SMALL
     assert driver.balance.spent_usd <= 0.1 + 3 * USD
 
 

@@ -122,4 +122,4 @@ def test_a_job_without_an_estimate_reserves_all_of_its_maximum_runtime(
     searched(driver)
 
     assert driver.balance.spent_usd <= 0.25
-    assert {trial.parameters["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}
+    assert {trial.given["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}

@@ -174,7 +174,7 @@ def test_a_training_that_takes_little_longer_than_a_probe_is_not_probed(workplac
 
     searched_by(driver)
 
-    assert not driver.trials[0].parameters.get("probe_steps")
+    assert not driver.trials[0].given.get("probe_steps")
 
 
 @pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("4", 2)])
@@ -204,8 +204,8 @@ def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> Non
 
     jobs = [
         (
-            trial.parameters.get("probe_steps"),
-            trial.parameters.get("gradient_accumulation_steps"),
+            trial.given.get("probe_steps"),
+            trial.given.get("gradient_accumulation_steps"),
             tuple(trial.point.items()),
         )
         for trial in driver.trials.values()

@@ -63,7 +63,7 @@ def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None,
     """A trial that is reserved, with its run."""
     point = point or {"instance_count": 1, "learning_rate": 1e-4}
     given = {"instance_type": "ml.g5.xlarge", **{name: str(value) for name, value in point.items()}}
-    first = Trial(number=number, run_id="", point=point, parameters={}, given=given, status=TrialStatus.RUNNING)
+    first = Trial(number=number, run_id="", point=point, given=given, status=TrialStatus.RUNNING)
     made.reserve(replace(first, **{"worst_usd": 3.0, **more}))
     made.name_run(number, f"run{number}")
     return next(trial for trial in made.trials()[0] if trial.number == number)
@@ -185,7 +185,7 @@ def test_trials_that_somebody_has_added_are_read_as_such_and_queued_ones_are_ask
     made.look_again()
     first, second = made.trials()[1]
     assert (first.status, first.values, first.cost_usd) == (TrialStatus.COMPLETED, {"cost_usd": 2.0, "f1": 0.8}, None)
-    assert first.parameters["learning_rate"] == "0.0001"
+    assert first.given["learning_rate"] == "0.0001"
     assert second.status is TrialStatus.FAILED
     assert made.ask_waiting() == (2, point | {"instance_count": 2})
     assert made.ask_waiting() is None

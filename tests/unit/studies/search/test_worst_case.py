@@ -62,7 +62,7 @@ def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Pat
     repeat = list(driver.trials.values())[-1]
     took = driver.trials[trial.number].measured["job_seconds"] / 60
     assert repeat.repeats == trial.number
-    assert float(repeat.parameters["max_runtime_minutes"]) == pytest.approx(2 * took + min(5, took), abs=0.1)
+    assert float(repeat.given["max_runtime_minutes"]) == pytest.approx(2 * took + min(5, took), abs=0.1)
 
 
 def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
