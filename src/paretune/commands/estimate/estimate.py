@@ -139,9 +139,7 @@ def _our_table(
         model = built[spec.model]
         item = estimator.estimate(spec, model, price, facts=known)
         disk = disk_bytes(spec, JobInputs(), model)
-        jobs.append(
-            ForeseenJob(spec=spec, plan=spec.plan(), region=region, disk_bytes=disk, price=price, estimate=item)
-        )
+        jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
         if item is not None:
             estimates.append(replace(item, largest_batch=estimator.largest_batch(item, model, known)))
     return EstimateTable(
