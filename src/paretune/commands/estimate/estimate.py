@@ -206,7 +206,8 @@ def _record(table: EstimateTable, tracking: "Tracking") -> tuple[str, str]:
     from paretune.tracking import RunStatus
 
     run = tracking.begin("estimate")
-    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: table.summary()})
+    note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: note})
     run.log_text(table.csv(), "estimate.csv")
     run.end(RunStatus.FINISHED)
     return run.run_id, tracking.open_command(run.run_id)
