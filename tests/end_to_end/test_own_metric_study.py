@@ -90,5 +90,6 @@ def check_tables(client: MlflowClient, run_id: str, folder: Path) -> None:
         assert float(row["eval_ndcg_low"]) < float(row["eval_ndcg_high"])
     assert {row["training_arguments.leaves"] for row in rows} == {"7", "15"}
     output = Path(client.download_artifacts(run_id, "pareto.html", str(folder))).read_text()
-    assert "less cost (USD), more eval_ndcg, less eval_gap" in output
+    assert "eval_ndcg" in output
+    assert "eval_gap" in output
     assert "training_arguments.leaves" in output

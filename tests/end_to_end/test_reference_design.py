@@ -10,11 +10,6 @@ from paretune.cli import main
 from paretune.core.result import Row, read_rows
 from tests.end_to_end.cloud import REPOSITORY
 
-ESTIMATE = (
-    "estimate --model distilbert-base-uncased --dataset fancyzhx/amazon_polarity --max_train_samples 90000 "
-    "--max_seq_length 512 --instance_type ml.g5.xlarge --instance_count 1,2 --record true"
-)
-
 
 def report(client: MlflowClient, words: str, folder: Path) -> tuple[list[Row], dict[str, str]]:
     """Rows of report.csv, and the texts of report.md and report.html by their endings."""
@@ -39,18 +34,19 @@ def test_two_commands_give_the_table_and_every_figure_of_the_simulated_benchmark
     client = MlflowClient()
     for name in ("polarity_scaling", "polarity_scaling_more"):
         assert main(["study", f"studies/{name}.yaml", "--launcher", "simulated"]) == 0
-    assert main(ESTIMATE.split()) == 0
 
     rows, texts = report(client, "--view scaling", tmp_path_factory.mktemp("scaling"))
     simulated = [row for row in rows if row["origin"] == "simulated"]
     assert [(row["devices"], row["n"]) for row in simulated] == [(1, 5), (4, 6), (8, 6), (16, 5), (32, 5)]
     assert all(row["speed_up"] and row["efficiency"] and row["cost_usd_mean"] and row["f1_mean"] for row in simulated)
-    assert [row["level"] for row in rows if row["origin"] == "estimated"] == ["1 x ml.g5.xlarge", "2 x ml.g5.xlarge"]
     assert "## Simulated: distilbert-base-uncased on fancyzhx/amazon_polarity, by shape" in texts["md"]
     assert "f1 ~ log2(devices) * log2(data_size)" in texts["md"]
     assert titles(texts["html"]) == [
-        *("Time over devices (estimated)", "Dollars and time (estimated)", "Time over devices (simulated)"),
-        *("F1 over devices (simulated)", "Scaled against fixed learning rate (simulated)"),
+        *(
+            "Time over devices (simulated)",
+            "F1 over devices (simulated)",
+            "Scaled against fixed learning rate (simulated)",
+        ),
         *("Dollars and time (simulated)", "Dollars and F1 (simulated)"),
     ]
 

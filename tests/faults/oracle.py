@@ -172,15 +172,13 @@ def _simulated_job(path: Path) -> Created:
         begin += phase["seconds"]
     state = "Stopped" if until < whole else "Failed" if timeline["failure"] else "Completed"
     points: Counter[tuple[str, int]] = Counter()
-    for moment, line in timeline["events"]:
-        event = json.loads(line)
+    for moment, event in timeline["events"]:
         if moment <= (request if until < whole else whole):
             points.update((name, event["step"]) for name in event.get("metrics", {}))
-    seconds = billed * timeline["billable_share"]
     spec = raw["spec"]
     price, count = price_of(spec["instance_type"]), int(spec.get("instance_count", 1))
-    usd = None if price is None else seconds * count * price / 3600
-    return Created(name=path.stem, state=state, seconds=seconds, usd=usd, points=points)
+    usd = None if price is None else billed * count * price / 3600
+    return Created(name=path.stem, state=state, seconds=billed, usd=usd, points=points)
 
 
 def local_jobs(home: Path) -> list[Created]:

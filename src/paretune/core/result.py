@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, object]  # field name to value; None if a value is not known
+_FORMULA = re.compile("[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-].")  # source: OWASP, "CSV Injection" (read 2026-11-22)
 _MOST_ROWS = 60  # in a notebook
 
 
@@ -123,18 +125,27 @@ def as_json(value: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV with a line per row; None is an empty cell."""
+    """A CSV with a line per row; None is an empty cell, and an apostrophe precedes what a spreadsheet would compute."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer.writerow({name: _as_cell(name) for name in columns})
+    writer.writerows({name: _as_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _as_cell(value: object) -> object:
+    is_formula = isinstance(value, str) and _FORMULA.match(value) and isinstance(value_of(value), str)
+    return f"'{value}" if is_formula else value
+
+
+def _of_cell(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
 def read_rows(text: str) -> list[Row]:
     """The rows of a CSV with numbers and booleans as such, None for empty cells, and run_id always as text."""
     return [
-        {name: (cell or None) if name == "run_id" else value_of(cell) for name, cell in row.items()}
+        {_of_cell(name): (cell or None) if name == "run_id" else value_of(_of_cell(cell)) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
     ]
 

@@ -87,22 +87,17 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
 
 
 def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator | None:
-    """Return the first GPU of this machine, or None if there is none, it is hidden, or it is not listed here."""
-    return next(map(named, gpu_models(folder, hidden)), None)
-
-
-def gpu_models(folder: Path = _DRIVER, hidden: str | None = None) -> list[str]:
-    """Return the driver's name of the first GPU of this machine; empty if there is none, or it is hidden.
+    """Return the first GPU of this machine, or None if there is none, it is hidden, or it is not listed here.
 
     Args:
         folder: where NVIDIA's driver describes its GPUs, one folder each.
         hidden: CUDA_VISIBLE_DEVICES, when it is set; empty or negative hides all.
     """
-    if hidden is not None and (not hidden.strip() or hidden.strip().startswith("-")):
-        return []
     first = min(folder.glob("*/information"), default=None)
-    lines = first.read_text().splitlines() if first is not None else []
-    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    if first is None or (hidden is not None and (not hidden.strip() or hidden.strip().startswith("-"))):
+        return None
+    models = (line.partition(":")[2] for line in first.read_text().splitlines() if line.startswith("Model:"))
+    return named(next(models, ""))
 
 
 def named(model: str) -> Accelerator | None:

@@ -19,11 +19,6 @@ from paretune.tracking.registry import CANDIDATE
 _PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.WORDS: "token-classification"}
 """Task to the name of its pipeline on the hub, where that is not text-classification."""
 _CARD = "README.md"
-_SHOWN = (
-    *("model", "dataset", "task", "fine_tuning", "learning_rate", "num_train_epochs", "max_seq_length", "precision"),
-    *("instance_type", "instance_count", "entry_script"),
-)
-"""Parameters of the job that the list of models shows."""
 _LOADED_WITH = ("torch", "transformers", "accelerate")
 """Facts of a report that are versions of packages which a model needs."""
 
@@ -123,7 +118,6 @@ def record_model(run: Run, job: JobOutcome) -> str:
         folder=folder,
         card=card,
         requirements=tuple(f"{name}=={version}" if version else name for name, version in versions.items()),
-        params={name: text for name, text in spec.as_text().items() if name in _SHOWN},
         dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
     )
     uri = run.log_model(model)

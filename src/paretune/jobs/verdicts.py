@@ -19,26 +19,18 @@ _TRIVIAL_ANSWERS = {
     metrics.MULTI_LABEL: "always answering the most frequent set of labels",
 }
 _TIMES_THE_EPOCHS = 3
-_MOST_TRUNCATED = 0.5  # share of truncated texts from which on a sentence says so: most rows have lost their ends
 _ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
 _USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is the first suspect if nothing was learnt
 
 
 def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
-    """The verdicts on a completed job; none for a script or a project, whose F1 is computed elsewhere.
+    """A verdict on a completed job if its model is no better than a constant answer, or worse than TF-IDF.
 
-    `values` are metrics of the job and baselines of its data.
+    `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
+    validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.
     """
     if spec.runs_own_training:
         return []
-    return [*below_baseline(spec, values, error_of_rows(values)), *_truncated_texts(spec, values)]
-
-
-def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.0) -> list[str]:
-    """A verdict if the model is no better than a constant answer, or worse than TF-IDF.
-
-    `error` is the standard error of its first measure; a smaller difference to TF-IDF shows nothing.
-    """
     task = metrics.TASKS[spec.task]
     measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))
     if measured is None:
@@ -47,7 +39,8 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.
         comparison = f"no better than {trivial:.4f}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
         meaning = "the model has learnt nothing"
     elif counted is not None and measured < counted:
-        is_shown = abs(measured - counted) >= error
+        rows = int(values.get("validation_rows", 0))
+        is_shown = abs(measured - counted) >= (binomial_error(measured, rows) if rows > 0 else 0.0)
         model = _COUNTING_MODEL.get(spec.task, "TF-IDF with logistic regression")
         comparison = (
             f"{'below' if is_shown else 'no better than'} {counted:.4f}, which {model} reaches on the same rows"
@@ -67,23 +60,6 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.
         remedies.append(options(fine_tuning="full"))
     remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
     return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]
-
-
-def error_of_rows(values: Mapping[str, float]) -> float:
-    """Standard error of the F1 of so few validation rows; 0 if F1 or rows are not known."""
-    rows = int(values.get("validation_rows", 0))
-    return binomial_error(values[metrics.F1], rows) if rows > 0 and metrics.F1 in values else 0.0
-
-
-def _truncated_texts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
-    share = values.get(metrics.TRUNCATED_SHARE, 0.0)
-    if share < _MOST_TRUNCATED:
-        return []
-    return [
-        f"{'all' if share == 1 else f'{share:.0%} of the'} training texts are longer than "
-        f"max_seq_length={spec.max_seq_length} tokens and were cut there; "
-        f"try {options(max_seq_length=2 * spec.max_seq_length)}, if the model takes as many"
-    ]
 
 
 def is_unscaled(spec: JobSpec, plan: BatchPlan) -> bool:

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -74,7 +74,6 @@ class JobModel:
     folder: Path | None  # the same as a folder that can be read here; None if the files stay in S3
     card: str  # text of its README.md
     requirements: tuple[str, ...]  # packages that load it, with versions if they are known, as pip reads them
-    params: Mapping[str, str] = field(default_factory=dict)  # parameters of the job that the list of models shows
     dataset: tuple[str, str] | None = None  # name and digest of the rows that it was judged on, if known
 
 
@@ -100,7 +99,6 @@ def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel
             name=model.name,
             source_run_id=run_id,
             tags={schema.MODEL: model.location},
-            params={name: text for name, text in model.params.items() if text},
             model_type=None,
         )
     outputs = run.outputs.model_outputs if run.outputs is not None else []

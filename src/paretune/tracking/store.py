@@ -137,12 +137,6 @@ class Tracking:
                 token = page.token or ""
         return found
 
-    def curve(self, run_id: str, name: str) -> list[tuple[int, float, float]]:
-        """Step, seconds since the epoch and value of each point of a metric's curve; raises TrackingUnavailable."""
-        with self._usable():
-            points = self._client.get_metric_history(run_id, name)
-        return sorted((point.step, point.timestamp / 1000, point.value) for point in points)
-
     def artifact_text(self, run_id: str, path: str) -> str | None:
         """The text of an artifact of a run; None if it has none of that path. Raises TrackingUnavailable."""
         with self._usable():

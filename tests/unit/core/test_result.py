@@ -1,9 +1,13 @@
 """Rows, frames and JSON values of results."""
 
+import csv
+import io
 from enum import Enum
 from pathlib import Path
 
-from paretune.core.result import Result, Row, as_json, read_rows
+import pytest
+
+from paretune.core.result import Result, Row, as_json, csv_text, read_rows
 
 
 class Word(Enum):
@@ -20,6 +24,14 @@ def test_cells_of_a_table_are_numbers_truths_and_texts() -> None:
     (row,) = read_rows("run_id,a,b,c,d,e,f\n12345,1,2.5e-5,true,,nan,ml.g5.xlarge\n")
 
     assert row == {"run_id": "12345", "a": 1, "b": 2.5e-5, "c": True, "d": None, "e": "nan", "f": "ml.g5.xlarge"}
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\uff1d1+1"])
+def test_a_cell_that_a_spreadsheet_would_take_for_a_formula_is_text(text: str) -> None:
+    table = csv_text([text, "b"], [{text: text, "b": "-0.5"}])
+
+    assert [cell[:1] for row in csv.reader(io.StringIO(table)) for cell in row] == ["'", "b", "'", "-"]
+    assert read_rows(table) == [{text: text, "b": -0.5}]
 
 
 class Table(Result):

@@ -98,7 +98,6 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
     assert uris == {logged_model.model_uri}
     tags = run.tags()
     assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.model, logged_model.model_uri)
-    assert logged_model.params["fine_tuning"] == "full"
     card = (Path(job.model) / "README.md").read_text()
     assert card == card_of(job) == (Path(logged_model.artifact_location) / "README.md").read_text()
     assert [item.path for item in client.list_artifacts(run.run_id)] == ["README.md"]

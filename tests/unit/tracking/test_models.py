@@ -37,7 +37,6 @@ def model(checkpoint: Path) -> JobModel:
         folder=checkpoint,
         card="# A card",
         requirements=("torch==2.13.0",),
-        params={"learning_rate": "5e-05", "validation_file": ""},
         dataset=("reviews.csv", "1a2b"),
     )
 
@@ -131,7 +130,7 @@ def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
         (metrics.F1, 0.75, "reviews.csv")
     ]
     assert len(client.get_metric_history(run_id, metrics.F1)) == 1
-    assert (result.tags[schema.MODEL], result.params) == (model.location, {"learning_rate": "5e-05"})
+    assert result.tags[schema.MODEL] == model.location
 
 
 def test_a_model_whose_logging_was_interrupted_is_completed(

@@ -24,7 +24,6 @@ from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.workplace import home_of, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import JobInputs
-from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 from paretune.specification.profile import completed
@@ -140,9 +139,7 @@ def _our_table(
         model = built[spec.model]
         item = estimator.estimate(spec, model, price, facts=known)
         disk = disk_bytes(spec, JobInputs(), model)
-        jobs.append(
-            ForeseenJob(spec=spec, plan=spec.plan(), region=region, disk_bytes=disk, price=price, estimate=item)
-        )
+        jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
         if item is not None:
             estimates.append(replace(item, largest_batch=estimator.largest_batch(item, model, known)))
     return EstimateTable(
@@ -181,14 +178,10 @@ def _unknown_data(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> list[str
     unknown = {
         spec.dataset
         for spec, data in zip(specs, facts, strict=True)
-        if data is None
-        and spec.dataset not in BUNDLED_ROWS
-        and (spec.max_train_samples is None or spec.dataset.startswith(BUNDLED))
+        if data is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None
     }
     return [
-        f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
-        if name.startswith(BUNDLED)
-        else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
+        f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
         f"prepare it once with `{command_line('train', {'dataset': name, 'dry_run': 'true'})}`"
         for name in sorted(unknown)
     ]

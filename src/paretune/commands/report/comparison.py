@@ -1,12 +1,12 @@
 """One setting of jobs against another: native against compiled, full against LoRA, one strategy against the next."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from paretune.commands.report.document import Chart, Section, records, scatter, table
+from paretune.commands.report.document import Section, records, table
 from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS
 from paretune.commands.report.levels import MEANS, Levels, varying, with_cells
 from paretune.commands.report.statistics import CONFIDENCE, Interval, difference, ratio
@@ -15,17 +15,15 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
 
-Curve = Sequence[tuple[int, float, float]]  # points of a curve: step, seconds since the epoch, value
-LOSS = "train/loss"
 _RATIOS = {metrics.THROUGHPUT_SAMPLES: "samples/s", metrics.BILLABLE_SECONDS: "billed time", metrics.COST_USD: "cost"}
 _EXPECTED_DIFFERENCES = {"seed", "dataset", "model", "instance_type", "instance_count"}
 
 
-def comparison_section(group: Levels, curve: Callable[[str, str], Curve]) -> tuple[Section, pd.DataFrame]:
+def comparison_section(group: Levels) -> tuple[Section, pd.DataFrame]:
     """The table, sentences and charts of one kind of runs, and the table as numbers.
 
     The first level is the default of the setting if that ran, else the first by size or name; the others are compared
-    with it. `curve` returns a curve by run id and name.
+    with it.
     """
     first, *others = sorted(group.names, key=lambda name: name != DEFAULTS.get(group.factor))
     group = replace(group, names=[first, *others])
@@ -50,9 +48,9 @@ def comparison_section(group: Levels, curve: Callable[[str, str], Curve]) -> tup
     columns |= {header: name for name, header in QUANTITIES.items() if name != metrics.ESTIMATED_SECONDS}
     columns |= {f"{word} / first": f"{quantity}_ratio" for quantity, word in _RATIOS.items()}
     about = f"{MEANS}; ratios to the first row with {CONFIDENCE:.0%} intervals"
-    charts = [*_losses(group, curve), *group.trade_offs()]
     tables = [(about, table(shown, columns))]
-    return Section(heading=group.heading, tables=tables, sentences=sentences, charts=charts), pd.DataFrame(rows)
+    section = Section(heading=group.heading, tables=tables, sentences=sentences, charts=group.trade_offs())
+    return section, pd.DataFrame(rows)
 
 
 def _ratio_cell(row: Mapping[str, Any], quantity: str) -> Cell | None:
@@ -68,40 +66,3 @@ def _words(compared: Interval, form: str = ".3f", equal: int = 1) -> str:
         return f"{value:{form}}; too few repeats to tell it from {equal}"
     verdict = f"cannot be told from {equal}" if low <= equal <= high else f"differs from {equal} by more than noise"
     return f"{value:{form}} ({CONFIDENCE:.0%} interval {low:{form}} to {high:{form}}), {verdict}"
-
-
-def losses_of(run: Any, curve: Curve) -> pd.DataFrame:
-    """A run's training loss: step, dollars until then and loss.
-
-    Dollars are those of the time since the run began at its hourly price, at most its cost. If its points were not
-    recorded as they came (a virtual clock, an imported curve), they are its cost in proportion to its steps.
-    """
-    points = pd.DataFrame(curve, columns=["step", "time", "loss"])
-    passed = points.time - run.started
-    by_time = (run.cost_usd * passed / run.billable_seconds).clip(upper=run.cost_usd)
-    is_live = (passed >= 0) & (run.origin == "measured")
-    return points.assign(usd=by_time.where(is_live, run.cost_usd * points.step / points.step.iloc[-1]))
-
-
-def _losses(group: Levels, curve: Callable[[str, str], Curve]) -> list[Chart | None]:
-    """Training loss over steps and over dollars, a curve per run."""
-    parts = [
-        losses_of(run, points).assign(series=run.level or "(none)", about=run.about)
-        for run in group.runs.itertuples()
-        if (points := curve(run.run_id, LOSS))
-    ]
-    caption = (
-        "A curve per run. Dollars are the time since the run was launched at its hourly price, at most its cost; of "
-        "simulated and imported runs, the cost in proportion to the steps."
-    )
-    return [
-        scatter(
-            pd.concat(parts),
-            (over, "loss"),
-            title=f"Training loss over {word} ({group.origin})",
-            caption=caption,
-            is_traced=True,
-        )
-        for over, word in (("step", "steps"), ("usd", "dollars"))
-        if parts
-    ]

@@ -25,9 +25,6 @@ _AXES = {
     metrics.F1: "F1 (macro, validation)",
     "device_count": "devices",
     "batch": "global batch size (rows)",
-    "step": "optimiser step",
-    "usd": "dollars until then (USD)",
-    "loss": "training loss",
 }
 _LOG_FROM = 8  # largest over smallest value from which an axis is logarithmic
 _UNITS = ((7200.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
@@ -133,13 +130,12 @@ def scatter(
     curves: Mapping[str, pd.Series] | None = None,
     fronts: Mapping[str, pd.DataFrame] | None = None,
     is_joined: bool = False,
-    is_traced: bool = False,
 ) -> Chart | None:
     """A point per row with both values; None without any.
 
     Rows are named by `series`, and a point shows `about`. The title tells the origin of the runs. Further
     lines are `curves`, y by x, and the fronts of rows by their names, where F1 is better if higher, everything else if
-    lower. `is_joined` joins the means of each series; `is_traced` draws rows with an equal `about` as one line.
+    lower. `is_joined` joins the means of each series.
     """
     x, y = columns
     used = frame.dropna(subset=[x, y])
@@ -156,12 +152,6 @@ def scatter(
     for index, (name, series) in enumerate(used.groupby("series", sort=False)):
         colour, label = _COLOURS[index % len(_COLOURS)], _text(str(name))
         look: dict[str, Any] = {"name": label, "legendgroup": label, "hoverinfo": "text"}
-        if is_traced:
-            for number, (about, trace) in enumerate(series.groupby("about", sort=False)):
-                hover = _text(str(about))
-                look |= {"showlegend": not number, "line_color": colour, "text": hover}
-                figure.add_scatter(x=trace[x].tolist(), y=trace[y].tolist(), mode="lines", **look)
-            continue
         marker = {"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 8, "opacity": 0.8}
         heights, texts = (series[y] / size).tolist(), series.about.map(_text).tolist()
         figure.add_scatter(x=series[x].tolist(), y=heights, mode="markers", marker=marker, text=texts, **look)

@@ -1,7 +1,7 @@
 """Recorded jobs as a pandas frame: a row per completed job, with its settings as texts and its measurements."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,11 +9,11 @@ import pandas as pd
 
 from paretune.commands.report.command import DEVICES, NESTED, SHAPE
 from paretune.core.errors import BadInput
-from paretune.core.result import Row, read_rows
+from paretune.core.result import Row
 from paretune.specification import catalog, metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
-from paretune.tracking import RecordedJob, RecordedRun, schema
+from paretune.tracking import RecordedJob
 from paretune.tracking.recorded_job import DATASET_SIZE
 
 QUANTITIES = {
@@ -28,13 +28,7 @@ QUANTITIES = {
 }
 VERSIONS = "versions"
 COMPILED = "training_arguments.torch_compile"
-ESTIMATES = "estimate.csv"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
-_TABLED = {
-    "seconds": metrics.BILLABLE_SECONDS,
-    "cost_usd": metrics.COST_USD,
-    "memory_gib_per_device": metrics.PEAK_MEMORY_GIB,
-}
 
 
 def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
@@ -112,27 +106,6 @@ def _number(value: Any) -> float:
 def used_rate(job: RecordedJob) -> str:
     """The peak learning rate that was used, after scaling; empty if it is not recorded."""
     return job.param("scaled_learning_rate") or job.param("learning_rate")
-
-
-def estimated_jobs(runs: Iterable[RecordedRun], table_of: Callable[[str], str | None]) -> list[RecordedJob]:
-    """The rows of estimates as completed jobs, each job once, as in the first of `runs`.
-
-    Jobs that do not fit into memory are left out, and so are trainings of a user's own, which model and data do not
-    identify. `table_of` returns the text of a run's ESTIMATES by the run's id. Parameters that are neither in the table
-    nor among those of the command have their defaults.
-    """
-    jobs: dict[frozenset[tuple[str, str]], RecordedJob] = {}
-    for run in runs:
-        for row in read_rows(table_of(run.run_id) or ""):
-            if row.get("fits") == "no" or row.get("project") or row.get("entry_script"):
-                continue
-            texts = {**run.params, **{name: spell(value) for name, value in row.items() if value is not None}}
-            params = {name: text for name, text in texts.items() if name in {*DEFAULTS, "global_batch_size"}}
-            numbers = {name: float(str(row[own])) for own, name in _TABLED.items() if row.get(own) is not None}
-            tags = {schema.ORIGIN: schema.ESTIMATED, schema.STATE: "Completed"}
-            job = RecordedJob(RecordedRun(run.run_id, params, tags, numbers, run.started))
-            jobs.setdefault(frozenset(params.items()), job)
-    return list(jobs.values())
 
 
 def began(job: RecordedJob, form: str = "%Y-%m-%d") -> str:

@@ -8,7 +8,7 @@ from paretune.commands.report.command import SHAPE, ReportRequest
 from paretune.commands.report.comparison import comparison_section
 from paretune.commands.report.costs import ALL, costs_report
 from paretune.commands.report.document import Report, Section
-from paretune.commands.report.jobs import ESTIMATES, dates, estimated_jobs, frame_of
+from paretune.commands.report.jobs import dates, frame_of
 from paretune.commands.report.levels import levels_of, rows_of
 from paretune.commands.report.scaling import scaling_section
 from paretune.core.clock import SystemClock
@@ -30,9 +30,7 @@ def run_report(request: ReportRequest) -> CommandOutput:
     tracking = Tracking(environment, clock)
     jobs = [RecordedJob(run) for run in tracking.runs(" and ".join(filter(None, [_JOBS, request.filter])))]
     if request.view != "runs":
-        condition = " and ".join(filter(None, [f"tags.`{schema.KIND}` = 'estimate'", request.filter]))
-        jobs += estimated_jobs(tracking.runs(condition), lambda run_id: tracking.artifact_text(run_id, ESTIMATES))
-        report = _grouped(request, jobs, tracking)
+        report = _grouped(request, jobs)
     elif jobs:
         today = date.fromtimestamp(clock.now())
         report = costs_report(request, jobs, prices, _studies(jobs, tracking), today)
@@ -62,15 +60,13 @@ def run_report(request: ReportRequest) -> CommandOutput:
     )
 
 
-def _grouped(request: ReportRequest, jobs: Sequence[RecordedJob], tracking: Tracking) -> Report:
+def _grouped(request: ReportRequest, jobs: Sequence[RecordedJob]) -> Report:
     """The views scaling and compare; raises BadInput if nothing varies."""
     factor = request.by or SHAPE
     runs = frame_of(jobs, factor)
     groups, left_out = levels_of(runs, factor, request.view)
-    if request.view == "scaling":
-        sections = [scaling_section(group) for group in groups]
-    else:
-        sections = [comparison_section(group, tracking.curve) for group in groups]
+    section_of = scaling_section if request.view == "scaling" else comparison_section
+    sections = [section_of(group) for group in groups]
     left = len(jobs) - len(runs)
     are = "is" if left == 1 else "are"
     out = f"{left} of them {are} left out: not completed, a probe, or of another project." if left else ""

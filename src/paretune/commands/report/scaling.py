@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from paretune.commands.report.document import Chart, Section, records, scatter, table
-from paretune.commands.report.jobs import ESTIMATES
 from paretune.commands.report.levels import (
     COMPUTING,
     MEANS,
@@ -22,7 +21,6 @@ from paretune.commands.report.levels import (
 from paretune.commands.report.statistics import BOTH, CONFIDENCE, SIGNIFICANT, Line, line, tukey
 from paretune.presentation.numbers import dollars, duration, p_value, plain
 from paretune.specification import metrics
-from paretune.tracking import schema
 
 _NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
 _RATES = {"learning_rate": "learning rate", "learning_rate_scaling": "scaling of the learning rate"}
@@ -54,11 +52,8 @@ def scaling_section(group: Levels) -> tuple[Section, pd.DataFrame]:
         "estimated before": (f"{metrics.ESTIMATED_SECONDS}_mean", duration),
         "remark": "remark",
     }
-    is_estimated = group.origin == schema.ESTIMATED
-    caution = f"None of these has run: they are rows of {ESTIMATES}, which has their 80 % intervals."
-    sentences = [caution] if is_estimated else _cautions(group)
-    sentences += _steps(group, rows, {} if is_estimated else {name: tukey(group.runs, name) for name in _NAMES})
-    if group.factor in OF_THE_CLUSTER and not is_estimated:
+    sentences = [*_cautions(group), *_steps(group, rows, {name: tukey(group.runs, name) for name in _NAMES})]
+    if group.factor in OF_THE_CLUSTER:
         for quantity, is_power_law in ((metrics.BILLABLE_SECONDS, True), (metrics.F1, False)):
             if fitted := line(group.runs, quantity, power_law=is_power_law):
                 sentences += [_effects(fitted, is_power_law), *_verdicts(fitted, is_power_law)]

@@ -223,10 +223,6 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "script": ({"entry_script": "not-there.py"}, "entry_script not-there.py does not exist"),
     "project": ({"project": "./not-there"}, "project ./not-there does not exist"),
     "unknown data": ({"dataset": "some/reviews"}, "dataset some/reviews: nobody knows its rows yet"),
-    "bundled data": (
-        {"dataset": "bundled:imbd"},
-        "dataset must be bundled:rotten_tomatoes or bundled:imdb",
-    ),
     "negative number": ({"max_train_samples": "-5"}, "max_train_samples must be at least 1, got -5"),
     "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got '-1'"),
     "steps": ({"training_arguments": json.dumps({"max_steps": "abc"})}, "max_steps must be a whole number"),

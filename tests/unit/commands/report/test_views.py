@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.report.comparison import comparison_section, losses_of
+from paretune.commands.report.comparison import comparison_section
 from paretune.commands.report.document import Section
-from paretune.commands.report.jobs import ESTIMATES, estimated_jobs, frame_of
+from paretune.commands.report.jobs import frame_of
 from paretune.commands.report.levels import levels_of, rows_of
 from paretune.commands.report.scaling import scaling_section
 from paretune.core.errors import BadInput
-from paretune.core.result import csv_text
-from paretune.tracking import RecordedJob, RecordedRun
+from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
 
 TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": True}
@@ -166,38 +165,9 @@ def test_data_sizes_and_devices_may_act_together_on_f1() -> None:
     assert "where data sizes that differ within them count as noise)" in text
 
 
-def test_estimates_stand_apart_once_each_and_nothing_is_tested_on_them() -> None:
-    new, old = (RecordedRun(letter * 32, {"learning_rate": "3e-05"}, {}) for letter in "ab")
-    rows = [
-        {
-            "instance_type": "ml.p3.2xlarge",
-            "instance_count": count,
-            "seconds": seconds / count,
-            "cost_usd": 2.0,
-            "memory_gib_per_device": 3.5,
-            "global_batch_size": 32,
-            "fits": fits,
-            "project": project,
-        }
-        for seconds in (600.0, 900.0)
-        for count, fits, project in ((1, "yes", ""), (2, "yes", ""), (4, "no", ""), (8, "yes", "ridge"))
-    ]
-    tables = {new.run_id: csv_text(list(rows[0]), rows[:4]), old.run_id: csv_text(list(rows[0]), rows[4:])}
-    jobs = estimated_jobs([new, old], tables.get)
-    (section, (row, _)), _ = sections_of(
-        [*(job for count in (1, 2) for job in on_p3(count, [700 / count, 720 / count])), *jobs]
-    )
-
-    assert [job.bill.billable_seconds for job in jobs] == [600, 300]
-    assert (jobs[0].param("learning_rate"), jobs[0].f1, row["origin"]) == ("3e-05", None, "estimated")
-    assert section.sentences[0].startswith(f"None of these has run: they are rows of {ESTIMATES}")
-    assert section.sentences[1].startswith("From 1 x ml.p3.2xlarge to 2 x ml.p3.2xlarge: saves 5 m (50%)")
-    assert len(section.sentences) == 2
-
-
 def compared(jobs: list[RecordedJob], by: str = TORCH_COMPILE) -> tuple[Section, list[dict[str, Any]]]:
     groups, _ = levels_of(frame_of(jobs, by), by, "compare")
-    section, frame = comparison_section(groups[0], lambda run_id, name: [(1, 0.0, 0.5), (2, 1.0, 0.4)])
+    section, frame = comparison_section(groups[0])
     return section, rows_of([frame])
 
 
@@ -209,7 +179,6 @@ def test_the_default_is_what_the_others_are_compared_with() -> None:
     assert table["billed time / first"][0] == ""
     assert table["billed time / first"][1].startswith("0.804 (")  # 82 / 102
     assert rows[1]["billable_seconds_ratio"] == pytest.approx(82 / 102)
-    assert "Training loss over dollars (measured)" in [chart.title for chart in section.charts if chart]
 
 
 def test_f1_is_compared_by_its_difference_and_what_else_differs_is_said() -> None:
@@ -224,14 +193,3 @@ def test_f1_is_compared_by_its_difference_and_what_else_differs_is_said() -> Non
     assert re.search(r"lora against full: F1 -0.0097 \(95% interval .*\), differs from 0 by more than noise.", text)
     assert "lora against full: billed time x 0.800; too few repeats to tell it from 1." in text
     assert "so does precision (auto, fp16)" in text
-
-
-def test_dollars_of_a_curve_are_those_of_the_time_or_follow_its_steps() -> None:
-    measured, simulated = (
-        next(frame_of(on_p3(1, [1000], started=5000.0, tags={"origin": origin})).itertuples())
-        for origin in ("measured", "simulated")
-    )
-    curve = [(10, 5100.0, 0.9), (20, 5500.0, 0.5), (30, 7000.0, 0.4)]
-
-    assert losses_of(measured, curve).usd.tolist() == pytest.approx([0.1, 0.5, 1.0])  # never above cost
-    assert losses_of(simulated, curve).usd.tolist() == pytest.approx([1 / 3, 2 / 3, 1.0])

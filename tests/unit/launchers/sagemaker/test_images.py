@@ -85,14 +85,6 @@ def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | No
     assert script.requirements == ()
 
 
-def test_a_newer_driver_gets_the_image_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(images._DRIVERS, "g5", 580)
-    chosen = images.choose(spec(GPU), "us-east-1")
-
-    assert "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312" in chosen.uri
-    assert chosen.requirements == ()
-
-
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
     (fault,) = images.faults(spec(GPU), "mars-1")
 

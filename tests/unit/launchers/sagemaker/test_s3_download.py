@@ -106,12 +106,6 @@ def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) ->
         assert names == {"train.csv", "sub/test.csv"}
 
 
-def test_a_prefix_with_one_file_is_that_file(s3: Any, tmp_path: Path) -> None:
-    put(s3, d__part_dot_csv=b"1", d___SUCCESS=b"")
-
-    assert fetched(s3, f"s3://{BUCKET}/d/", tmp_path).name == "part.csv"
-
-
 def test_a_fetch_that_was_ended_leaves_nothing(s3: Any, tmp_path: Path) -> None:
     put(s3, d__a_dot_csv=b"small", d__b_dot_csv=CONTENT)
 

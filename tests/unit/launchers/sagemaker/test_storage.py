@@ -45,19 +45,6 @@ def test_what_is_there_is_not_sent_again_by_nobody(aws: Aws, storage: Storage, f
     assert len(keys(aws)) == sent == 3
 
 
-@pytest.mark.parametrize("change", ["content", "name", "moved"])
-def test_another_content_or_name_is_another_place(storage: Storage, folder: Path, change: str) -> None:
-    before = storage.upload("files", folder)
-    if change == "content":
-        (folder / "rows.arrow").write_bytes(b"z" * 1000)
-    elif change == "name":
-        (folder / "rows.arrow").rename(folder / "lines.arrow")
-    else:
-        (folder / "rows.arrow").rename(folder / "deep" / "rows.arrow")
-
-    assert storage.upload("files", folder) != before
-
-
 def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
     aws: Aws, storage: Storage, folder: Path
 ) -> None:

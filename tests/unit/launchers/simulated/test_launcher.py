@@ -4,7 +4,6 @@ import itertools
 import math
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,16 +156,6 @@ def test_the_state_of_a_job_has_sagemaker_s_name_on_sagemaker_s_instances_only(
 
     assert seen == ["Starting", "Downloading", "Interrupted", "Training", "Completed"]
     assert local.detail() == ""
-
-
-def test_a_job_is_created_by_one_of_many_processes(place: Place, order: Order) -> None:
-    document, inputs = order("quick")
-    first = place.launcher.submit(document, inputs)
-    created = first.seconds()
-    place.let_time_pass()
-    second = place.another().submit(replace(document, attempt=7), inputs)
-
-    assert second.seconds() == first.seconds() > created
 
 
 def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock: VirtualClock, order: Order) -> None:

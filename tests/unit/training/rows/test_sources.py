@@ -263,7 +263,7 @@ def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path
 def test_a_label_column_with_a_class_per_row_is_questioned(tmp_path: Path) -> None:
     (fault,) = faults(write(tmp_path / "rows.csv", labels=[f"id-{number}" for number in range(20)]))
 
-    assert "has 20 classes in 20 rows: is it the right column?" in fault
+    assert "has 20 classes in 20 rows: is it the right column, and" in fault
 
 
 def test_validation_labels_that_no_training_row_has_are_counted_and_shown(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_validation_labels_that_no_training_row_has_are_counted_and_shown(tmp_pa
 
     (fault,) = faults(write(tmp_path / "rows.csv"), validation_file=str(strange))
 
-    assert fault == "2 validation rows have labels that no training row has: 'superb'"
+    assert fault == "2 labels of validation rows occur in no training row: 'superb'"
 
 
 def test_a_sample_that_misses_a_class_asks_for_more_rows(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
     ("task", "labels", "words"),
     [
         ("multi-label", [[], [], []], "holds no label in any training row"),
-        ("multi-label", [f"only {number}" for number in range(9)], "has 9 labels in 9 rows: is it the right column"),
+        ("multi-label", [f"only {number}" for number in range(9)], "has 9 classes in 9 rows: is it the right column"),
         ("multi-label", [1.5, 2.5, 1.5], "3 train rows hold others: row 1 has 1.5"),
         ("multi-label", [{"a": 1}, {"a": 2}], "must hold lists or text, and holds objects: set label_column"),
         ("classification", [["a"], ["b"]], "must hold one class per row, as text or a whole number, and holds lists"),
@@ -141,3 +141,15 @@ def test_rows_with_equally_many_words_are_rows_of_words() -> None:
     rows["label"][1] = ["O"]
     with pytest.raises(BadInput, match="1 of 2 train rows do not: row 2 has 2 words and 1 labels"):
         read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
+
+
+def test_a_number_without_a_declared_name_is_named() -> None:
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    train = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
+    hidden = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [-1, 1]}, features=features)
+
+    with pytest.raises(BadInput, match="1 validation rows hold others: row 1 has -1"):
+        read_targets(JobSpec(), {"train": train, "validation": hidden})
+    tables = {"train": train, "test": hidden.select([0])}
+    assert read_targets(JobSpec(), tables)[1] == ("no", "yes")
+    assert "test" not in tables
