@@ -124,15 +124,9 @@ class Estimator:
         device = "machine" if described.time.is_local else "accelerator"
         if here:
             return f"{_count(here)} of this model on this cluster"
-        if of_model and of_chip:
-            clusters = f"on other clusters, {len(of_chip)} on this {device}"
-            return f"{_count(of_model)} of this model {clusters}: not measured here"
-        if of_model:
-            return f"{_count(of_model)} of this model on other accelerators; this {device} by its data sheet"
-        if of_chip:
-            return f"{_count(of_chip)} of other models on this {device}"
-        others = f" and {_count(self.evidence.times)} of other kinds" if self.evidence.times else ""
-        return f"data sheets{others}: nothing like it was measured"
+        known = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
+        known += [f"{_count(of_chip)} on this {device}"] if of_chip else []
+        return f"{' and '.join(known)}: not measured here" if known else "data sheets: nothing like it was measured"
 
 
 def _uncounted(spec: JobSpec) -> str:

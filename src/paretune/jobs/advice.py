@@ -18,7 +18,6 @@ from paretune.jobs.verdicts import is_unscaled
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
 from paretune.presentation.numbers import duration
 from paretune.pricing.prices import Price, price_remarks
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.regions import usual_region
@@ -34,7 +33,6 @@ class ForeseenJob:
     """A job before its launch, and what is known about it."""
 
     spec: JobSpec
-    plan: BatchPlan  # the batch that it begins with
     region: str  # region of its price
     disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
     price: Price | None  # price of one instance; None if unknown
@@ -43,14 +41,13 @@ class ForeseenJob:
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace") -> ForeseenJob:
     """The facts about a job; raises BadInput if its training arguments do not determine the number of steps."""
-    price, plan = workplace.launcher.price(spec), spec.plan()
+    price = workplace.launcher.price(spec)
     return ForeseenJob(
         spec=spec,
-        plan=plan,
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         disk_bytes=disk_bytes(spec, inputs, known_architecture(spec, inputs)),
         price=price,
-        estimate=workplace.forecast.of(spec, plan, inputs, price),
+        estimate=workplace.forecast.of(spec, spec.plan(), inputs, price),
     )
 
 
@@ -80,12 +77,13 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 
 def unscaled_rate(job: ForeseenJob) -> str:
     """Warn if a large batch is trained with the learning rate of a small one."""
-    if not is_unscaled(job.spec, job.plan):
+    plan = job.spec.plan()
+    if not is_unscaled(job.spec, plan):
         return ""
-    size, reference = job.plan.global_batch_size, job.spec.reference_batch_size
+    size, reference = plan.global_batch_size, job.spec.reference_batch_size
     return (
         f"global batch size {size} is above reference_batch_size {reference} and learning rate "
-        f"{job.plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
+        f"{plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
         f"{options(learning_rate_scaling='sqrt')}, or {options(reference_batch_size=size)} if this rate suits that "
         "batch"
     )
@@ -139,7 +137,7 @@ def nearly_full(job: ForeseenJob) -> str:
     if failed is not None:
         reason = f"per-device batch {failed.rows} ran out of memory on as much memory before (run {failed.run_id})"
     mended = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
-    if (smaller := job.plan.with_less_memory()) is not None:
+    if (smaller := job.spec.plan().with_less_memory()) is not None:
         batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
         mended = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
     return f"{reason}: a job that runs out of memory is paid until then; {mended}"

@@ -75,16 +75,16 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
         (evidence_of({}, origin="simulated"), "1 simulated run of this model on this cluster"),
         (
             evidence_of({"instance_count": 2}, {"instance_count": 4}),
-            "2 runs of this model on other clusters, 2 on this accelerator: not measured here",
+            "2 runs of this model on other clusters and 2 runs on this accelerator: not measured here",
         ),
         (
             evidence_of({"instance_type": "ml.p4d.24xlarge"}),
-            "1 run of this model on other accelerators; this accelerator by its data sheet",
+            "1 run of this model on other clusters: not measured here",
         ),
-        (evidence_of({"model": "distilbert-base-uncased"}), "1 run of other models on this accelerator"),
+        (evidence_of({"model": "distilbert-base-uncased"}), "1 run on this accelerator: not measured here"),
         (
             evidence_of({"model": "distilbert-base-uncased", "instance_type": "ml.p4d.24xlarge"}),
-            "data sheets and 1 run of other kinds: nothing like it was measured",
+            "data sheets: nothing like it was measured",
         ),
     ],
 )

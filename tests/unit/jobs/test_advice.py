@@ -53,7 +53,7 @@ def foreseen(
         basis="a guess",
     )
     reference = {"disk_bytes": None, "price": PRICE} | custom
-    return ForeseenJob(spec=spec, plan=spec.plan(), region="us-east-1", estimate=estimate, **reference)
+    return ForeseenJob(spec=spec, region="us-east-1", estimate=estimate, **reference)
 
 
 def test_nothing_is_said_of_the_default_job() -> None:

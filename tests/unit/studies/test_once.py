@@ -87,7 +87,7 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
     ended = rounds.drivers[-1].trials.values()
     assert sorted(float(trial.point["learning_rate"]) for trial in ended) == list(RATES)
     assert len(desk.launcher.created) == 4
-    assert rounds.drivers[-1].balance.spent_usd == pytest.approx(4 * SECONDS / 3600)
+    assert rounds.drivers[-1].table.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
     assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
 
 

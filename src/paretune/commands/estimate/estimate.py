@@ -139,9 +139,7 @@ def _our_table(
         model = built[spec.model]
         item = estimator.estimate(spec, model, price, facts=known)
         disk = disk_bytes(spec, JobInputs(), model)
-        jobs.append(
-            ForeseenJob(spec=spec, plan=spec.plan(), region=region, disk_bytes=disk, price=price, estimate=item)
-        )
+        jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
         if item is not None:
             estimates.append(replace(item, largest_batch=estimator.largest_batch(item, model, known)))
     return EstimateTable(
@@ -208,7 +206,8 @@ def _record(table: EstimateTable, tracking: "Tracking") -> tuple[str, str]:
     from paretune.tracking import RunStatus
 
     run = tracking.begin("estimate")
-    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: table.summary()})
+    note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: note})
     run.log_text(table.csv(), "estimate.csv")
     run.end(RunStatus.FINISHED)
     return run.run_id, tracking.open_command(run.run_id)

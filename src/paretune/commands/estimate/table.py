@@ -125,14 +125,6 @@ class EstimateTable(Result):
             cells.append([*map(Cell, line), Cell(_UNKNOWN if item is None else item.basis)])
         return Table(headers=headers, cells=cells)
 
-    def summary(self) -> str:
-        """The note of its run: the rows on the front, as a Markdown table."""
-        table = self._table()
-        best = [row for row in table.cells if row[0].text]
-        shown = Table(headers=table.headers[1:], cells=[row[1:] for row in best]).without_empty_columns()
-        front = shown.markdown() if best else "No job with a price fits into memory, or none has run before."
-        return f"**Predicted front of seconds and dollars; nothing has run.**\n\n{front}\n\nAll rows: `estimate.csv`."
-
     def _shown(self) -> "DataFrame":
         frame = self.to_frame()
         return frame[[name for name in _SHOWN if name in frame]]

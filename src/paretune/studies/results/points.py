@@ -242,7 +242,7 @@ class _QualityRuns:
 
 def _spread(quality: Objective, trials: Sequence[Trial]) -> float | None:
     """The usual standard deviation of quality between configurations, or None to learn it."""
-    return F1_SPREAD if quality.is_share and not any(trial.is_own for trial in trials) else None
+    return F1_SPREAD if quality.is_share and not any(trial.spec.runs_own_training for trial in trials) else None
 
 
 def _keys(trials: Sequence[Trial], quality: Objective) -> np.ndarray:
@@ -250,7 +250,7 @@ def _keys(trials: Sequence[Trial], quality: Objective) -> np.ndarray:
     types = sorted({trial.spec.instance_type for trial in trials})
     known = np.zeros((len(trials), 4))
     known[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
-    if any(trial.is_own for trial in trials):
+    if any(trial.spec.runs_own_training for trial in trials):
         searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))
         names = quality.factors or [name for name in searched if name not in {"instance_type", "spot"}]
         columns: list[list[object]] = [[trial.value(name) for trial in trials] for name in names]

@@ -7,6 +7,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
@@ -131,11 +133,6 @@ class Trial:
         batch = self.plan.per_device_train_batch_size, self.plan.gradient_accumulation_steps, self.plan.devices
         return json.dumps([self.origin, batch, sorted(texts.items())])
 
-    @property
-    def is_own(self) -> bool:
-        """Whether its job ran a training of the user's own."""
-        return self.spec.runs_own_training
-
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it, or None."""
         # The batch of a script may be its own, unless it was given.
@@ -155,10 +152,9 @@ class Trial:
         value = self.value(name)
         if not isinstance(value, float):
             return spell(value)
-        text = f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.3g}"
-        digits, exponent, power = text.partition("e")
-        digits = digits.rstrip("0").rstrip(".") if exponent and "." in digits else digits
-        return f"{digits}e{int(power)}" if exponent else digits
+        if 0 < abs(value) < 1e-3:
+            return np.format_float_scientific(value, precision=2, trim="-", exp_digits=1)
+        return f"{value:.3g}"
 
     @property
     def cluster(self) -> str:

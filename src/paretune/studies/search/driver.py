@@ -30,7 +30,6 @@ from paretune.core.errors import (
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.workplace import Workplace
-from paretune.pricing.budget import Balance
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus
@@ -92,11 +91,6 @@ class Driver:
     def running(self) -> tuple[TrialJob, ...]:
         """Jobs that have not ended."""
         return tuple(self._jobs.values())
-
-    @property
-    def balance(self) -> Balance:
-        """Dollars of the study that are spent and reserved."""
-        return self.table.balance()
 
     @property
     def bookings(self) -> int:

@@ -104,7 +104,7 @@ class Points:
 
     def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
         none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
-        worst_usd = [self._usd(spec) for spec in specs]
+        worst_usd = [self._worst_usd(spec) for spec in specs]
         least_usd = min(worst_usd)
         left = self._driver.admission.tightest_budget(specs[worst_usd.index(least_usd)])
         if not left or math.isinf(least_usd):
@@ -113,9 +113,9 @@ class Points:
         mend = "raise that budget, or lower max_runtime_minutes, which bounds each job"
         return f"{none_fits} {left} with its worst case; the least one is {least_usd:.4g} USD: {mend}"
 
-    def _usd(self, spec: JobSpec) -> float:
+    def _worst_usd(self, spec: JobSpec) -> float:
         with suppress(BudgetRefused):  # above max_cost_usd
-            return self._worst_case.usd(spec) or math.inf
+            return self._worst_case.reserved_usd(spec) or math.inf
         return math.inf
 
 

@@ -74,7 +74,6 @@ class StudyTable:
         self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
         self._own = own_space(file.job.given(), self.distributions) if file.takes_split else {}
         self._where = file.shown_storage or "the study's file"
-        self._ids: dict[int, int] = {}
         self._read: dict[int, Trial] = {}  # trials that were told, which nobody changes
         self._found: list[FrozenTrial] | None = None  # what was read since something was written
         try:
@@ -341,9 +340,7 @@ class StudyTable:
             self.study.tell(number, state=state, skip_if_finished=True)
 
     def _id_of(self, number: int) -> int:
-        if number not in self._ids:
-            self._ids[number] = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-        return self._ids[number]
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
 
 _Choose = Callable[[Callable[[Mapping[str, BaseDistribution]], dict[str, Any]]], Mapping[str, Any]]

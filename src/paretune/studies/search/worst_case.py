@@ -71,13 +71,13 @@ class WorstCase:
         minutes = self._minutes_of(spec) if self._has_budget else math.inf
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
-    def usd(self, spec: JobSpec) -> float | None:
-        """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd."""
-        return self._workplace.launcher.worst_case_usd(spec)
-
     def reserved_usd(self, spec: JobSpec) -> float | None:
-        """Like `usd`, and with an upload of unknown length until one has been seen."""
-        launcher, usd = self._workplace.launcher, self.usd(spec)
+        """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd.
+
+        With an upload of unknown length until one has been seen.
+        """
+        launcher = self._workplace.launcher
+        usd = launcher.worst_case_usd(spec)
         if usd is None or launcher.has_seen_upload or not (seconds := launcher.unknown_upload_s(spec)):
             return usd
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())

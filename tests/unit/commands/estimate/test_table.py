@@ -111,15 +111,6 @@ def test_the_text_says_what_does_not_fit_and_what_has_no_price() -> None:
     assert "no price" in line
 
 
-def test_the_note_holds_the_front_and_says_that_nothing_has_run() -> None:
-    note = table(estimate(), estimate(price=None, instance_type="ml.p4d.24xlarge")).summary()
-
-    assert note.startswith("**Predicted front of seconds and dollars; nothing has run.**")
-    assert "1 x ml.g5.xlarge" in note
-    assert "ml.p4d.24xlarge" not in note
-    assert "No job with a price fits" in table(estimate(**FULL)).summary()
-
-
 def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
     # These have more arithmetic than communication.
     busy: dict[str, Any] = {"per_device_train_batch_size": 32, "max_seq_length": 512, "max_train_samples": 50_000}

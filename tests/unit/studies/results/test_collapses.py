@@ -195,14 +195,3 @@ def test_a_study_with_collapsed_runs_is_answered_by_what_its_runs_measured() -> 
     assert [points[number].collapses for number in range(6)] == [1, 1, 1, 0, 0, 0]
     assert not {0, 1, 2} & {point.number for point in pick.alike}
     assert points[5].rank == 0
-
-
-def test_a_point_is_stated_as_measured_beside_collapsed_runs() -> None:
-    """Version 0.3.3 said of .7287, .715 and .6961: 0.588 ± 0.081, below TF-IDF; and .434 cannot be told from it."""
-    found = answered(smoke_study({3: ((0.715, 0.0025), (0.6961, 0.0025))}))
-    points = {point.number: point for point in found.front.points}
-
-    assert 0.6961 <= points[3].means["f1"] <= 0.7287
-    assert points[3].errors["f1"] < 0.03
-    assert not points[3].is_like(points[0], ["f1"])
-    assert 5 in {point.number for point in found.front.best}

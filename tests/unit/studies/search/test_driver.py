@@ -51,7 +51,7 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert searched(driver) == "every point was tried"
 
     assert rates(driver) == list(RATES)
-    assert driver.balance.spent_usd == pytest.approx(4 * USD)
+    assert driver.table.balance().spent_usd == pytest.approx(4 * USD)
     assert [trial.spent_usd for trial in driver.trials.values()] == pytest.approx([n * USD for n in (1, 2, 3, 4)])
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
@@ -134,7 +134,7 @@ def test_the_search_ends_when_not_even_the_cheapest_point_fits(desk: Desk) -> No
     assert "no untried point fits what is left of the budget" in reason
     assert len(driver.trials) >= 4
     assert driver.trials[0].given["instance_type"] == SMALL
-    assert driver.balance.spent_usd <= 0.1 + 3 * USD
+    assert driver.table.balance().spent_usd <= 0.1 + 3 * USD
 
 
 def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> None:
@@ -160,7 +160,7 @@ def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkey
         desk.interruption.reason = "interrupted by SIGINT"
         return 1.0
 
-    monkeypatch.setattr(driver.admission.worst_case, "usd", usd)
+    monkeypatch.setattr(desk.launcher, "worst_case_usd", usd)
     with pytest.raises(Interrupted):
         searched(driver)
     assert request == 1  # for the first point
@@ -174,13 +174,15 @@ def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_en
 
 def test_the_dearest_of_the_types_to_fall_back_on_is_promised(desk: Desk) -> None:
     driver = desk.driver(job={"instance_type": SMALL, "fallback_instance_types": LARGE, "max_runtime_minutes": 6})
-    assert driver.admission.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(0.2)
+    assert driver.workplace.launcher.worst_case_usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(0.2)
 
 
 def test_what_a_job_goes_on_past_its_limit_is_promised_too(desk: Desk) -> None:
     desk.launcher.stop_s = 120.0
     driver = desk.driver()
-    assert driver.admission.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx((6 + 2) / 60)
+    assert driver.workplace.launcher.worst_case_usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(
+        (6 + 2) / 60
+    )
 
 
 def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
@@ -274,7 +276,7 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     with pytest.raises(LaunchRefused, match="quota is 0 instances"):
         searched(driver)
     assert len(desk.launcher.asked) == MOST_REFUSED
-    assert driver.balance.committed_usd == 0.0
+    assert driver.table.balance().committed_usd == 0.0
 
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:
@@ -410,7 +412,7 @@ def test_what_was_booked_and_not_told_is_told(desk: Desk, monkeypatch: pytest.Mo
     assert 0 not in second.table.told()
     second.adopt()
     assert 0 in second.table.told()
-    assert second.balance.spent_usd == pytest.approx(USD)
+    assert second.table.balance().spent_usd == pytest.approx(USD)
 
 
 def _die(*_: object, **__: object) -> None:
@@ -431,8 +433,8 @@ def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_awa
     monkeypatch.setattr(driver.table, "tell", away)
     driver.stop(Interrupted("interrupted by SIGINT"))
 
-    assert driver.balance.committed_usd == 0.0
-    assert driver.balance.spent_usd == pytest.approx(2 * USD)
+    assert driver.table.balance().committed_usd == 0.0
+    assert driver.table.balance().spent_usd == pytest.approx(2 * USD)
 
 
 def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_points_again(desk: Desk) -> None:
@@ -443,8 +445,8 @@ def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_point
     driver.stop(Interrupted("interrupted by SIGINT"))
 
     assert driver.running == ()
-    assert driver.balance.committed_usd == 0.0
-    assert driver.balance.spent_usd == pytest.approx(2 * USD)
+    assert driver.table.balance().committed_usd == 0.0
+    assert driver.table.balance().spent_usd == pytest.approx(2 * USD)
     assert not driver.table.abandoned()
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert {run.info.status for run in runs} == {"KILLED"}
@@ -477,7 +479,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     second.adopt()
     searched(second)
     assert rates(second) == list(RATES)
-    assert second.balance.spent_usd == pytest.approx(5 * USD)
+    assert second.table.balance().spent_usd == pytest.approx(5 * USD)
 
 
 def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
@@ -507,7 +509,7 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
     assert driver.begin({"learning_rate": RATES[0]}) is None
     assert searched(driver) == "3 trials were made"
-    assert driver.balance.spent_usd == pytest.approx(3 * USD)
+    assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
 
 
 def test_a_constraint_on_what_is_no_objective_is_remembered(desk: Desk) -> None:
@@ -521,18 +523,18 @@ def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60})
     driver.adopt()
     assert searched(driver) == "every point was tried"
-    before = driver.balance
+    before = driver.table.balance()
     assert before.committed_usd == pytest.approx(4 * 1.0)
     assert before.spent_usd == pytest.approx(4 * USD)
 
     driver.finish()
 
-    assert driver.balance.committed_usd == 0.0
-    assert driver.balance.spent_usd == pytest.approx(4 * (USD + 9 / 3600))
+    assert driver.table.balance().committed_usd == 0.0
+    assert driver.table.balance().spent_usd == pytest.approx(4 * (USD + 9 / 3600))
     assert [trial.cost_usd for trial in driver.trials.values()] == pytest.approx([USD + 9 / 3600] * 4)
     assert [trial.values["cost_usd"] for trial in driver.trials.values()] == pytest.approx([USD] * 4)
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(driver.balance.spent_usd)
+    assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(driver.table.balance().spent_usd)
 
 
 def test_instances_that_the_next_job_reuses_are_booked_while_the_study_goes_on(desk: Desk) -> None:
@@ -549,8 +551,8 @@ def test_instances_that_the_next_job_reuses_are_booked_while_the_study_goes_on(d
     driver.adopt()
     searched(driver)
 
-    assert driver.balance.committed_usd == pytest.approx(1.0)  # of the last one
-    assert driver.balance.spent_usd == pytest.approx(4 * USD + 3 * 9 / 3600)
+    assert driver.table.balance().committed_usd == pytest.approx(1.0)  # of the last one
+    assert driver.table.balance().spent_usd == pytest.approx(4 * USD + 3 * 9 / 3600)
 
 
 def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(desk: Desk) -> None:
@@ -563,7 +565,7 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(des
     driver.adopt()
     driver.finish()
 
-    assert driver.balance.committed_usd == 0.0
+    assert driver.table.balance().committed_usd == 0.0
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
@@ -621,7 +623,7 @@ def test_a_trial_that_somebody_ends_in_optuna_has_its_job_stopped_and_booked_and
     searched(again)
 
     assert again.trials[0].reason == "somebody told its end in Optuna's storage"
-    assert (again.trials[0].cost_usd, again.balance.committed_usd) == (pytest.approx(USD), 0.0)
+    assert (again.trials[0].cost_usd, again.table.balance().committed_usd) == (pytest.approx(USD), 0.0)
     assert rates(again) == list(RATES[1:])
     assert len(desk.launcher.created) == len(RATES)
 

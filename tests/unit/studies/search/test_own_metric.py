@@ -121,5 +121,5 @@ def test_a_job_without_an_estimate_reserves_all_of_its_maximum_runtime(
     driver = study_of(desk, "val_ndcg", n_trials=3, budget_usd=0.25)  # 6 minutes at a dollar an hour: 0.1 at worst
     searched(driver)
 
-    assert driver.balance.spent_usd <= 0.25
+    assert driver.table.balance().spent_usd <= 0.25
     assert {trial.given["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}

@@ -163,7 +163,7 @@ def test_jobs_that_are_limited_to_a_minute_are_begun_and_few_dollars_pay_for_sev
     searched_by(driver)
 
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= 3
-    assert driver.balance.spent_usd <= float(budget["budget_usd"])
+    assert driver.table.balance().spent_usd <= float(budget["budget_usd"])
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     assert "job fits what is left of the budget" in said
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= trained
     assert len(driver.table.study.get_trials()) == len(driver.trials)
-    assert driver.balance.spent_usd <= float(budget_usd)
+    assert driver.table.balance().spent_usd <= float(budget_usd)
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ def test_what_did_not_fit_beside_running_jobs_is_begun_when_they_have_ended(work
 
     _, said = searched_by(driver)
 
-    assert driver.balance.spent_usd <= 6
+    assert driver.table.balance().spent_usd <= 6
     assert sorted(driver.trials) == list(range(len(driver.trials)))  # nothing was asked for that could not be paid
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) > 4
     assert "job fits what is left of the budget" in said

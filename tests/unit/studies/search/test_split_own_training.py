@@ -72,7 +72,7 @@ def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_tria
     cheapest = min(seconds_of(spec) / 3600 * PRICES[spec.instance_type] for spec in specs)
     best = [trial for trial in driver.trials.values() if trial.values["x"] == 2.0]
     assert min(trial.values["cost_usd"] for trial in best) == pytest.approx(cheapest)
-    assert driver.balance.spent_usd <= 20.0
+    assert driver.table.balance().spent_usd <= 20.0
     for trial in searching.forecast():  # in the metric's own direction
         low, high = trial.intervals["x"]
         assert 1.5 < low <= trial.values["x"] <= high

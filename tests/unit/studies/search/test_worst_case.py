@@ -30,7 +30,7 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
     assert driver.admission.worst_case.limited(spec) == spec
     upload_s = 60 + UNKNOWN_MODEL_BYTES / 10e6
     most_s = 90 * 60 + LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S + upload_s
-    assert driver.admission.worst_case.usd(spec) == pytest.approx(most_s / 3600 * USD_PER_HOUR)
+    assert driver.workplace.launcher.worst_case_usd(spec) == pytest.approx(most_s / 3600 * USD_PER_HOUR)
 
 
 def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(workplace: Path) -> None:
@@ -70,7 +70,7 @@ def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
     (spec, *_) = some_jobs(driver.file, 1)
 
     with pytest.raises(BudgetRefused):
-        driver.admission.worst_case.usd(spec)
+        driver.workplace.launcher.worst_case_usd(spec)
 
 
 def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
