@@ -108,6 +108,7 @@ def _outcome(
 def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes]) -> JobOutcome:
     """Fill and close the run, tagged if MLflow lacks some; returns the outcome with its model's address in MLflow."""
     run, report, model_uri = record.run, outcome.report, ""
+    run.has_gap = False  # what a server that was away did not take still waits, and is written below
     is_closed = run.end(RUN_STATUS[outcome.state])  # first: `sync` comes back to a run as long as its state is Running
     with run.later():
         former = record.former_metrics
