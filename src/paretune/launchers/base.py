@@ -219,10 +219,6 @@ class Launcher(ABC):
             LaunchRefused: the service does not answer.
         """
 
-    def check_offline(self, spec: JobSpec) -> None:
-        """The part of `check` that needs no account, by default all of it; raises BadInput with all faults."""
-        self.check(spec)
-
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # a disk may be of any size
         """Raise BadInput if what the job reads and writes does not fit on its instances."""
 

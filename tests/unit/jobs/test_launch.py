@@ -9,11 +9,9 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker import images
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, FakeClock
 
 SMP = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "region": "us-east-1"}
 
@@ -30,12 +28,8 @@ def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
     ):
         assert main(command) == 2
         assert "tensor_parallel_degree above 1 with strategy=smp needs a training script" in capsys.readouterr().err
-    launcher = SageMakerLauncher(
-        JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, region="us-east-1"), FakeClock(), {}
-    )
-    for dry_run in ("true", "false"):
-        with pytest.raises(BadInput, match="tensor_parallel_degree above 1 with strategy=smp needs a training script"):
-            launcher.check_offline(JobSpec.read({**job, "dry_run": dry_run}))
+    (fault,) = images.faults(JobSpec.read(job), "us-east-1")
+    assert "tensor_parallel_degree above 1 with strategy=smp needs a training script" in fault
 
 
 def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> None:
@@ -43,9 +37,7 @@ def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> No
     job = {**SMP, "tensor_parallel_degree": "2", "entry_script": str(workplace / "train.py")}
     words = [word for name, text in job.items() for word in (f"--{name}", text)]
 
-    SageMakerLauncher(
-        JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, region="us-east-1"), FakeClock(), {}
-    ).check_offline(JobSpec.read(job))
+    assert images.faults(JobSpec.read(job), "us-east-1") == []
     assert main(["train", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0
 
 

@@ -15,16 +15,10 @@ from paretune.specification.rules import launch_faults
 
 LIST_READ_ON = "2026-11-20"  # when that list was last looked through for newer images
 _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
-# Hugging Face images, newest first, with the oldest NVIDIA driver that runs their CUDA without a compatibility package:
-# 580 for CUDA 13, 525 for any CUDA 12 (NVIDIA, CUDA Compatibility, minor version compatibility; read 2026-11-25).
-_HUGGING_FACE = (
-    (580, {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}),
-    (525, {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}),
-)
-# Drivers by family. AWS publishes them for inference only (SageMaker Developer Guide, inference-gpu-drivers, read
-# 2026-11-25), and none for training; the first seconds of a job print the driver that it has.
-_DRIVERS = {"p3": 470, "p4d": 470, "p4de": 470, "g4dn": 470, "g5": 470, "p5": 535, "g6": 535, "p5e": 550, "p5en": 550}
-_NEWEST_DRIVER = 550  # of that table, for the families that are not in it
+# The newest Hugging Face image for CUDA 12, which needs driver 525, or its compatibility package. The next one, with
+# transformers 5.3 for CUDA 13, needs 580, and AWS names 470 to 550 (SageMaker Developer Guide, inference-gpu-drivers,
+# read 2026-11-25).
+_HUGGING_FACE = {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}
 # The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100, compute
 # capability 7.0); the first seconds of a job find an image of the user's own that has none for its GPU.
 _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
@@ -35,7 +29,7 @@ _SMP = {"version": "2.5.1", "py_version": "py311"}
 
 OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
-_NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")  # what a Hugging Face image with an older one needs
+_NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")  # what that Hugging Face image needs
 _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer ones want torch 2.6
 
 
@@ -66,11 +60,8 @@ def choose(spec: JobSpec, region: str) -> Image:
         uri = _uri("pytorch", **target, **_OLDER_GPUS)
         needs = (*needs, *pinned(("transformers", *_TRAINING_NEEDS)))
     else:
-        driver = _DRIVERS.get(spec.instance().family, _NEWEST_DRIVER)
-        newest = next((image for needed, image in _HUGGING_FACE if needed <= driver), _HUGGING_FACE[-1][1])
-        uri = _uri("huggingface", **target, **newest)
-        is_old = tuple(map(int, newest["version"].split(".")[:2])) < OLDEST_TRANSFORMERS
-        needs = (*needs, *(pinned(_NEWER_TRANSFORMERS) if is_old and not spec.runs_own_training else ()))
+        uri = _uri("huggingface", **target, **_HUGGING_FACE)
+        needs = (*needs, *(() if spec.runs_own_training else pinned(_NEWER_TRANSFORMERS)))
     return Image(uri=uri, requirements=(*needs, *added))
 
 

@@ -131,9 +131,7 @@ class SageMakerJob(Job):
         if state is JobState.FAILED:
             status = self.description.get("TrainingJobStatus")
             if status == "Completed":
-                has_one = "report.json" in (self._results.files() or {})
-                fault = "with a report.json that cannot be read" if has_one else "without a report.json in its results"
-                return FailureKind.ERROR, f"it ended {fault}"
+                return FailureKind.ERROR, "it ended without a report.json that can be read"
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             reason = str(self.description.get("FailureReason", ""))

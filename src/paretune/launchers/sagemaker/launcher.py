@@ -63,10 +63,6 @@ class SageMakerLauncher(Launcher):
         faults = images.faults(spec, self.account.region)
         refuse([*faults, *account_faults(spec, self.account), *script_faults(spec)])
 
-    def check_offline(self, spec: JobSpec) -> None:
-        """Check strategy, image and instance type together, and whether a script's folder can travel."""
-        refuse([*images.faults(spec, self.account.region), *script_faults(spec)])
-
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
         """Check that model, data and checkpoints fit on the instances' own disks, or on the largest volume."""
         if spec.sagemaker.volume_size_in_gb is None:

@@ -92,7 +92,7 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
     aws.sagemaker.end(NAME)
 
     assert look(job, clock) is JobState.FAILED
-    assert job.failure() == (FailureKind.ERROR, "it ended without a report.json in its results")
+    assert job.failure() == (FailureKind.ERROR, "it ended without a report.json that can be read")
     assert job.report() is None
 
 
