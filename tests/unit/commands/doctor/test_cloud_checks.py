@@ -114,7 +114,7 @@ def test_what_the_profile_says_of_the_account_is_checked(
 ) -> None:
     profile = tmp_path / "paretune.toml"
     profile.write_text('role = "Nobody"\nsagemaker = {s3_bucket = "never-made"}\n')
-    aws.refuse("GetRole", "NoSuchEntity")
+    aws.refuse("GetRole", "NoSuchEntity", times=2)
 
     checks = findings({"PARETUNE_PROFILE": str(profile)})
 
