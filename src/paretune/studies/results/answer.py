@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.presentation.numbers import dollars, usd
+from paretune.presentation.numbers import dollars, duration, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.studies.definition.objectives import costs
@@ -37,6 +37,7 @@ class StudyAnswer:
     unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
     n_trials: int | None = None  # how many trials it may make, or None
     running: tuple[str, ...] | None = None  # the jobs under way, in words; None once the study has ended
+    pace: tuple[float, float] | None = None  # dollars an hour, and seconds a trial; None before a trial has ended
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -92,17 +93,22 @@ class StudyAnswer:
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
     def state(self) -> str:
-        """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81."""
-        front = self.front
+        """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81, 0.5 USD per hour, about 3 m left."""
+        front, done = self.front, sum(trial.repeats is None for trial in self.front.trials)
         parts = [counted(front.trials)]
         if self.running is not None and self.n_trials is not None:
-            parts = [f"{sum(trial.repeats is None for trial in front.trials)} of {self.n_trials} trials"]
+            parts = [f"{done} of {self.n_trials} trials"]
         if not front.is_foreign:
             parts.append(
                 dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD"
             )
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
+        if self.running is not None and self.pace is not None:
+            usd_per_hour, seconds = self.pace
+            parts.append(f"{dollars(usd_per_hour)} USD per hour")
+            if self.n_trials is not None and done < self.n_trials:
+                parts.append(f"about {duration((self.n_trials - done) * seconds)} left")
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:

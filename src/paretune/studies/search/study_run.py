@@ -70,6 +70,7 @@ class StudyRunWriter:
         """A driver whose trials are written here."""
         on_trial, say = self.trial_ended, self.say
         self._driver = Driver(file, self._table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
+        self._began_s, self._spent_before_usd = workplace.clock.now(), self._table.balance().spent_usd
         self._run.set_tags({schema.ORIGIN: workplace.launcher.origin})
         return self._driver
 
@@ -100,7 +101,16 @@ class StudyRunWriter:
             unverified=self._unverified,
             n_trials=file.n_trials,
             running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
+            pace=self._pace(trials, balance.spent_usd),
         )
+
+    def _pace(self, trials: Sequence[Trial], spent_usd: float) -> tuple[float, float] | None:
+        """Dollars an hour and seconds a trial since this process began; None before a trial has ended."""
+        seconds, ended = (
+            self._driver.workplace.clock.now() - self._began_s,
+            [t.ended_at >= self._began_s for t in trials],
+        )
+        return (3600 * (spent_usd - self._spent_before_usd) / seconds, seconds / sum(ended)) if any(ended) else None
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
