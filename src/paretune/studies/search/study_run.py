@@ -110,7 +110,11 @@ class StudyRunWriter:
             self._driver.workplace.clock.now() - self._began_s,
             [t.ended_at >= self._began_s for t in trials],
         )
-        return (3600 * (spent_usd - self._spent_before_usd) / seconds, seconds / sum(ended)) if any(ended) else None
+        return (
+            (3600 * (spent_usd - self._spent_before_usd) / seconds, seconds / sum(ended))
+            if seconds and any(ended)
+            else None
+        )
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
