@@ -4,7 +4,8 @@ Numbers of steps may follow; without any, all steps are taken until the study en
 
 The study's first point runs out of memory. At each step, one after the other:
 
-1. the driver is paused, as a living process of another machine looks, and `sync` runs beside it as cron would;
+1. the driver is paused, as a living process of another machine looks, and `sync` runs beside it as cron would: it may
+   record the end of a job;
 2. the driver is killed, and `sync` runs on that machine, then on another one;
 3. the same command continues the study to its end.
 
@@ -70,10 +71,14 @@ def at_step(step: int) -> tuple[str, list[str]]:
         os.waitpid(driver, 0)
         return "", []
     faults = []
-    before = books()
+    before, statuses = books()
     faults += [f"sync beside the living driver: {text}" for text in sync("cron")]
-    if (after := books()) != before:
-        faults.append(f"sync beside the living driver has changed {before} to {after}")
+    after, now = books()
+    if after != before:  # it may record the end of a job, and nothing else
+        faults.append(f"sync beside the living driver has launched: {before} are now {after}")
+    for run_id in (run_id for run_id in now if now[run_id] != statuses[run_id]):
+        if not any(run_id in name for name in before):
+            faults.append(f"sync beside the living driver has closed {run_id}, whose job is about to be created")
     os.kill(driver, signal.SIGKILL)
     os.waitpid(driver, 0)
     recorded = costs()

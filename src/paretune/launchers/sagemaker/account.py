@@ -1,6 +1,8 @@
 """The AWS identity of a job: session, region, role and bucket."""
 
 import contextlib
+import io
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import version
@@ -10,7 +12,7 @@ import boto3
 from botocore.config import Config
 from botocore.model import OperationModel
 
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.job import JobSpec
 
@@ -29,8 +31,8 @@ def has_credentials() -> bool:
 class Account:
     """An AWS identity in one region. No call is made before its answer is needed.
 
-    A setting that no parameter gives comes from the environment: AWS's own variables and profiles, PARETUNE_ROLE and
-    PARETUNE_BUCKET.
+    A setting that no parameter gives comes from the SageMaker SDK's own configuration file (default bucket, role), then
+    from the environment (AWS's own variables and profiles; PARETUNE_ROLE, PARETUNE_BUCKET).
 
     Raises:
         LaunchRefused: no region is set anywhere.
@@ -80,9 +82,26 @@ class Account:
         return str(self.session.get_partition_for_region(self.region))
 
     @cached_property
+    def configured(self) -> Mapping[str, str | None]:
+        """`role` and `bucket` of the SageMaker SDK's configuration file; None where it has none."""
+        # The SDK prints and logs which files it did not find.
+        logging.getLogger("sagemaker.config").setLevel(logging.WARNING)
+        with contextlib.redirect_stdout(io.StringIO()):
+            from sagemaker.core.config.config import load_sagemaker_config
+
+            try:
+                config = load_sagemaker_config()
+            except Exception as error:  # whatever its readers of YAML and schemas raise
+                reason = first_line(error)
+                raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {reason}"]) from error
+        settings = config.get("SageMaker") or {}
+        session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
+        return {"bucket": session.get("DefaultS3Bucket"), "role": (settings.get("TrainingJob") or {}).get("RoleArn")}
+
+    @cached_property
     def role_arn(self) -> str:
         """ARN of the execution role; raises BadInput if no role is set anywhere."""
-        role = self._cluster.role or self._environment.get("PARETUNE_ROLE")
+        role = self._cluster.role or self.configured["role"] or self._environment.get("PARETUNE_ROLE")
         if not role:
             caller = self.identity["Arn"]
             if ":assumed-role/" in caller and "SageMaker" in caller:  # a notebook's own execution role
@@ -112,7 +131,9 @@ class Account:
     @property
     def bucket(self) -> str:
         """Name of the S3 bucket; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
-        name = self._cluster.sagemaker.s3_bucket or self._environment.get("PARETUNE_BUCKET")
+        name = (
+            self._cluster.sagemaker.s3_bucket or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET")
+        )
         return (name or self.default_bucket).removeprefix("s3://").strip("/")
 
     @property

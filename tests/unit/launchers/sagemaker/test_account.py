@@ -1,5 +1,6 @@
-"""Who we are in AWS, found where a user would expect it: typed, or in the environment."""
+"""Who we are in AWS, found where a user would expect it: typed, configured, in the environment."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,16 +11,39 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws, Sts
 
+CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
+CONFIGURATION = f"""
+SchemaVersion: '1.0'
+SageMaker:
+  TrainingJob: {{RoleArn: '{CONFIGURED}'}}
+  PythonSDK: {{Modules: {{Session: {{DefaultS3Bucket: configured}}}}}}
+"""
 ENVIRONMENT = {"PARETUNE_ROLE": "Environment", "PARETUNE_BUCKET": "environment"}
 
 
-def test_what_is_typed_wins_over_the_environment(aws: Aws) -> None:
-    typed = Account(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}), ENVIRONMENT)
+@pytest.fixture
+def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The SageMaker SDK's own configuration file."""
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIGURATION)
+    monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(path))
+    return path
+
+
+def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
+    account = Account(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}), ENVIRONMENT)
+
+    assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
+    assert account.bucket == "typed"
+
+
+def test_the_sdk_s_configuration_file_wins_over_the_environment(
+    aws: Aws, configuration: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     account = Account(JobSpec(), ENVIRONMENT)
 
-    arn = f"arn:aws:iam::{ACCOUNT}:role/service-role/"
-    assert (typed.role_arn, typed.bucket) == (f"{arn}Typed", "typed")
-    assert (account.role_arn, account.bucket) == (f"{arn}Environment", "environment")
+    assert (account.role_arn, account.bucket) == (CONFIGURED, "configured")
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("bucket", ["models", "s3://models", "s3://models/"])
@@ -67,6 +91,18 @@ def test_the_region_is_typed_or_that_of_the_aws_configuration(aws: Aws, monkeypa
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     with pytest.raises(LaunchRefused, match="no AWS region is set: set region"):
         Account(JobSpec(), {})
+
+
+@pytest.mark.parametrize(
+    "text", ["SageMaker: [not, a, mapping", "SchemaVersion: '1.0'\nSageMaker: {Unknown: 1}\n", "- 1\n- 2\n", "\0"]
+)
+def test_a_configuration_file_that_cannot_be_read_is_a_fault_with_the_reason(
+    aws: Aws, configuration: Path, text: str
+) -> None:
+    configuration.write_text(text)
+
+    with pytest.raises(BadInput, match="the SageMaker SDK's configuration file cannot be read"):
+        _ = Account(JobSpec(), {}).bucket
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
