@@ -267,6 +267,7 @@ def _rows_of_labels(
     has_bars = any(isinstance(cell, str) and "|" in cell for split in cells.values() for cell in split)
     rows, faults = {}, []
     for split, values in cells.items():
+        parsed: Sequence[Sequence[Any] | None]
         if spec.task == metrics.CLASSIFICATION:
             parsed = [[cell] for cell in values]
         elif spec.task == metrics.WORDS:

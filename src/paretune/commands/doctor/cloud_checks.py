@@ -58,7 +58,6 @@ def _account_findings(spec: JobSpec, account: Account, now: float, environment: 
     yield passed(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
     others = [name for name in _USUAL_TYPES if name not in spec.instance_types()]
     all_checks: dict[str, Callable[[], Iterable[Finding]]] = {
-        checks.TYPE: lambda: checks.type_findings(spec, account),
         checks.ROLE: lambda: checks.role_findings(account),
         checks.BUCKET: lambda: checks.bucket_findings(account),
         checks.QUOTAS: lambda: checks.quota_findings(spec, account, others),

@@ -136,12 +136,12 @@ def _our_table(
     estimator = Estimator(evidence)
     jobs, estimates = [], []
     for (spec, price), known in zip(priced, facts, strict=True):
-        model = built[spec.model]
-        item = estimator.estimate(spec, model, price, facts=known)
-        disk = disk_bytes(spec, JobInputs(), model)
+        architecture = built[spec.model]
+        item = estimator.estimate(spec, architecture, price, facts=known)
+        disk = disk_bytes(spec, JobInputs(), architecture)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
         if item is not None:
-            estimates.append(replace(item, largest_batch=estimator.largest_batch(item, model, known)))
+            estimates.append(replace(item, largest_batch=estimator.largest_batch(item, architecture, known)))
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
         region=region,

@@ -67,8 +67,8 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
             visible="legendonly" if kind == "predicted" else True,
         )
     lines = {"\n".join(pair): _transposed(_stairs(front, pair)) for pair in front.pairs}
-    line, look = lines.get(f"{x}\n{y}", [[], []]), {"color": MARKS["front"].colour, "width": 1.5}
-    figure.add_scatter(x=line[0], y=line[1], mode="lines", line=look, hoverinfo="skip", showlegend=False)
+    line, style = lines.get(f"{x}\n{y}", [[], []]), {"color": MARKS["front"].colour, "width": 1.5}
+    figure.add_scatter(x=line[0], y=line[1], mode="lines", line=style, hoverinfo="skip", showlegend=False)
     described = {
         name: {
             "heading": _shown(heading),

@@ -92,7 +92,8 @@ def merge(
     """
     families = _families(trials)
     judged = {item.metric: item for item in (F1, quality) if item is not None}
-    runs_of = {name: runs for name, item in judged.items() if (runs := _QualityRuns.of(families, item)) is not None}
+    found = {name: _QualityRuns.of(families, item) for name, item in judged.items()}
+    runs_of = {name: item for name, item in found.items() if item is not None}
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
@@ -103,8 +104,8 @@ def merge(
     for name in names:
         left_out = runs_of[name].collapsed if name in runs_of else ()
         runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
-        values = [_values([trial for trial in runs if trial.number not in left_out], name) for runs in runs_of_each]
-        noises[name] = pooled_noise(name, values, rows, quality)
+        grouped = [_values([trial for trial in runs if trial.number not in left_out], name) for runs in runs_of_each]
+        noises[name] = pooled_noise(name, grouped, rows, quality)
     points = []
     for first, runs in families:
         values_of = {}

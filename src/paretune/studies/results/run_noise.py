@@ -111,8 +111,8 @@ def _prior(
         size = abs(statistics.median(means or [0.0])) or 1.0
         return _OF_THE_VALUE * size, F1_DEGREES, f"{_OF_THE_VALUE:.0%} of its value, for no two configurations differ"
     usual = _USUAL_SHARE * quality.noise
-    size = f"{100 * usual:.1f} % of it" if quality.is_relative else f"{usual:g}"
-    basis = f"{size}, less than half of the most that repeated SageMaker jobs have shown in F1"
+    share = f"{100 * usual:.1f} % of it" if quality.is_relative else f"{usual:g}"
+    basis = f"{share}, less than half of the most that repeated SageMaker jobs have shown in F1"
     values = [value for group in groups for value in group]
     if quality.is_share and validation_rows and values:
         binomial = binomial_error(statistics.median(values), validation_rows)
