@@ -5,6 +5,7 @@ import ctypes
 import os
 import platform
 import resource
+from pathlib import Path
 
 import torch
 
@@ -141,8 +142,12 @@ def _missing_gpu(spec: JobSpec) -> list[str]:
         return []
     hardware_of_type = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs only"
-    software = f"PyTorch {torch.__version__}, {build}, sees no GPU"
-    remedy = "set sagemaker.training_image to a GPU image whose CUDA the driver supports"
+    try:
+        driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        driver = "none (/proc/driver/nvidia/version is missing)"
+    software = f"PyTorch {torch.__version__}, {build}, sees no GPU; driver: {driver}"
+    remedy = "set sagemaker.training_image to a GPU image whose CUDA this driver supports"
     return [f"{hardware_of_type}, but {software}: {remedy}"]
 
 

@@ -66,7 +66,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
     repeats = [trial for trial in driver.trials.values() if trial.repeats == first.number]
     assert len(repeats) == RUNS - 1
     for repeat in repeats:
-        assert {name for name, text in repeat.given.items() if text != first.given[name]} == {"seed"}
+        assert {name for name, text in repeat.given.items() if text != first.given.get(name)} == {"seed"}
         assert repeat.value("global_batch_size") == first.value("global_batch_size") == 64
 
 
