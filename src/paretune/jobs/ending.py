@@ -55,7 +55,6 @@ def conclude(
     budgets = record.workplace.budgets(record.spec, record.attribution)
     if problem := budgets.book(record.run.run_id, bill.cost_usd, outcome.kept_usd):
         outcome = replace(outcome, remarks=(*outcome.remarks, problem))
-    record.run.has_gap = False  # what a server that was away did not take meanwhile is written now
     written = record_end(record, outcome, profile)
     if written.has_completed or error is not None or job is None:
         return written

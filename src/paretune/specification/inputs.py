@@ -11,7 +11,7 @@ from paretune.specification import metrics
 BUNDLED = "bundled:"  # prefix of the model and the data sets that come as Python packages
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
-"""Hub id of the original of the bundled model, and the licence in its model card."""
+"""Hub id of the original of the bundled model."""
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may name files or folders of the launching machine, besides `entry_script`."""

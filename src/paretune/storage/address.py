@@ -7,8 +7,6 @@ import stat
 from contextlib import closing
 from pathlib import Path
 
-TRACKING_SERVERS = ("http://", "https://", "arn:", "postgresql")  # prefixes of MLflow addresses that are not files
-
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 
 

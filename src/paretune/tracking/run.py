@@ -166,12 +166,6 @@ class Run:
             return dict(self._client.get_run(self.run_id).data.tags)
         return {}
 
-    def curve(self, name: str) -> dict[int, float]:
-        """Step to value of a metric's curve; empty if MLflow does not answer."""
-        with contextlib.suppress(*TROUBLE):
-            return {point.step: point.value for point in self._client.get_metric_history(self.run_id, name)}
-        return {}
-
     def end(self, status: RunStatus) -> bool:
         """Close the run; returns whether MLflow has done so."""
         return self._try(lambda: self._client.set_terminated(self.run_id, status.value))

@@ -521,14 +521,6 @@ def test_tables_that_stay_half_made_are_named_and_no_server_is_blamed(
     assert "check MLFLOW_TRACKING_URI" not in str(caught.value)
 
 
-def test_a_curve_is_read_back_by_step(store: MlflowClient) -> None:
-    run = tracking().begin("a")
-    run.log_events(losses(1, 2, 4))
-
-    assert run.curve("train/loss") == {1: 1.0, 2: 0.5, 4: 0.25}
-    assert run.curve("train/accuracy") == {}
-
-
 def test_a_run_that_is_not_in_the_store_is_said_to_be_missing(
     store: MlflowClient, caplog: pytest.LogCaptureFixture
 ) -> None:

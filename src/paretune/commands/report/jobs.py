@@ -103,11 +103,6 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
-def used_rate(job: RecordedJob) -> str:
-    """The peak learning rate that was used, after scaling; empty if it is not recorded."""
-    return job.param("scaled_learning_rate") or job.param("learning_rate")
-
-
 def began(job: RecordedJob, form: str = "%Y-%m-%d") -> str:
     """When its run began, in UTC, formatted by `strftime`; empty if unknown, as of an imported run."""
     has_date = job.run.started and not job.row_key

@@ -106,15 +106,11 @@ class StudyRunWriter:
 
     def _pace(self, trials: Sequence[Trial], spent_usd: float) -> tuple[float, float] | None:
         """Dollars an hour and seconds a trial since this process began; None before a trial has ended."""
-        seconds, ended = (
-            self._driver.workplace.clock.now() - self._began_s,
-            [t.ended_at >= self._began_s for t in trials],
-        )
-        return (
-            (3600 * (spent_usd - self._spent_before_usd) / seconds, seconds / sum(ended))
-            if seconds and any(ended)
-            else None
-        )
+        seconds = self._driver.workplace.clock.now() - self._began_s
+        count = sum(trial.ended_at >= self._began_s for trial in trials)
+        if not seconds or not count:
+            return None
+        return 3600 * (spent_usd - self._spent_before_usd) / seconds, seconds / count
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
