@@ -1,4 +1,4 @@
-"""The chart of a study: with plotly on its page, where a reader chooses two objectives, and with matplotlib as a PNG."""
+"""The chart of a study: with plotly on its page, over any two objectives, and with matplotlib as a PNG."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from paretune.presentation.chart import MARKS, PICKED
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
-from paretune.studies.results.trials import short_name
+from paretune.studies.results.trials import label, short_name
 
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic at first
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
@@ -79,7 +79,7 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     menus = [{**menu, "buttons": buttons, "active": list(scales.values()).index(types), "x": 1, "xanchor": "right"}]
     if len(pairs) > 1:
         shown = [
-            {"label": _shown(" and ".join(front.heading(name) for name in pair)), "method": "update", "args": view}
+            {"label": _shown(" and ".join(map(label, pair))), "method": "update", "args": view}
             for pair, view in zip(pairs, views, strict=True)
         ]
         menus.append({**menu, "buttons": shown, "x": 0, "xanchor": "left"})
@@ -104,15 +104,14 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
         group = [mark for mark in marks if mark.kind == kind]
         if group and kind != "predicted":
             (across, left, right), (up, low, high) = (_column(group, name) for name in (x, y))
-            style = {"fmt": look.sign, "color": look.colour, "elinewidth": 1, "ms": 6}
-            label = f"{look.name} ({len(group)})"
-            plot.errorbar(across, up, xerr=(left, right), yerr=(low, high), label=label, **style)
+            style: dict[str, Any] = {"fmt": look.sign, "color": look.colour, "elinewidth": 1, "ms": 6}
+            style["label"] = f"{look.name} ({len(group)})"
+            plot.errorbar(across, up, xerr=(left, right), yerr=(low, high), **style)
     for mark in marks:
         if mark.label:
             at = mark.values[x], mark.values[y]
             plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            style = {"textcoords": "offset points", "ha": "center", "parse_math": False}
-            plot.annotate(printable(mark.label), at, (0, 11), **style)
+            plot.annotate(printable(mark.label), at, (0, 11), textcoords="offset points", ha="center", parse_math=False)
     if _is_log(front, x, marks):
         plot.set_xscale("log")
     plot.margins(0.15)
