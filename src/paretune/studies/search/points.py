@@ -12,7 +12,6 @@ from paretune.specification.parameters import Value
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, is_whole
 from paretune.studies.results.trials import Trial, TrialStatus
-from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import Driver
 
 FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
@@ -49,12 +48,8 @@ class Points:
         point, refused = self._first_that_can_be_paid()  # no trial is made before there is one
         if point is None:
             return self._why_none(refused)
-        is_first = not driver.file.tries_all and not driver.bookings and not driver.running
-        default = default_point(driver) if is_first else None
         if driver.file.tries_all:
             driver.begin(point)
-        elif default is not None and self._accepts(default):
-            driver.begin(default)
         else:
             driver.start(*driver.table.ask(self._accepts, point))
         return ""
