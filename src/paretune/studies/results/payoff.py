@@ -11,7 +11,7 @@ from paretune.studies.results.trials import Trial, label
 
 
 def payoff(front: StudyFront, recommended: Point | None, default: Trial | None) -> list[str]:
-    """The payoff of a study in sentences; `default` is a run of the default configuration, or what is expected of it."""
+    """The payoff in sentences; `default` is a run of the default configuration, or what is expected of it."""
     spent = f"The search has cost {usd(front.spent_usd)}."
     point = None if default is None else front.point_of(default)
     if recommended is not None and point is not None and point.number == recommended.number:

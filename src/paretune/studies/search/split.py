@@ -152,7 +152,6 @@ def sampler_of(driver: Driver) -> SplitSampler:
         price_of=price_of,
         rows=_rows(file, driver),
         metric=file.judged_by.metric if file.judged_by is not None else None,
-        changes_quality=file.changes_quality,
         constraints=file.constraints,
     )
 
