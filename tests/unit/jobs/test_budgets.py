@@ -94,14 +94,6 @@ def test_another_storage_does_not_get_the_month_a_second_time(payer: Payer, tmp_
     budgets(payer.spec(), places[2]).reserve("other run")
 
 
-def test_a_hard_link_to_a_file_does_not_get_the_month_a_second_time(payer: Payer, tmp_path: Path) -> None:
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / "team.yaml").hardlink_to("team.yaml")
-    for file in ("team.yaml", str(tmp_path / "link" / "team.yaml")):
-        with pytest.raises(BadInput, match="must have no hard links, got 2"):
-            budgets(payer.spec(budget=file), payer.place()).check()
-
-
 def test_a_job_that_is_booked_where_nothing_was_reserved_says_so(payer: Payer, tmp_path: Path) -> None:
     payer.is_killed()
     elsewhere = {"PARETUNE_STORAGE": f"sqlite:///{tmp_path / 'elsewhere.db'}"}
