@@ -37,11 +37,11 @@ def chart_html(figure: Any, about: str, *, has_script: bool = True) -> Markup:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13},
-        margin={"l": 60, "r": 16, "t": 8, "b": 40},
+        margin={"l": 60, "r": 16, "t": 8, "b": 88},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         hoverlabel={"bgcolor": "#22272d", "bordercolor": "#22272d", "font": {"color": "#ffffff"}, "align": "left"},
         hovermode="closest",
-        height=380,
+        height=430,
     )
     for update in (figure.update_xaxes, figure.update_yaxes):
         update(automargin=True, zeroline=False, gridcolor="#d6d6d6", title={"standoff": 8, "font": {"size": 13}})

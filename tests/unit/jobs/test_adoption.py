@@ -1,9 +1,10 @@
 """The same command typed again: the job that runs is followed, and no second one is paid."""
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -13,12 +14,11 @@ from paretune.core.clock import SystemClock
 from paretune.core.commands import Spelling, spelled
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.adoption import elsewhere
 from paretune.jobs.attempts import Attempts
+from paretune.jobs.bill import settle_reused
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.jobs.warm_pools import settle_reused
 from paretune.launchers.base import job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
@@ -190,13 +190,19 @@ def interrupt(_: Interruption) -> None:
     raise Interrupted("Ctrl-C")
 
 
-def test_the_same_command_typed_at_the_same_moment_starts_one_job(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("meet", [JobRecord.describe, JobRecord.name_attempt], ids=["looking", "naming"])
+def test_the_same_command_typed_on_two_machines_at_the_same_moment_starts_one_job(
+    user: User, monkeypatch: pytest.MonkeyPatch, meet: Any
+) -> None:
+    """Both have opened their runs before either looks; or one has looked, and opens its job when the other looks."""
     both, begin = Barrier(2), Attempts.begin
 
     def wait_for_the_other(*_: object) -> None:
-        both.wait(timeout=60)
+        with contextlib.suppress(BrokenBarrierError):  # the other one waits for this one, too
+            both.wait(timeout=2)
 
     monkeypatch.setattr(user.launcher, "check_inputs", wait_for_the_other)
+    monkeypatch.setattr(JobRecord, meet.__name__, lambda *args, **more: (wait_for_the_other(), meet(*args, **more)))
     monkeypatch.setattr(Attempts, "begin", lambda job: wait_for_the_other(begin(job)))  # its job does not end before
 
     with ThreadPoolExecutor() as commands:
@@ -249,11 +255,12 @@ def test_a_job_is_elsewhere_in_another_account_region_or_bucket(
     monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
     tags = {f"paretune.{name}": text for name, text in {**HERE, **changes}.items() if text}
 
-    result = elsewhere(tags, user.launcher)
+    workplace = make_workplace(launcher=user.launcher)
+    result = workplace.elsewhere(tags)
 
     assert message in result if message else not result
     assert ";" not in result  # the bucket of another region is no second fault
-    assert not elsewhere({"paretune.machine": "a"}, user.launcher)
+    assert not workplace.elsewhere({"paretune.machine": "a"})
 
 
 def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(

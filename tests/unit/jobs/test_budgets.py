@@ -11,10 +11,10 @@ from paretune.cli import main
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
+from paretune.jobs.bill import KeptPool
 from paretune.jobs.launch import run_job
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
-from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import JobBudgets, Workplace
 from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetRequest, BudgetStatus
 from paretune.specification.container import JobInputs

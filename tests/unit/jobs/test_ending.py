@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.jobs.ending import failure_message
+from paretune.jobs.outcome import failure_message
 from paretune.jobs.record import params_of
 from paretune.specification.container import FailureKind
 from paretune.specification.job import JobSpec

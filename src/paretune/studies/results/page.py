@@ -51,7 +51,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     text = template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
-        axes={} if figure is None else {name: axis["heading"] for name, axis in figure.layout.meta["axes"].items()},
         chart=chart,
         goal=_goal(front),
         noise=_noise(front),
