@@ -10,15 +10,12 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
-from paretune.estimating.phases import kind_of
-from paretune.estimating.phases import usual as usual_seconds
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_missing, is_transient
 from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.logs import GROUP, JobLog
 from paretune.launchers.sagemaker.storage import JobOutput
-from paretune.specification.catalog import instances
 from paretune.specification.container import Event, FailureKind, JobReport
 from paretune.specification.job_phases import read_phases, seconds_since_epoch
 
@@ -28,14 +25,9 @@ _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
-_USUAL = {"Starting": ("starting",), "Downloading": ("data", "image"), "Uploading": ("uploading",)}
-_LIMITS = {
-    "MaxRuntimeExceeded": (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes"),
-    "MaxWaitTimeExceeded": (
-        FailureKind.CAPACITY,
-        "MaxWaitTimeExceeded: spot capacity did not come within the longest wait",
-    ),
-}
+_TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
+_NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
+_LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT}
 
 
 class SageMakerJob(Job):
@@ -127,7 +119,7 @@ class SageMakerJob(Job):
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
         state = self.state()
         if self._stopped_itself:
-            return _LIMITS["MaxRuntimeExceeded"]
+            return _TOO_LONG
         if state is JobState.FAILED:
             status = self.description.get("TrainingJobStatus")
             if status == "Completed":
@@ -270,7 +262,7 @@ class SageMakerJob(Job):
 
     def release_warm_pool(self) -> None:
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        pool = self._last_pool()
+        pool, refusal = self._last_pool(), None
         if pool is None or not pool.is_kept:
             return
         try:
@@ -278,17 +270,15 @@ class SageMakerJob(Job):
                 TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
             )
         except AWS_ERRORS as error:
-            self._describe_pool()  # it may have been reused, or have expired, this moment
-            pool = self._last_pool()
-            if pool is None or not pool.is_kept:
-                return
+            refusal = error
+        self._describe_pool()  # it may have been reused, or have expired, this moment
+        if refusal is not None and (pool := self._last_pool()) is not None and pool.is_kept:
             raise LostContact(
-                f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                f"{explain(refusal, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
                 f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
                 f"--training-job-name {self.name} --resource-config KeepAlivePeriodInSeconds=0 --region "
                 f"{self._account.region}`"
-            ) from error
-        self._describe_pool()
+            ) from refusal
 
     def _describe_pool(self) -> None:
         """Describe the ended job again; raises LostContact."""
@@ -332,19 +322,10 @@ class SageMakerJob(Job):
         transitions = self.description.get("SecondaryStatusTransitions", [])
         fresh, self._transitions_read = transitions[self._transitions_read :], len(transitions)
         return [
-            Event(time=begin, step=0, message=f"{_sentence(entry)}{self._usual(entry)}")
+            Event(time=begin, step=0, message=_sentence(entry))
             for entry in fresh
             if (begin := seconds_since_epoch(entry.get("StartTime"))) is not None
         ]
-
-    def _usual(self, transition: Mapping[str, Any]) -> str:
-        instance = instances().get(str(self.description.get("ResourceConfig", {}).get("InstanceType")))
-        phases = _USUAL.get(str(transition.get("Status")), ())
-        if instance is None or not phases:
-            return ""
-        usual = [usual_seconds(phase, kind_of(instance)) for phase in phases]
-        low, high = sum(item.seconds_low for item in usual), sum(item.seconds_high for item in usual)
-        return f" (usually {low:.0f} to {high:.0f} s)"
 
     def _request_stop(self) -> None:
         self._must_stop_again = False
