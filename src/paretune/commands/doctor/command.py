@@ -92,12 +92,11 @@ class DoctorRequest:
         given = self.spec.given()
         limits = {name: given[name] for name in given if name in _INHERITED} | _LIMITS
         training = limits | {name: given[name] for name in given if name in _OF_THE_TRAINING} | _TRAINING
-        large = limits | {"entry_script": str(Path(__file__).with_name("large_output.py"))}
+        large = limits | {"entry_script": str(Path(__file__).with_name("large_output") / "train.py")}
         jobs = {
-            "a training": training,
-            "a job that keeps its instance": training | {"keep_alive_minutes": "5", "seed": "1"},
-            "the next job on that instance": training | {"keep_alive_minutes": "1", "seed": "2"},
             "a large output, not compressed": large,
+            "a training that keeps its instance": training | {"keep_alive_minutes": "5"},
+            "the next training on that instance": training | {"keep_alive_minutes": "1", "seed": "1"},
         }
         return {name: JobSpec.read(job) for name, job in jobs.items()}
 

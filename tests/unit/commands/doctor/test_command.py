@@ -33,9 +33,9 @@ def test_the_paid_jobs_fit_their_limit_and_keep_the_account() -> None:
         assert (spec.role, spec.region, spec.tags) == ("Trainer", "us-east-1", {"team": "search"})
         assert spec.sagemaker.s3_bucket == "models"
         assert (spec.instance_type, spec.instance_count, spec.spot) == ("ml.m5.large", 1, False)
-    assert (specs[0].num_train_epochs, specs[0].model) == (1, "some/model")
-    assert [spec.keep_alive_minutes for spec in specs] == [0, 5, 1, 0]
-    assert not is_compressed(specs[-1], {})
+    assert (specs[1].num_train_epochs, specs[1].model) == (1, "some/model")
+    assert [spec.keep_alive_minutes for spec in specs] == [0, 5, 1]
+    assert not is_compressed(specs[0], {})
     worst = [admit(spec, price, billed_after_limit_s(spec, {"HF_HUB_OFFLINE": "1"})) or 1.0 for spec in specs]
     assert all(usd < (spec.max_cost_usd or 0.0) for usd, spec in zip(worst, specs, strict=True))
     assert sum(worst) < MOST_USD
