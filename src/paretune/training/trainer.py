@@ -172,7 +172,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         if self.division is None:
             super().save_model(output_dir, _internal_call=True)
         else:
-            self.division.save(Path(output_dir), self.optimizer)
+            self.division.save(Path(output_dir), self.optimizer, self.lr_scheduler)
 
     def evaluation_loop(
         self, dataloader: Any, description: str, *_: Any, metric_key_prefix: str = "eval", **__: Any

@@ -232,11 +232,11 @@ def test_what_is_unusual_is_allowed_where_it_is_asked_for() -> None:
 
 def test_what_only_some_clusters_can_run_is_refused_at_launch() -> None:
     assert "strategy smddp needs" in launch_faults(JobSpec(strategy="smddp", instance_type=G5))[0]
-    assert "strategy smp needs an instance of" in launch_faults(JobSpec(strategy="smp", instance_type=G5))[0]
     assert (
-        "needs a training script"
-        in launch_faults(JobSpec(strategy="smp", instance_type=P4D, tensor_parallel_degree=2))[0]
+        "strategy smp needs an instance of"
+        in launch_faults(JobSpec(strategy="smp", instance_type=G5, entry_script="t.py"))[0]
     )
+    assert "needs a training script" in launch_faults(JobSpec(strategy="smp", instance_type=P4D))[0]
     assert launch_faults(JobSpec(strategy="smddp", instance_type=P4D)) == []
 
 
