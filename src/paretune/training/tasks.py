@@ -245,7 +245,7 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
     feature = tables["train"].features[spec.label_column]
     feature = getattr(feature, "feature", feature)
     declared = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else ()
-    cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
+    cells = {split: cells_of(table, spec.label_column) for split, table in tables.items()}
     if declared and set(map(str, cells.get("test", ()))) == {"-1"}:  # a benchmark with hidden test labels
         del cells["test"], tables["test"]
     rows = _rows_of_labels(spec, cells, declared)
@@ -297,7 +297,7 @@ def _word_faults(
     """The faults that rows have not as many labels as words."""
     faults = []
     for split, labels in rows.items():
-        texts = _cells(tables[split], spec.text_column)
+        texts = cells_of(tables[split], spec.text_column)
         counts = [(len(words_of(text)), len(row)) for text, row in zip(texts, labels, strict=True)]
         wrong = [number for number, (words, of_words) in enumerate(counts) if words != of_words]
         if wrong:
@@ -363,7 +363,8 @@ def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
     return np.where(counts[groups] < 2, -1, groups)
 
 
-def _cells(table: datasets.Dataset, column: str) -> list[Any]:
+def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
+    """The values of a column, without those that features make of them; UnicodeDecodeError if a text is not UTF-8."""
     values: list[Any] = table.data.column(column).to_pylist()
     return values
 
@@ -386,7 +387,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
         for column in columns:
             wrong = np.flatnonzero(~frame[column].isin([0, 1])).tolist()
             if wrong:
-                examples = _examples(wrong, _cells(table, column))
+                examples = _examples(wrong, cells_of(table, column))
                 faults.append(f"label_column: {column!r} must hold 0 or 1, and {split} {examples}")
         labels[split] = frame.to_numpy(np.float32)
     refuse(faults)
