@@ -149,21 +149,18 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     if rest and entry.first_word and not rest[0].startswith("-"):
         rest[0] = f"--{entry.first_word}={rest[0]}"
     from paretune.specification.inputs import PATHS
-    from paretune.specification.job import JobSpec
-    from paretune.specification.parameters import unknown
     from paretune.storage.shipped import find_path
 
     command = command_named(name)
     options = command.models()
     switches = {option for option, model in options.items() if model.schema_at([option])["type"] == "boolean"}
     texts, more = read_words(rest, switches)
-    known = {*options, *command.excluded, *command.hidden}
-    for option in [option for option, text in texts.items() if not text.strip() and not _is_known(option, known)]:
-        del texts[option]  # it has no default that the empty text could stand for
-        more = [fault for fault in more if not fault.startswith(f"{option} needs")]
-        near = did_you_mean(option, [key for key, model in options.items() if model is command.options])
-        model = JobSpec if command.takes_jobs or command.options is None else command.options
-        more.append(f"unknown parameter {option}: {near}" if near else unknown(model, option))
+    for option in [option for option, text in texts.items() if not text.strip()]:
+        outer, _, inner = option.partition(".")
+        inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
+        if inner not in (*inside, "") or outer not in (*options, *command.excluded, *command.hidden):
+            texts[option] = "true"  # the empty text would mean a default, which it does not have
+            more = [fault for fault in more if not fault.startswith(f"{option} needs")]
     texts = {key: find_path(text) if key in (*PATHS, *_FILE_OPTIONS[1:]) else text for key, text in texts.items()}
     all_faults, request = [*faults, *more], None
     with collecting(all_faults):
@@ -171,15 +168,6 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     if all_faults:
         raise BadInput(list(dict.fromkeys(all_faults)))
     return command.run(request)
-
-
-def _is_known(option: str, names: Collection[str]) -> bool:
-    """Whether an option is one of the names, or lies in a mapping that may hold it, such as lora.r."""
-    from paretune.specification.job import JobSpec
-
-    outer, _, inner = option.partition(".")
-    inside = JobSpec.schema_at([outer]).get("properties") if outer in JobSpec.model_fields else None
-    return outer in names and (not inner or inside is None or inner in inside)
 
 
 def entry_named(name: str) -> Entry:
