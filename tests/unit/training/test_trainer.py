@@ -1,6 +1,7 @@
 """The Trainer's arguments, its metrics, and its evaluation."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -151,8 +152,9 @@ def test_an_evaluation_does_not_depend_on_processes_and_batches(
     trainer.args.per_device_eval_batch_size = 5
     parts = []
     for rank in range(4):  # 50 rows: 13, 13, 12 and 12
-        monkeypatch.setattr(trainer, "_share", lambda rank=rank: (rank, 4, True))
+        trainer.division = SimpleNamespace(share=lambda rank=rank: (rank, 4, True), pipeline=None)
         parts.append(("", trainer._evaluate_share(5, trainer.model, rows)))
+    trainer.division = None
     monkeypatch.setattr(processes, "gather", lambda _: parts)
     together = trainer.evaluate()
 
@@ -166,19 +168,19 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
 ) -> None:
     rows = TokenRows(prepared / "validation.arrow", pad_id=0, longest_first=True)
     trainer = trainer_of(rows, tiny_model, folder, tmp_path / "events.jsonl")
-    expected, forward = trainer.evaluate(), trainer._logits
+    expected, forward = trainer.evaluate(), trainer.model.forward
 
     def small(most: int) -> Any:
-        def logits(model: Any, inputs: Any) -> Any:
+        def logits(**inputs: Any) -> Any:
             if len(inputs["input_ids"]) > most:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
-            return forward(model, inputs)
+            return forward(**inputs)
 
         return logits
 
-    monkeypatch.setattr(trainer, "_logits", small(3))
+    monkeypatch.setattr(trainer.model, "forward", small(3))
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-6)
-    monkeypatch.setattr(trainer, "_logits", small(0))
+    monkeypatch.setattr(trainer.model, "forward", small(0))
     assert "eval_loss" not in trainer.evaluate()
     text = (tmp_path / "events.jsonl").read_text()
     assert "the evaluation has failed, and the model is kept: No executable batch size" in text
