@@ -54,23 +54,6 @@ def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
     assert (made.bf16, made.fp16, made.torch_compile) == (False, False, False)
 
 
-@pytest.mark.parametrize(("steps", "points"), [(100, 4), (7, 4), (2, 2), (1, 1)])
-def test_a_short_training_is_evaluated_four_times_at_most_and_at_its_end(
-    steps: int, points: int, folder: JobFolder
-) -> None:
-    made = arguments_of(BASE, folder, steps_per_epoch=steps)
-
-    assert made.eval_strategy == "steps"
-    evaluated = [step for step in range(1, steps + 1) if step % made.eval_steps == 0]
-    assert len(evaluated) <= points
-    assert steps - (evaluated[-1] if evaluated else 0) < made.eval_steps  # the rest is measured after the training
-
-
-@pytest.mark.parametrize(("steps", "every"), [(10, 1), (100, 2), (2500, 50), (100_000, 50)])
-def test_a_curve_has_fifty_points_where_there_are_steps_for_them(steps: int, every: int, folder: JobFolder) -> None:
-    assert arguments_of(BASE, folder, steps_per_epoch=steps).logging_steps == every
-
-
 def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
     custom = {
         "logging_steps": 3,
