@@ -139,7 +139,8 @@ def _job_parameters() -> Iterator[str]:
 def _recorded() -> Iterator[str]:
     yield "# What MLflow records\n"
     yield "Parameters are recorded under their names, if they were given, and a few always, such as model and seed."
-    yield "A metric that is not known is absent, never 0 or NaN. In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
+    yield "A metric that is not known is absent, never 0 or NaN."
+    yield "In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
     rows = [row for _, found in _constants(metrics) for row in found]
     yield "\n".join(_table("| metric | meaning |", rows)).rstrip() + f"\n{_MORE_METRICS}"
