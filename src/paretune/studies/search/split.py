@@ -87,7 +87,8 @@ class Split:
         if known is None or known[1] > _GUESS:
             return [] if money.exceeds_limit(job.spec) else [money.limited(job.spec)]
         slow_s = known[0] * math.exp(2.0 * known[1])
-        return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)])
+        tight_s = _TIGHT * slow_s + min(_SLOW_START_S, slow_s)
+        return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), tight_s])
 
     @staticmethod
     def _with_limits(job: Job, seconds: Sequence[float]) -> list[JobSpec]:
