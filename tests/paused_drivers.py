@@ -96,7 +96,7 @@ def at_step(step: int) -> tuple[str, list[str]]:
 
 def drive(step: int, telling: int) -> int:
     """The command, which stops for ever at a step, before or after one of its writes."""
-    from paretune.jobs import ending
+    from paretune.jobs import outcome
     from paretune.jobs.record import JobRecord
     from paretune.launchers.simulated.launcher import SimulatedLauncher
     from paretune.studies.search.table import StudyTable
@@ -127,7 +127,7 @@ def drive(step: int, telling: int) -> int:
     stepwise(StudyTable, "name_run")
     stepwise(JobRecord, "name_attempt")
     stepwise(SimulatedLauncher, "submit")
-    stepwise(ending, "record_end")
+    stepwise(outcome, "record_end")
     stepwise(StudyTable, "book")
     stepwise(StudyTable, "tell")
     return command_line(WORDS)

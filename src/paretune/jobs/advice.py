@@ -1,10 +1,11 @@
-"""Warnings about a job before it is paid for; only `limit_refusal` stops a job.
+"""Warnings about a job before it is paid for, of which only `limit_refusal` stops it; verdicts on its model after it.
 
-Verdicts on the model of a finished job are in `verdicts`.
+Verdicts are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A study
+prints those of the jobs that it recommends.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,19 +14,30 @@ from paretune.core.commands import options
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.forecast import known_architecture
+from paretune.estimating.noise import binomial_error
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.verdicts import is_unscaled
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
 from paretune.presentation.numbers import duration
 from paretune.pricing.prices import Price, price_remarks
+from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.regions import usual_region
 
 if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplace
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it is warned of
+_COUNTING_MODEL = {metrics.WORDS: "the most frequent label of each word"}
+"""Task to its baseline, where that is not TF-IDF with logistic regression."""
+_TRIVIAL_ANSWERS = {
+    metrics.CLASSIFICATION: "always answering the most frequent class",
+    metrics.MULTI_LABEL: "always answering the most frequent set of labels",
+}
+_TIMES_THE_EPOCHS = 3
+_ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
+_USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is the first suspect if nothing was learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,3 +175,49 @@ def doubtful_price(job: ForeseenJob) -> list[str]:
     if not job.spec.has_instances:
         return []
     return price_remarks(job.price, job.spec.instance_type, job.region, datetime.now(UTC).date())
+
+
+def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
+    """A verdict on a completed job if its model is no better than a constant answer, or worse than TF-IDF.
+
+    `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
+    validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.
+    """
+    if spec.runs_own_training:
+        return []
+    task = metrics.TASKS[spec.task]
+    measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))
+    if measured is None:
+        return []
+    if trivial is not None and measured <= trivial:
+        comparison = f"no better than {trivial:.4f}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
+        meaning = "the model has learnt nothing"
+    elif counted is not None and measured < counted:
+        rows = int(values.get("validation_rows", 0))
+        is_shown = abs(measured - counted) >= (binomial_error(measured, rows) if rows > 0 else 0.0)
+        model = _COUNTING_MODEL.get(spec.task, "TF-IDF with logistic regression")
+        comparison = (
+            f"{'below' if is_shown else 'no better than'} {counted:.4f}, which {model} reaches on the same rows"
+        )
+        meaning = "the model has not learnt what single words tell"
+        if not is_shown:
+            meaning = "whether the model has learnt more than single words tell is not shown"
+    else:
+        return []
+    remedies, usual = [], default_learning_rate(spec.fine_tuning)
+    lowest, highest = _USUAL_RATES
+    if not lowest * usual <= spec.unscaled_learning_rate <= highest * usual:
+        remedies.append(options(learning_rate=f"{usual:g}"))
+    elif is_unscaled(spec, spec.plan()):
+        remedies.append(options(learning_rate_scaling="sqrt"))
+    if spec.fine_tuning == "head":
+        remedies.append(options(fine_tuning="full"))
+    remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
+    return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]
+
+
+def is_unscaled(spec: JobSpec, plan: BatchPlan) -> bool:
+    """Whether a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
+    size, reference = plan.global_batch_size, spec.reference_batch_size
+    usual = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
+    return spec.learning_rate_scaling == "none" and size > reference and plan.learning_rate < _ROUNDED_DOWN * usual

@@ -16,8 +16,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import Bill
-from paretune.jobs.ending import conclude
-from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs

@@ -5,32 +5,40 @@ starts, so that a job is never without a record.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.adoption import close_watcher, elsewhere, launching_alone, own_job_tags, running_job
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
-from paretune.jobs.attempts import Attempts
-from paretune.jobs.ending import RUN_STATUS
+from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
+from paretune.jobs.bill import settle_reused
 from paretune.jobs.model import register
-from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, opening_tags
-from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces, without_empty_home
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed, remarks
-from paretune.tracking import Run, is_absent_file, require_answer, schema, tracking_uri
+from paretune.tracking import (
+    RecordedRun,
+    Run,
+    RunStatus,
+    is_absent_file,
+    require_answer,
+    schema,
+    tracking_uri,
+)
+
+_DECIDED_WITHIN_S = 60.0  # a process that has opened its run names its job, or follows another one, much earlier
 
 
 @overload
@@ -118,19 +126,60 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
         if opened is not None and has_job:
             return _adopted(spec, workplace, opened)
         inputs = _checked_inputs(spec, workplace)
-        with launching_alone():
-            running = None if spec.force else running_job(spec, inputs, workplace)
-            if running is not None:
-                close_watcher(workplace, running)
-                return _adopted(spec, workplace, workplace.tracking.run(running.run_id))
-            if spec.budget is not None:
-                workplace.budgets(spec, workplace.attribution(spec)).check()  # before a run is opened
-            estimate, sentences, warnings = _foresee(spec, inputs, workplace)
-            record = JobRecord(spec, workplace)
-            record.describe(inputs, estimate=estimate, warnings=warnings)
-            record.run.flush()  # so that the next launch finds it
+        if same := _same_jobs(spec, inputs, workplace):
+            return _followed(spec, workplace, opened, same[0])
+        if spec.budget is not None:
+            workplace.budgets(spec, workplace.attribution(spec)).check()  # before a run is opened
+        estimate, sentences, warnings = _foresee(spec, inputs, workplace)
+        record = JobRecord(spec, workplace)
+        record.describe(inputs, estimate=estimate, warnings=warnings)
+        record.run.flush()  # so that the next launch finds it
+        if (first := _ahead(record, inputs)) is not None:
+            return _followed(spec, workplace, record.run, first)
     messages = [_announcement(spec, inputs, record.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
     return record, inputs, messages
+
+
+def _same_jobs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun]:
+    """The runs of identical jobs that run or wait to be created, whoever watches them, newest first.
+
+    Identical jobs have the same given parameters, data, account, region and bucket. Trials of studies are left
+    out, because the study's driver follows them. There are none if jobs do not outlive their launcher, or with `force`.
+    """
+    if spec.force or not workplace.launcher.jobs_outlive_submitter:
+        return []
+    location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
+    key = None if inputs.dataset is None else inputs.dataset.key
+    given = _without_force(spec.given())
+    same = f"tags.`{schema.STATE}` = 'Running' and tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'"
+    return [
+        run
+        for run in workplace.tracking.runs(same)
+        if _without_force(schema.given_by(run.tags) or {}) == given
+        and run.tags.get(schema.DATASET_KEY) == key
+        and schema.TRIAL not in run.tags
+        and location.items() <= run.tags.items()
+    ]
+
+
+def _without_force(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name != "force"}
+
+
+def _ahead(record: JobRecord, inputs: JobInputs) -> RecordedRun | None:
+    """The run of the same job that another process, of any machine, has opened meanwhile, if that one goes first.
+
+    Everybody opens a run before looking. One whose job has a name goes first. Of others, which see each other, the
+    one with the smallest id does, and it waits until the rest of them follow it or show that they have not seen it.
+    """
+    clock, own = record.workplace.clock, record.run.run_id
+    until = clock.monotonic() + _DECIDED_WITHIN_S
+    while others := [run for run in _same_jobs(record.spec, inputs, record.workplace) if run.run_id != own]:
+        named = [run for run in others if schema.JOB_NAME in run.tags]
+        if named or min(run.run_id for run in others) < own or clock.monotonic() > until:
+            return min(named or others, key=lambda run: run.run_id)
+        clock.sleep(WATCH_INTERVAL_S)
+    return None
 
 
 def _opened_run(workplace: Workplace) -> Run | None:
@@ -140,7 +189,7 @@ def _opened_run(workplace: Workplace) -> Run | None:
         return None
     run_id = workplace.tracking.opened_run_id()
     run = None if run_id is None else workplace.tracking.run(run_id)
-    if run is not None and (fault := elsewhere(run.tags(), workplace.launcher)):
+    if run is not None and (fault := workplace.elsewhere(run.tags())):
         raise LostContact(f"{job_name(run.run_id, 1)} cannot be followed from here: {fault}")
     return run
 
@@ -156,7 +205,9 @@ def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) 
         if opened is not None:
             has_job = workplace.launcher.attach(job_name(opened.run_id, 1)) is not None
             if not has_job:
-                opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
+                is_watcher = opened.tags().get(schema.KIND) == "watcher"  # of another job, until now
+                no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
+                opened.set_tags(no_watcher | opening_tags(spec, workplace))
         yield has_job
     except ParetuneError as error:
         if opened is not None:
@@ -175,6 +226,17 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     launcher.check_inputs(spec, inputs)
     return inputs
+
+
+def _followed(
+    spec: JobSpec, workplace: Workplace, own: Run | None, first: RecordedRun
+) -> tuple[JobRecord, None, list[str]]:
+    """The record of the first run; a run of this command's own is closed with a tag that names it."""
+    if own is not None and own.run_id != first.run_id:
+        no_job = {schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
+        own.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: first.run_id, **no_job})
+        own.end(RunStatus.FINISHED)
+    return _adopted(spec, workplace, workplace.tracking.run(first.run_id))
 
 
 def _adopted(spec: JobSpec, workplace: Workplace, run: Run) -> tuple[JobRecord, None, list[str]]:

@@ -3,18 +3,21 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from huggingface_hub import ModelCard, ModelCardData
 
 from paretune.core.errors import ParetuneError, first_line
 from paretune.core.untrusted import at_home, without_secrets
-from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.tracking import TROUBLE, RecordedRun, Run, Tracking, schema
 from paretune.tracking.models import JobModel, why_not
 from paretune.tracking.registry import CANDIDATE
+
+if TYPE_CHECKING:
+    from paretune.jobs.outcome import JobOutcome
 
 _PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.WORDS: "token-classification"}
 """Task to the name of its pipeline on the hub, where that is not text-classification."""
@@ -23,7 +26,7 @@ _LOADED_WITH = ("torch", "transformers", "accelerate")
 """Facts of a report that are versions of packages which a model needs."""
 
 
-def card_of(job: JobOutcome, data_hash: str = "") -> str:
+def card_of(job: "JobOutcome", data_hash: str = "") -> str:
     """The text of README.md, with the metadata that Hugging Face reads at its head.
 
     `data_hash` is the digest of the prepared rows; empty if they are not known.
@@ -69,7 +72,7 @@ def base_id(model: str) -> str:
     return Path(model).name if at_home(model).is_dir() or model.startswith((".", "/", "~")) else model
 
 
-def _use(job: JobOutcome, task: str) -> str:
+def _use(job: "JobOutcome", task: str) -> str:
     if job.spec.entry_script is not None:
         return f"The files are at `{job.model}`."
     fetch, folder = "", "."
@@ -86,7 +89,7 @@ def _table(title: str, rows: Mapping[str, str]) -> str:
     return "\n".join([f"| {title} | |", "| --- | --- |", *lines])
 
 
-def record_model(run: Run, job: JobOutcome) -> str:
+def record_model(run: Run, job: "JobOutcome") -> str:
     """Write the card into the model's folder and the run, and record the model; returns its address in MLflow.
 
     The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
@@ -125,7 +128,7 @@ def record_model(run: Run, job: JobOutcome) -> str:
     return uri
 
 
-def _lacking(job: JobOutcome, folder: Path | None) -> str:
+def _lacking(job: "JobOutcome", folder: Path | None) -> str:
     """The reason why the job has left no model that could be recorded; empty if it has."""
     if folder is None:
         return "" if job.model.startswith("s3://") else f"there is no folder {job.model}"

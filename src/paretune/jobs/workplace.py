@@ -22,6 +22,7 @@ from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.job import JobSpec
 from paretune.storage.address import address_fault
+from paretune.tracking import schema
 
 if TYPE_CHECKING:
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
@@ -31,6 +32,14 @@ _HOME = ".paretune"
 _STUDIES = "studies.db"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Environment variable with the storage of studies, designs and budgets that name none; no password is typed."""
+_ELSEWHERE = {
+    "account": "its job is in the AWS account {recorded}, and these credentials are of {current}: set AWS_PROFILE",
+    "region": "its job is in the region {recorded}, and this command asks {current}: set region={recorded}, or "
+    "AWS_REGION",
+    "bucket": "its job writes to the bucket {recorded}, and this command reads {current}: set s3_bucket in "
+    "sagemaker, or PARETUNE_BUCKET",
+}
+"""Tag of a job's place to why it is not found here. The bucket comes last, as its default depends on the others."""
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
@@ -114,6 +123,24 @@ class Workplace:
     def budgets(self, spec: JobSpec, attribution: Attribution) -> "JobBudgets":
         """The budgets that a job counts against."""
         return JobBudgets(workplace=self, spec=spec, attribution=attribution)
+
+    def elsewhere(self, tags: Mapping[str, str]) -> str:
+        """The reason why the job of a run with these tags is not found from here; empty if it is looked for right.
+
+        A job in another AWS account or region would be started and paid a second time; one with another bucket would
+        have no results. A run without a job has none of these tags.
+
+        Raises:
+            BadInput, LaunchRefused: the launcher cannot tell where it is.
+        """
+        if not {schema.ACCOUNT, schema.REGION} & tags.keys():
+            return ""
+        here, reasons = self.launcher.location_tags(), list[str]()
+        for name, sentence in _ELSEWHERE.items():
+            recorded, current = tags.get(f"{schema.PREFIX}{name}"), here.get(name)
+            if None not in (recorded, current) and recorded != current and not (name == "bucket" and reasons):
+                reasons.append(sentence.format(recorded=recorded, current=current))
+        return "; ".join(reasons)
 
     def working_on(self, title: str) -> AbstractContextManager[Callable[[str], None]]:
         """Show that something takes a while; yields a function to call now and then with its progress."""

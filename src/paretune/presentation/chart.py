@@ -27,21 +27,25 @@ MARKS = {
 PICKED = Look("recommended", "#D55E00", "circle-open", "o", 22, 2.5)
 
 
-def chart_html(figure: Any, about: str) -> Markup:
-    """The figure as HTML that needs no other file: plotly's script is inside. `about` is for screen readers."""
+def chart_html(figure: Any, about: str, *, has_script: bool = True) -> Markup:
+    """The figure as HTML with the id `plot`, and with plotly's script; or without both, for a page of several charts.
+
+    `about` is for screen readers.
+    """
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13},
-        margin={"l": 60, "r": 16, "t": 8, "b": 40},
+        margin={"l": 60, "r": 16, "t": 8, "b": 88},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         hoverlabel={"bgcolor": "#22272d", "bordercolor": "#22272d", "font": {"color": "#ffffff"}, "align": "left"},
         hovermode="closest",
-        height=380,
+        height=430,
     )
     for update in (figure.update_xaxes, figure.update_yaxes):
         update(automargin=True, zeroline=False, gridcolor="#d6d6d6", title={"standoff": 8, "font": {"size": 13}})
     config = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
-    drawn = figure.to_html(full_html=False, include_plotlyjs=True, config=config, div_id="plot")
+    div_id = "plot" if has_script else None
+    drawn = figure.to_html(full_html=False, include_plotlyjs=has_script, config=config, div_id=div_id)
     return Markup('<div role="group" aria-label="{}">{}</div>').format(about, Markup(drawn))  # noqa: S704  # plotly escapes

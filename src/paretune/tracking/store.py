@@ -88,9 +88,10 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
+        packed = schema.packed(tags or {})
         with self._usable():
-            run_id = self._client.create_run(self._experiment, run_name=name, tags=dict(tags or {})).info.run_id
-        return Run(self._client, run_id, self._clock, is_new=True)
+            run_id = self._client.create_run(self._experiment, run_name=name, tags=packed).info.run_id
+        return Run(self._client, run_id, self._clock, new_with=tags or {})
 
     def for_estimates(self) -> "Tracking":
         """The same store with the experiment of what trains nothing, `NAME-estimates`, as the one of new runs.
@@ -308,7 +309,7 @@ def _recorded(run: Any) -> RecordedRun:
     return RecordedRun(
         run_id=run.info.run_id,
         params=run.data.params,
-        tags=run.data.tags,
+        tags=schema.unpacked(run.data.tags),
         metrics=run.data.metrics,
         started=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,

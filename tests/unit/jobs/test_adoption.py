@@ -1,9 +1,10 @@
 """The same command typed again: the job that runs is followed, and no second one is paid."""
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -12,12 +13,10 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.adoption import elsewhere
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.jobs.warm_pools import settle_reused
 from paretune.launchers.base import job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
@@ -71,18 +70,6 @@ def user(workplace: Path) -> User:
     return User(workplace)
 
 
-def test_the_same_command_watches_a_job_that_another_process_has_adopted_meanwhile(user: User) -> None:
-    run_id = user.is_killed(keep_alive_minutes=30)
-    read_back = user.spec(keep_alive_minutes=30.0, region="us-east-1")  # as `sync` reads it from the run
-    workplace = make_workplace(launcher=user.launcher, tracking=Tracking({}, SystemClock()), clock=user.clock)
-    record = JobRecord(read_back, workplace, run=workplace.tracking.run(run_id))
-    record.adopt()
-    record.leave()
-
-    assert user.type(keep_alive_minutes=30).run_id == run_id
-    assert len(user.launcher.created) == 1
-
-
 @pytest.mark.parametrize("before_creation", [False, True])
 def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_creation: bool) -> None:
     run_id = user.is_killed(before_creation=before_creation)
@@ -120,20 +107,6 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
     assert (run.data.tags["paretune.kind"], run.data.tags["paretune.watched_run"]) == ("watcher", run_id)
     assert not run.data.params
     assert not run.data.tags["paretune.state"]  # it is the run of no job
-
-
-def test_a_run_that_has_watched_another_job_and_starts_its_own_is_the_run_of_a_job(user: User) -> None:
-    user.is_killed()
-    opened = user.client.create_run("0").info.run_id
-    user.type(opened)  # watches that job to its end
-
-    assert user.type(opened).run_id == opened
-
-    run = user.client.get_run(opened)
-    assert not run.data.tags["paretune.kind"]
-    assert not run.data.tags["paretune.watched_run"]
-    assert run.data.tags["paretune.state"] == "Completed"
-    assert run.data.metrics["cost_usd"] > 0
 
 
 def test_force_starts_another(user: User) -> None:
@@ -182,13 +155,19 @@ def interrupt(_: Interruption) -> None:
     raise Interrupted("Ctrl-C")
 
 
-def test_the_same_command_typed_at_the_same_moment_starts_one_job(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("meet", [JobRecord.describe, JobRecord.name_attempt], ids=["looking", "naming"])
+def test_the_same_command_typed_on_two_machines_at_the_same_moment_starts_one_job(
+    user: User, monkeypatch: pytest.MonkeyPatch, meet: Any
+) -> None:
+    """Both have opened their runs before either looks; or one has looked, and opens its job when the other looks."""
     both, begin = Barrier(2), Attempts.begin
 
     def wait_for_the_other(*_: object) -> None:
-        both.wait(timeout=60)
+        with contextlib.suppress(BrokenBarrierError):  # the other one waits for this one, too
+            both.wait(timeout=2)
 
     monkeypatch.setattr(user.launcher, "check_inputs", wait_for_the_other)
+    monkeypatch.setattr(JobRecord, meet.__name__, lambda *args, **more: (wait_for_the_other(), meet(*args, **more)))
     monkeypatch.setattr(Attempts, "begin", lambda job: wait_for_the_other(begin(job)))  # its job does not end before
 
     with ThreadPoolExecutor() as commands:
@@ -241,11 +220,12 @@ def test_a_job_is_elsewhere_in_another_account_region_or_bucket(
     monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
     tags = {f"paretune.{name}": text for name, text in {**HERE, **changes}.items() if text}
 
-    result = elsewhere(tags, user.launcher)
+    workplace = make_workplace(launcher=user.launcher)
+    result = workplace.elsewhere(tags)
 
     assert message in result if message else not result
     assert ";" not in result  # the bucket of another region is no second fault
-    assert not elsewhere({"paretune.machine": "a"}, user.launcher)
+    assert not workplace.elsewhere({"paretune.machine": "a"})
 
 
 def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
@@ -263,19 +243,3 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
     run = user.client.get_run(run_id)
     assert run.info.status == "RUNNING"  # `sync` finds it
     assert run.data.tags["paretune.region"] == "us-east-1"
-
-
-def test_instances_kept_in_another_region_are_not_booked_as_given_back(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
-    run_id = user.is_killed()
-    user.client.set_tag(run_id, "paretune.warm_pool", "Available")
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: {**HERE, "region": "eu-west-1"})
-    tracking = Tracking({}, SystemClock())
-    workplace = make_workplace(launcher=user.launcher, tracking=tracking, clock=user.clock)
-
-    assert settle_reused(workplace, "another-job-1") == []
-
-    assert user.client.get_run(run_id).data.tags["paretune.warm_pool"] == "Available"
-    assert "warm_pool_seconds" not in user.client.get_run(run_id).data.metrics

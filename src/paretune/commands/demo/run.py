@@ -97,7 +97,7 @@ def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> st
         "",
         *picks,
         "",
-        *(f"  {sentence}" for sentence in answer.payoff.sentences()),
+        *(f"  {sentence}" for sentence in answer.payoff),
         "",
         "All figures are simulated: seconds are estimates, and F1 is a formula with the effects of published runs",
         "(aws-samples/amazon-sagemaker-huggingface-benchmark, 2021). Nothing was trained, sent or spent.",

@@ -16,7 +16,6 @@ from paretune.core.packages import sagemaker_is_missing
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable
 from paretune.estimating.uploading import billed_after_limit_s
-from paretune.presentation.table import Cell, Table
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList, usual_price
 
@@ -37,10 +36,10 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
         "paid_worst_case_usd": worst_usd,
         "paid": None,
     }
-    rows = [(item.verdict.value, item.subject, " ".join(item.text.split())) for item in findings]
+    rows = [f"{item.verdict.value:<11}  {item.subject:<11}  {' '.join(item.text.split())}" for item in findings]
     summary = f"{counts[Verdict.PASSED]} ok, {wrong} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
     summary += "; nothing was paid for this"
-    lines = [Table(headers=("", "", ""), cells=[list(map(Cell, row)) for row in rows]).text(), "", summary]
+    lines = [*rows, "", summary]
     if not request.paid or wrong:
         failed = [f"- {item.subject}: {item.text}" for item in findings if item.verdict is Verdict.FAILED]
         with suppress(ParetuneError):  # a check reports faults of MLflow

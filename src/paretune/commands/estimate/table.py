@@ -9,7 +9,7 @@ from paretune.core import pareto
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.presentation.table import Cell, Table
+from paretune.presentation.table import aligned
 from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
 from paretune.specification.job_phases import PHASES
@@ -47,6 +47,10 @@ _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "g
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 _DAY_S = 24 * 3600.0
 _UNKNOWN = "nothing known: run one"
+_HEADERS = (
+    *("", "cluster", "batch", "time (80 % interval)", "USD (80 % interval)", "USD per billion tokens"),
+    *("GiB per device", "largest batch", "basis"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,23 +111,26 @@ class EstimateTable(Result):
 
     def __str__(self) -> str:
         """The table for a terminal with remarks and warnings."""
-        return "\n".join([self._table().text(), "", f"{self.title}; {_MARK}", *self.notes()])
+        return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
 
-    def _table(self) -> Table:
-        """The rows for people: front marked with *, 80 % intervals in brackets, then what they stand on."""
+    def _columns(self) -> dict[str, list[str]]:
+        """The columns for people: front marked with *, 80 % intervals in brackets, then what they stand on."""
         typed = [spec.as_text() for spec, _ in self.jobs]
         settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if typed and name in typed[0]]
         varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
-        headers = ["", "cluster", "batch", *varying, "time (80 % interval)", "USD (80 % interval)"]
-        headers += ["USD per billion tokens", "GiB per device", "largest batch", "basis"]
         marks = on_front([item for _, item in self.jobs])
-        cells = []
+        lines = []
         for (spec, item), texts, is_best in zip(self.jobs, typed, marks, strict=True):
-            ours = item if isinstance(item, Estimate) else None
-            line = ["*" if is_best else "", f"{spec.instance_count} x {spec.instance_type}", _batch(ours)]
-            line += [*(texts[name] or "-" for name in varying), _time(item), _dollars(item), *_memory(ours)]
-            cells.append([*map(Cell, line), Cell(_UNKNOWN if item is None else item.basis)])
-        return Table(headers=headers, cells=cells)
+            lines.append(
+                {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}"}
+                | {name: texts[name] or "-" for name in varying}
+                | {"time (80 % interval)": _time(item), "USD (80 % interval)": _dollars(item)}
+                | (_of_ours(item) if isinstance(item, Estimate) else {})
+                | {"basis": _UNKNOWN if item is None else item.basis}
+            )
+        shown = (*_HEADERS[:3], *varying, *_HEADERS[3:])
+        columns = {name: [line.get(name, "") for line in lines] for name in shown}
+        return {name: column for name, column in columns.items() if any(column)}
 
     def _shown(self) -> "DataFrame":
         frame = self.to_frame()
@@ -174,13 +181,6 @@ def _fits(item: TimeEstimate) -> bool:
     return not (isinstance(item, Estimate) and item.fits == "no")
 
 
-def _batch(item: Estimate | None) -> str:
-    if item is None:
-        return ""
-    steps = item.plan.gradient_accumulation_steps
-    return f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}"
-
-
 def _time(item: TimeEstimate | None) -> str:
     if item is None:
         return "-"
@@ -207,14 +207,16 @@ def _usd(value: float) -> str:
     return f"{value:,.0f}" if value >= 1e4 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def _memory(item: Estimate | None) -> list[str]:
-    """Dollars of tokens, memory of a device and the largest batch; empty for a training of the user's own."""
-    if item is None:
-        return ["", "", ""]
-    memory, per_tokens = item.memory, item.usd_per_billion_tokens
+def _of_ours(item: Estimate) -> dict[str, str]:
+    """Batch, dollars of tokens, memory of a device and the largest batch, of paretune's own training."""
+    memory, steps = item.memory, item.plan.gradient_accumulation_steps
     suffix = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
-    gib = f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f}) of {item.usable_gib:.1f}{suffix}"
-    tokens = "" if not item.tokens else "-" if per_tokens is None else _usd(per_tokens)
-    return [tokens, gib, "-" if item.largest_batch is None else str(item.largest_batch)]
+    usd, gib = item.usd_per_billion_tokens, f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f})"
+    return {
+        "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
+        "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
+        "GiB per device": f"{gib} of {item.usable_gib:.1f}{suffix}",
+        "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
+    }

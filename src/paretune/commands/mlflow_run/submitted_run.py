@@ -10,9 +10,8 @@ from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import printable
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
-from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.launch import leave_or_abandon
-from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.launchers.base import JobState
 from paretune.specification.container import Event
 

@@ -16,7 +16,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.untrusted import printable
-from paretune.presentation.table import Column, Table
+from paretune.presentation.table import aligned, texts
 from paretune.pricing.prices import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, unknown_type
 from paretune.specification.job import JobSpec
@@ -27,15 +27,15 @@ from paretune.specification.regions import usual_region
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
 _USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...
 _LONGEST_SOURCE = 60  # characters in the text
-_COLUMNS: Sequence[Column[Mapping[str, Any]]] = (
-    Column("instance type", lambda row: row["instance_type"]),
-    Column("accelerators", lambda row: row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}"),
-    Column("USD/hour", lambda row: row["price_usd_per_hour"], ".3f"),
-    Column("as of", lambda row: row["as_of"]),
-    Column("confidence", lambda row: row["confidence"]),
-    Column("source", lambda row: row["source"] and row["source"][:_LONGEST_SOURCE]),
-    Column("remark", lambda row: row["remark"]),
-)
+_COLUMNS: Mapping[str, Any] = {
+    "instance type": "instance_type",
+    "accelerators": "accelerators",
+    "USD/hour": ("price_usd_per_hour", ".3f"),
+    "as of": "as_of",
+    "confidence": "confidence",
+    "source": ("source", lambda text: text[:_LONGEST_SOURCE]),
+    "remark": "remark",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +82,13 @@ class PriceTable(Result):
 
     def __str__(self) -> str:
         """The table for a terminal."""
-        return "\n".join(
-            [self.title, Table.of(_COLUMNS, self.rows()).text(), *self.notes()] if self.prices else self.notes()
+        if not self.prices:
+            return "\n".join(self.notes())
+        rows = self.rows()
+        frame = self.to_frame().assign(
+            accelerators=[row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}" for row in rows]
         )
+        return "\n".join([self.title, aligned(texts(frame, _COLUMNS)), *self.notes()])
 
     def _row(self, name: str, price: Price | None) -> Row:
         instance = instances().get(name)

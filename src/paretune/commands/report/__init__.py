@@ -7,9 +7,7 @@ line, and neither do billed and notional dollars.
     run.py              finds the runs, builds the report and keeps it with the command's own run
     jobs.py             recorded jobs as a pandas frame: settings and measurements
     costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
-    levels.py           the runs of each value of a setting: means, deviations, and what is not comparable
-    scaling.py          view=scaling: what larger clusters do to seconds, dollars and F1
-    comparison.py       view=compare: ratios and differences between the values of one setting
+    groups.py           view=scaling and view=compare: the runs of each value of a setting
     statistics.py       least squares, lack of fit, Tukey's test and intervals, by statsmodels
     document.py         a report as text, Markdown, CSV and one HTML page with charts of plotly
 """

@@ -3,31 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from operator import itemgetter
 from typing import Any
 
-import moocore
 import pandas as pd
+from markupsafe import Markup
 
-from paretune.core.result import csv_text
+from paretune.core import pareto
+from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
+from paretune.presentation.chart import chart_html
 from paretune.presentation.page import template
-from paretune.presentation.table import Column, Table
+from paretune.presentation.table import aligned, markdown_table
 from paretune.specification import metrics
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")
 """Colours that colour-blind people can tell apart (Okabe and Ito, 2008), and a purple."""
+_GREY = "#808080"  # is seen on a light and on a dark page
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
-_GREY, _GRID = "#808080", "rgba(128, 128, 128, 0.25)"  # both are seen on a light and on a dark page
 _AXES = {
     metrics.COST_USD: "cost of a run (USD)",
-    metrics.BILLABLE_SECONDS: "billed time",
+    metrics.BILLABLE_SECONDS: "billed hours",
     metrics.F1: "F1 (macro, validation)",
     "device_count": "devices",
     "batch": "global batch size (rows)",
 }
 _LOG_FROM = 8  # largest over smallest value from which an axis is logarithmic
-_UNITS = ((7200.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +38,18 @@ class Chart:
     caption: str
     figure: Any
 
-    def html(self) -> str:
+    def html(self) -> Markup:
         """The figure as a part of a page that has plotly's script."""
-        text: str = self.figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
-        return text
+        return chart_html(self.figure, self.title, has_script=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading with tables (each with its caption), sentences and charts."""
+    """A heading with tables of texts (each with its caption), sentences and charts."""
 
     heading: str
     sentences: Sequence[str] = ()
-    tables: Sequence[tuple[str, Table]] = ()
+    tables: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
 
 
@@ -61,8 +60,8 @@ class Report:
     title: str
     about: Sequence[str]  # sentences on the number, origin and dates of the runs
     sections: Sequence[Section]
-    rows: Sequence[dict[str, Any]]  # of report.csv, all with the same fields
-    totals: Sequence[dict[str, Any]] = ()  # sums of dollars by study, month, ...; only of view=runs
+    rows: Sequence[Row]  # of report.csv, all with the same fields
+    totals: Sequence[Row] = ()  # sums of dollars by study, month, ...; only of view=runs
 
     def csv(self) -> str:
         """The rows as CSV; unknown values are empty cells."""
@@ -76,7 +75,7 @@ class Report:
         """The report for a terminal, without charts."""
         blocks = [" ".join(self.about)]
         for section in self.sections:
-            blocks += [section.heading, *(f"{about}:\n{table.text()}" for about, table in section.tables)]
+            blocks += [section.heading, *(f"{about}:\n{aligned(table)}" for about, table in section.tables)]
             blocks.append("\n".join(f"- {sentence}" for sentence in section.sentences))
         return "\n\n".join(filter(None, blocks))
 
@@ -86,7 +85,7 @@ class Report:
         for section in self.sections:
             blocks.append(markdown(f"## {section.heading}"))
             for about, table in section.tables:
-                blocks += [markdown(f"{about}:"), table.markdown()]
+                blocks += [markdown(f"{about}:"), markdown_table(table)]
             blocks.append(markdown("\n".join(f"- {sentence}" for sentence in section.sentences)))
         return "\n\n".join(filter(None, blocks)) + "\n"
 
@@ -101,95 +100,72 @@ class Report:
         return page.replace("<!-- plotly -->", f"<script>{get_plotlyjs()}</script>", 1)
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame in Python's own types; unknown values are None."""
-    return [
-        {
-            str(name): None if pd.isna(value) else getattr(value, "item", lambda value=value: value)()
-            for name, value in row
-        }
-        for row in (zip(frame.columns, values, strict=True) for values in frame.itertuples(index=False, name=None))
-    ]
-
-
-def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> Table:
-    """A table with a row per mapping, without empty columns; `columns` is header to field, or to field and format."""
-    listed: list[Column[Mapping[str, Any]]] = []
-    for header, column in columns.items():
-        name, form = (column, "") if isinstance(column, str) else column
-        listed.append(Column(header, itemgetter(name), form))
-    return Table.of(listed, rows).without_empty_columns()
-
-
 def scatter(
     frame: pd.DataFrame,
     columns: tuple[str, str],
     *,
     title: str,
     caption: str,
-    curves: Mapping[str, pd.Series] | None = None,
+    lines: Mapping[str, pd.Series] | None = None,
     fronts: Mapping[str, pd.DataFrame] | None = None,
     is_joined: bool = False,
 ) -> Chart | None:
     """A point per row with both values; None without any.
 
-    Rows are named by `series`, and a point shows `about`. The title tells the origin of the runs. Further
-    lines are `curves`, y by x, and the fronts of rows by their names, where F1 is better if higher, everything else if
-    lower. `is_joined` joins the means of each series.
+    Rows are named by `series`, and a point shows `about`. The title tells the origin of the runs. Further lines are
+    `lines`, y by x, and the fronts of rows by their names. `is_joined` joins the means of each series.
     """
+    import plotly.graph_objects as go
+
     x, y = columns
     used = frame.dropna(subset=[x, y])
     if used.empty:
         return None
-    import plotly.graph_objects as go
+    figure, size = go.Figure(), 3600.0 if y == metrics.BILLABLE_SECONDS else 1.0
 
-    size, unit = (
-        next((size, unit) for least, size, unit in _UNITS if used[y].max() >= least)
-        if y == metrics.BILLABLE_SECONDS
-        else (1.0, "")
-    )
-    figure = go.Figure()
+    def draw(
+        name: str, line: pd.Series, colour: str, *, dash: str = "solid", shape: str = "linear", **group: Any
+    ) -> None:
+        look = {"color": colour, "dash": dash, "shape": shape}
+        x, y = line.index.tolist(), (line / size).tolist()
+        figure.add_scatter(x=x, y=y, mode="lines", line=look, name=_text(name), hoverinfo="name", **group)
+
     for index, (name, series) in enumerate(used.groupby("series", sort=False)):
-        colour, label = _COLOURS[index % len(_COLOURS)], _text(str(name))
-        look: dict[str, Any] = {"name": label, "legendgroup": label, "hoverinfo": "text"}
-        marker = {"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 8, "opacity": 0.8}
-        heights, texts = (series[y] / size).tolist(), series.about.map(_text).tolist()
-        figure.add_scatter(x=series[x].tolist(), y=heights, mode="markers", marker=marker, text=texts, **look)
+        group = {"legendgroup": str(name)}
+        colour = _COLOURS[index % len(_COLOURS)]
+        figure.add_scatter(
+            x=series[x].tolist(),
+            y=(series[y] / size).tolist(),
+            mode="markers",
+            marker={"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 8, "opacity": 0.8},
+            name=_text(str(name)),
+            text=series.about.map(_text).tolist(),
+            hoverinfo="text",
+            **group,
+        )
         if is_joined:
-            _add_line(figure, (series[y] / size).groupby(series[x]).mean(), label, colour, is_named=False)
-    for name, curve in (curves or {}).items():
-        _add_line(figure, curve / size, _text(name), _GREY, dash="dot")
+            draw(str(name), series.groupby(x)[y].mean(), colour, showlegend=False, **group)
+    for name, line in (lines or {}).items():
+        draw(name, line, _GREY, dash="dot")
     for name, rows in (fronts or {}).items():
-        points = rows[[x, y]].dropna()
-        maximise = (False, y == metrics.F1)
-        is_best = moocore.is_nondominated(points, maximise=maximise, keep_weakly=True) if len(points) else slice(0)
-        best = points[is_best].sort_values([x, y])
-        _add_line(figure, best.set_index(x)[y] / size, _text(name), _GREY, dash="dash", shape="hv")
-    layout = {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GREY}
-    figure.update_xaxes(title=_AXES[x], **layout, **_scale(used[x], x))
-    figure.update_yaxes(title=f"{_AXES[y]} ({unit})" if unit else _AXES[y], **layout, **_scale(used[y], y))
-    legend = {"orientation": "h", "yanchor": "top", "y": -0.18}
-    space = {"l": 60, "r": 20, "t": 20, "b": 60}
-    clear = "rgba(0, 0, 0, 0)"
-    colours = {"paper_bgcolor": clear, "plot_bgcolor": clear, "font_color": _GREY, "template": "none"}
-    colours["modebar_bgcolor"] = clear
-    figure.update_layout(height=460, margin=space, legend=legend, showlegend=True, **colours)
+        best = rows[on_front(rows, x, y) == True].sort_values([x, y])  # noqa: E712  # None is unknown
+        draw(name, best.set_index(x)[y], _GREY, dash="dash", shape="hv")
+    for update, name in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
+        values = used[name]
+        is_log = values.min() > 0 and (name in ("device_count", "batch") or values.max() > _LOG_FROM * values.min())
+        update(title={"text": _AXES[name]}, type="log" if is_log else "linear")
+        if name in ("device_count", "batch"):
+            update(tickvals=sorted(values.unique().tolist()))
+    figure.update_layout(showlegend=True)
     return Chart(title=title, caption=caption, figure=figure)
 
 
-def _add_line(figure: Any, line: pd.Series, name: str, colour: str, *, is_named: bool = True, **look: str) -> None:
-    also = {"name": name, "legendgroup": name, "showlegend": is_named, "hoverinfo": "name"}
-    figure.add_scatter(
-        x=line.index.tolist(), y=line.tolist(), mode="lines", line={"color": colour, "width": 1.5, **look}, **also
-    )
-
-
-def _scale(values: pd.Series, name: str) -> dict[str, Any]:
-    """A logarithmic axis for devices, batches and wide ranges, else a linear one."""
-    ticks = sorted(values.unique().tolist())
-    if name in ("device_count", "batch"):
-        return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:,.0f}" for tick in ticks]}
-    return {"type": "log"} if ticks[0] > 0 and ticks[-1] / ticks[0] > _LOG_FROM else {"type": "linear"}
+def on_front(frame: pd.DataFrame, x: str, y: str) -> pd.Series:
+    """Whether no other row is as low in x and as good in y (F1 is better if higher); None where one is unknown."""
+    marks = pd.Series(None, frame.index, dtype=object)
+    points = frame[[x, y]].dropna()
+    marks[points.index] = pareto.front(points.to_numpy().tolist(), maximise=(False, y == metrics.F1))
+    return marks
 
 
 def _text(text: str) -> str:

@@ -1,7 +1,8 @@
-"""Recorded jobs as a pandas frame: a row per completed job, with its settings as texts and its measurements."""
+"""Recorded jobs as a pandas frame: a row per job, with its settings as texts and its measurements as numbers."""
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from paretune.core.result import Row
 from paretune.specification import catalog, metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
-from paretune.tracking import RecordedJob
+from paretune.tracking import RecordedJob, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
 
 QUANTITIES = {
@@ -26,32 +27,40 @@ QUANTITIES = {
     metrics.PERPLEXITY: "perplexity",
     metrics.ESTIMATED_SECONDS: "estimated before",
 }
+ESTIMATES = {
+    metrics.ESTIMATED_SECONDS: ("billable seconds", metrics.BILLABLE_SECONDS),
+    metrics.ESTIMATED_COST_USD: ("cost, USD", metrics.COST_USD),
+    metrics.ESTIMATED_MEMORY_GIB: ("memory per device, GiB", metrics.PEAK_MEMORY_GIB),
+}
+"""Estimated metric to its name and the one that was measured."""
+ESTIMATED = [f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")]
 VERSIONS = "versions"
 COMPILED = "training_arguments.torch_compile"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
+_PRICE = ("price_usd_per_hour", "price_region", "price_as_of", "price_source")
 
 
-def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
-    """A row per job that can be compared: completed, with paretune's own training, and no probe.
+def frame_of(
+    jobs: Iterable[RecordedJob], factor: str = SHAPE, studies: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """A row per job.
 
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and torch_compile;
     what is not recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
-    (of the data set if a table has them, else those trained on), `work` (rows times epochs) and QUANTITIES.
+    (of the data set if a table has them, else those trained on), `work` (rows times epochs), `rate` and metrics.
+    `studies` has the names of studies by the ids of their runs, for jobs that do not have it.
     """
-    rows = [_row(job, factor) for job in jobs if job.is_completed]
-    frame = pd.DataFrame(rows)
-    return frame if frame.empty else frame[frame.probe_steps == ""].reset_index(drop=True)
+    return pd.DataFrame([_row(job, factor, studies or {}) for job in jobs])
 
 
-def _row(job: RecordedJob, factor: str) -> Row:
+def _row(job: RecordedJob, factor: str, studies: Mapping[str, str]) -> Row:
     try:
         spec = job.request.spec_as_run()
     except BadInput:
         spec = None
     cluster, values = job.cluster, {name: job.param(name) or text for name, text in DEFAULTS.items()}
+    values |= {"instance_type": cluster.instance_type, "instance_count": str(cluster.instance_count)}
     values["precision"] = job.request.used_precision or values["precision"]
-    for name in ("instance_type", "instance_count"):
-        values[name] = str(getattr(cluster, name)) if job.param(name) else values[name]
     devices = _devices(job, spec)
     if spec is not None:
         plan = job.request.used_plan(spec)
@@ -61,30 +70,52 @@ def _row(job: RecordedJob, factor: str) -> Row:
         outer, _, inner = name.partition(".")
         if outer in NESTED and inner:
             values[name] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
-    config, rows = values["dataset_config_name"], job.param(DATASET_SIZE) or job.metric("train_rows")
-    size = _number(rows or job.param("max_train_samples"))
-    epochs = _number(values["num_train_epochs"])
-    measured = {name: job.metric(name) for name in QUANTITIES}
-    shape = f"{cluster.instance_count} x {cluster.instance_type or 'local'}"
-    facts = [f"run {job.run_id[:8]}", shape]
-    for name, form in ((metrics.BILLABLE_SECONDS, "time {:,.0f} s"), (metrics.COST_USD, "cost {:,.4g} USD")):
-        facts += [] if measured[name] is None else [form.format(measured[name])]
-    facts += [] if job.f1 is None else [f"F1 {job.f1:.4f}"]
+    config = values["dataset_config_name"]
+    rows = _number(job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"))
+    is_notional = not cluster.instance_type.startswith("ml.")
+    shape, day = f"{cluster.instance_count} x {cluster.instance_type or 'local'}", _day(job)
+    numbers = {*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS}
+    measured = {name: _number(job.metric(name)) for name in numbers}
+    words = {metrics.BILLABLE_SECONDS: "{:,.0f} s", metrics.COST_USD: "{:,.4g} USD", metrics.F1: "F1 {:.4f}"}
+    facts = [form.format(measured[name]) for name, form in words.items() if measured[name] == measured[name]]
     return {
         **values,
         "run_id": job.run_id,
+        "run_name": job.name,
+        "date": day,
         "origin": job.origin,
-        "is_notional": not cluster.instance_type.startswith("ml."),
+        "is_notional": is_notional,
+        "kind": f"{job.origin}, notional dollars" if is_notional else job.origin,
+        "launcher": cluster.launcher,
+        "state": job.state,
         "dataset": values["dataset"] + (f"/{config}" if config else ""),
         SHAPE: shape,
         DEVICES: "" if devices is None else str(devices),
         VERSIONS: job.versions,
         "device_count": _number(devices),
-        "rows": size,
-        "work": size * epochs,
-        "started": job.run.started,
-        "about": ", ".join([*facts, *([f"{size:,.0f} rows"] if size == size else [])]),
-        **{name: _number(value) for name, value in measured.items()},
+        "rows": rows,
+        "work": rows * _number(values["num_train_epochs"]),
+        "rate": _number(job.param("scaled_learning_rate") or job.param("learning_rate")),
+        "about": ", ".join([f"run {job.run_id[:8]}", shape, *facts, *([f"{rows:,.0f} rows"] if rows == rows else [])]),
+        **measured,
+        **{name: getattr(job.bill, name) for name in _PRICE},
+        **_keys(job, day[:7], studies),
+    }
+
+
+def _keys(job: RecordedJob, month: str, studies: Mapping[str, str]) -> dict[str, Any]:
+    """What a job's dollars are added up by, beside its instance type: empty texts if it has none, and all its tags."""
+    try:
+        tags = json.loads(job.param("tags") or "{}")
+    except json.JSONDecodeError:
+        tags = {}
+    tags, recorded = tags if isinstance(tags, dict) else {}, job.run.tags
+    return {
+        "study": recorded.get(schema.STUDY) or studies.get(job.parent_run_id, ""),
+        "month": month,
+        "user": recorded.get(schema.USER, ""),
+        "team": recorded.get(schema.TEAM) or str(tags.get("team", "")),
+        "tag": [f"{name}={value}" for name, value in sorted(tags.items())],
     }
 
 
@@ -103,16 +134,20 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
-def began(job: RecordedJob, form: str = "%Y-%m-%d") -> str:
-    """When its run began, in UTC, formatted by `strftime`; empty if unknown, as of an imported run."""
+def _day(job: RecordedJob) -> str:
+    """The day on which its run began, in UTC; empty if unknown, as of an imported run."""
     has_date = job.run.started and not job.row_key
-    return datetime.fromtimestamp(job.run.started, UTC).strftime(form) if has_date else ""
+    return f"{datetime.fromtimestamp(job.run.started, UTC):%Y-%m-%d}" if has_date else ""
 
 
-def dates(jobs: Sequence[RecordedJob]) -> str:
+def dates(frame: pd.DataFrame) -> str:
     """Number, dates and origins of jobs: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
-    days = sorted(filter(None, map(began, jobs)))
-    counts = Counter(job.origin for job in jobs)
-    origins = ", ".join(f"{count} {origin}" for origin, count in sorted(counts.items()))
+    days = sorted(filter(None, frame.date))
+    origins = ", ".join(f"{count} {origin}" for origin, count in sorted(Counter(frame.origin).items()))
     when = "" if not days else f" of {days[0]}" if days[0] == days[-1] else f" from {days[0]} to {days[-1]}"
-    return f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}{when} ({origins})."
+    return f"{len(frame)} job{'s' if len(frame) > 1 else ''}{when} ({origins})."
+
+
+def records(frame: pd.DataFrame) -> list[Row]:
+    """The rows of a frame; unknown values are None."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")

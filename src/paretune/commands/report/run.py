@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from datetime import date
 
 from paretune.commands.report.command import SHAPE, ReportRequest
-from paretune.commands.report.comparison import comparison_section
 from paretune.commands.report.costs import ALL, costs_report
 from paretune.commands.report.document import Report, Section
-from paretune.commands.report.jobs import dates, frame_of
-from paretune.commands.report.levels import levels_of, rows_of
-from paretune.commands.report.scaling import scaling_section
+from paretune.commands.report.groups import groups_of, section_of
+from paretune.commands.report.jobs import dates, frame_of, records
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.untrusted import markdown, without_secrets
@@ -63,19 +61,18 @@ def run_report(request: ReportRequest) -> CommandOutput:
 def _grouped(request: ReportRequest, jobs: Sequence[RecordedJob]) -> Report:
     """The views scaling and compare; raises BadInput if nothing varies."""
     factor = request.by or SHAPE
-    runs = frame_of(jobs, factor)
-    groups, left_out = levels_of(runs, factor, request.view)
-    section_of = scaling_section if request.view == "scaling" else comparison_section
-    sections = [section_of(group) for group in groups]
-    left = len(jobs) - len(runs)
-    are = "is" if left == 1 else "are"
-    out = f"{left} of them {are} left out: not completed, a probe, or of another project." if left else ""
+    frame = frame_of(jobs, factor)
+    used = frame[(frame.state == "Completed") & (frame.probe_steps == "")] if jobs else frame
+    groups, left_out = groups_of(used, factor, request.view)
+    sections, tables = zip(*(section_of(group, request.view) for group in groups), strict=True)
+    left = len(frame) - len(used)
+    out = f"{left} of them {'is' if left == 1 else 'are'} left out: not completed, or a probe." if left else ""
     others = [Section(heading="Nothing to compare with", sentences=[f"{group}." for group in left_out])]
     return Report(
         title=f"Report by {factor}",
-        about=[*filter(None, [dates(jobs), out, _APART if len(groups) + len(left_out) > 1 else ""])],
-        sections=[*(section for section, _ in sections), *(others if left_out else [])],
-        rows=rows_of(frame for _, frame in sections),
+        about=[*filter(None, [dates(frame), out, _APART if len(groups) + len(left_out) > 1 else ""])],
+        sections=[*sections, *(others if left_out else [])],
+        rows=[row for table in tables for row in records(table)],
     )
 
 

@@ -7,16 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from paretune.presentation.numbers import p_value, plain
+
 CONFIDENCE = 0.95
 SIGNIFICANT = 0.05  # probability below which a test counts as significant
-DOUBTFUL = 0.25
-"""Probability of a lack of fit below which a line is in doubt: the level of preliminary tests whose miss matters more
-than a false alarm (Bancroft, Biometrics 20, 1964)."""
-INFLUENTIAL = 1.0
-"""Cook's distance from which one run decides a line (Cook and Weisberg, Residuals and Influence, 1982)."""
-PREDICTORS = {"devices": "device_count", "data size": "rows"}
-BOTH = "devices x data size"
-"""Names of the terms of a line, with their columns; the last one is the interaction."""
 _EXACT = 1e-12  # share of a sum of squares below which runs do not scatter at all
 
 
@@ -33,32 +27,30 @@ class LackOfFit(NamedTuple):
 class Line:
     """A least-squares line of a quantity over logarithms (base 2) of devices and data size."""
 
-    quantity: str
     formula: str  # what was fitted, in Wilkinson and Rogers' notation (Applied Statistics 22, 1973)
     fit: Any
-    """statsmodels' results, with a name per term: effects per doubling, or exponents of a power law."""
-    centre: Mapping[str, float]
-    """Predictor to the geometric mean of its values, where the effects of the others hold with an interaction."""
+    """statsmodels' results with terms `devices`, `data_size` and `devices:data_size`: effects per doubling, or
+    exponents of a power law."""
+    centre: pd.Series
+    """Geometric means of devices and data size, where the effect of one holds if it depends on the other."""
     lack_of_fit: LackOfFit | None  # None without repeats, or if there are not more settings than coefficients
-    has_repeats: bool  # whether any setting ran twice
-    breusch_pagan: float | None
-    """Probability of residuals whose variance follows the predictors as much, if it does not at all (Breusch and Pagan,
-    Econometrica 47, 1979)."""
-    influential: Mapping[str, float]  # run id to its Cook's distance, if that is at least INFLUENTIAL
 
-    @property
-    def verdict(self) -> str:
-        """Whether the line misses the runs by more than repeats scatter, in words."""
-        if self.lack_of_fit is None:
-            return "cannot be tested with so few repeats"
-        if self.lack_of_fit.p < SIGNIFICANT:
-            return "does not hold"
-        return "is in doubt" if self.lack_of_fit.p < DOUBTFUL else "fits"
+    def about(self) -> str:
+        """What was fitted, to how many runs, where its effects hold, and whether it fits."""
+        at = ""
+        if "devices:data_size" in self.fit.params:
+            at = f", effects at {self.centre.devices:.1f} devices and {self.centre.data_size:,.0f} rows"
+        fits = "too few repeats to tell whether it fits"
+        if (test := self.lack_of_fit) is not None:
+            verdict = "does not hold" if test.p < SIGNIFICANT else "is not refuted"
+            fits = f"it {verdict}, lack of fit F({test.missed}, {test.repeated}) {plain(test.f, 3)}, {p_value(test.p)}"
+        return f"{self.formula}, least squares over {int(self.fit.nobs)} runs{at}; {fits}"
 
     def predict(self, at: Mapping[str, Any]) -> pd.Series:
         """The line's values (of a power law, their logarithms) at N values of each of its predictors."""
-        logarithms = pd.DataFrame({name: np.log2(at[name]) for name in self.centre})
-        return self.fit.predict(_design(logarithms, self.centre, BOTH in self.fit.params))
+        return self.fit.predict(
+            pd.DataFrame({name: np.log2(at[name] / self.centre[name]) for name in self.centre.index})
+        )
 
 
 def line(runs: pd.DataFrame, quantity: str, *, power_law: bool = False) -> Line | None:
@@ -67,57 +59,31 @@ def line(runs: pd.DataFrame, quantity: str, *, power_law: bool = False) -> Line 
     A power law is a line of the quantity's logarithm. Any other line has the interaction of the two if there are enough
     runs for it. Returns None if the predictors do not vary, if there are too few runs, or if all lie on the line.
     """
-    import statsmodels.api as sm
-    from statsmodels.stats.diagnostic import het_breuschpagan
+    import statsmodels.formula.api as smf
 
     used = runs[runs[quantity].notna() & (runs.device_count > 0) & ((runs[quantity] > 0) | (not power_law))]
-    logarithms = pd.DataFrame(
-        {
-            name: np.log2(used[column])
-            for name, column in PREDICTORS.items()
-            if used[column].nunique() > 1 and (used[column] > 0).all()
-        }
-    )
-    if logarithms.empty:
+    known = used[["device_count", "rows"]].rename(columns={"device_count": "devices", "rows": "data_size"})
+    names = [name for name in known if known[name].nunique() > 1 and (known[name] > 0).all()]
+    if not names:
         return None
-    centre = {name: float(2 ** logarithms[name].mean()) for name in logarithms}
-    designs = [_design(logarithms, centre, has_both) for has_both in (len(centre) > 1 and not power_law, False)]
-    design = next((design for design in designs if _is_determined(design)), None)
-    if design is None:
+    logarithms = np.log2(known[names])
+    data = logarithms - logarithms.mean()
+    data["y"] = np.log2(used[quantity]) if power_law else used[quantity]
+    for sign in ("+",) if power_law else ("*", "+"):
+        fit = smf.ols(f"y ~ {f' {sign} '.join(names)}", data).fit()
+        if fit.df_resid >= 1 and fit.model.rank == len(fit.params):
+            break
+    else:
         return None
-    values = np.log2(used[quantity]) if power_law else used[quantity]
-    fit = sm.OLS(values, design).fit()
-    if _is_exact(fit.ssr, values):
+    if _is_exact(fit.ssr, data.y):
         return None
-    with np.errstate(invalid="ignore", divide="ignore"):  # not a number where nothing can be determined
-        breusch_pagan = float(het_breuschpagan(fit.resid, design)[1]) if fit.df_resid > 1 else None
-        distances = pd.Series(fit.get_influence().cooks_distance[0], used.run_id)
-    settings = logarithms.groupby(list(logarithms)).ngroup()
-    predictors = [f"log2({name.replace(' ', '_')})" for name in logarithms]
-    outcome, sign = f"log2({quantity})" if power_law else quantity, " * " if BOTH in design else " + "
+    outcome = f"log2({quantity})" if power_law else quantity
     return Line(
-        quantity=quantity,
-        formula=f"{outcome} ~ {sign.join(predictors)}",
+        formula=f"{outcome} ~ {f' {sign} '.join(f'log2({name})' for name in names)}",
         fit=fit,
-        centre=centre,
-        lack_of_fit=_lack_of_fit(fit, values, settings),
-        has_repeats=bool(settings.duplicated().any()),
-        breusch_pagan=breusch_pagan,
-        influential=distances[distances >= INFLUENTIAL].to_dict(),
+        centre=2 ** logarithms.mean(),
+        lack_of_fit=_lack_of_fit(fit, data.assign(setting=data.groupby(names).ngroup())),
     )
-
-
-def _design(logarithms: pd.DataFrame, centre: Mapping[str, float], has_both: bool) -> pd.DataFrame:
-    design = logarithms - np.log2(pd.Series(centre))
-    if has_both:
-        design[BOTH] = design.prod(axis="columns")
-    design.insert(0, "constant", 1.0)
-    return design
-
-
-def _is_determined(design: pd.DataFrame) -> bool:
-    """Whether there are more runs than coefficients, and every coefficient is determined."""
-    return len(design) > design.shape[1] and bool(np.linalg.matrix_rank(design) == design.shape[1])
 
 
 def _is_exact(squares: float, values: pd.Series) -> bool:
@@ -126,35 +92,36 @@ def _is_exact(squares: float, values: pd.Series) -> bool:
     return bool(squares <= _EXACT * max(total, _EXACT * float((values**2).sum())))
 
 
-def _lack_of_fit(fit: Any, values: pd.Series, settings: pd.Series) -> LackOfFit | None:
+def _lack_of_fit(fit: Any, data: pd.DataFrame) -> LackOfFit | None:
     """The line against a mean for each setting."""
-    import statsmodels.api as sm
+    import statsmodels.formula.api as smf
 
-    means = sm.OLS(values, pd.get_dummies(settings, dtype=float)).fit()
+    means = smf.ols("y ~ C(setting)", data).fit()
     missed = int(fit.df_resid - means.df_resid)
-    if means.df_resid < 1 or missed < 1 or _is_exact(means.ssr, values):
+    if means.df_resid < 1 or missed < 1 or _is_exact(means.ssr, data.y):
         return None
     f, p, _ = means.compare_f_test(fit)
     return LackOfFit(float(f), float(p), missed, int(means.df_resid))
 
 
-def tukey(runs: pd.DataFrame, quantity: str) -> dict[frozenset[str], float]:
-    """Probability of each pair of levels, with the error over all pairs at 1 - CONFIDENCE; empty without scatter.
+def tukey(runs: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """A row with `quantity` (its name), `first`, `second` and `p` per quantity and pair of levels that scatter.
 
-    Tukey's honestly significant difference, for unequal numbers of runs after Kramer.
+    Tukey's honestly significant difference, for unequal numbers of runs after Kramer: the error over all pairs of a
+    quantity is 1 - CONFIDENCE.
     """
-    used = runs[runs[quantity].notna()]
-    values, levels = used[quantity], used.level
-    pure = float(((values - values.groupby(levels).transform("mean")) ** 2).sum())
-    if levels.nunique() < 2 or len(values) <= levels.nunique() or _is_exact(pure, values):
-        return {}
     from statsmodels.stats.multicomp import pairwise_tukeyhsd
 
-    table = pairwise_tukeyhsd(values, levels, alpha=1 - CONFIDENCE).summary_frame()
-    return {
-        frozenset((first, second)): float(p)
-        for first, second, p in zip(table.group_t, table.group_c, table["p-adj"], strict=True)
-    }
+    tables = [pd.DataFrame(columns=["quantity", "first", "second", "p"])]
+    for quantity, name in names.items():
+        used = runs[runs[quantity].notna()]
+        values, levels = used[quantity], used.level
+        pure = float(((values - values.groupby(levels).transform("mean")) ** 2).sum())
+        if levels.nunique() > 1 and len(values) > levels.nunique() and not _is_exact(pure, values):
+            table = pairwise_tukeyhsd(values, levels, alpha=1 - CONFIDENCE).summary_frame()
+            table = table.rename(columns={"group_t": "first", "group_c": "second", "p-adj": "p"})
+            tables.append(table.assign(quantity=name)[["quantity", "first", "second", "p"]])
+    return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
 class Interval(NamedTuple):
@@ -168,35 +135,27 @@ class Interval(NamedTuple):
 def difference(values: pd.Series, base: pd.Series) -> Interval:
     """The mean of `values` minus that of `base`, two series of a quantity by the data size of each run.
 
-    The interval is Welch's (Biometrika 34, 1947). With several data sizes it is the difference within a size, by least
-    squares with a constant for each of these blocks (Montgomery, Design and Analysis of Experiments, 2017, chapter 4);
-    a size that only one of the two has counts for nothing, unless they share none.
+    By least squares, within the data sizes that both have, each with a constant of its own (Montgomery, Design and
+    Analysis of Experiments, 2017, chapter 4); over all runs if they share none.
     """
-    import statsmodels.api as sm
-    from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
+    import statsmodels.formula.api as smf
 
-    shared = values.index.intersection(base.index).unique()
-    if len(values.index.union(base.index).unique()) == 1 or shared.empty:
-        centre = float(values.mean() - base.mean())
-        if min(len(values), len(base)) < 2 or values.nunique() == base.nunique() == 1:
-            return Interval(centre)
-        compared = CompareMeans(DescrStatsW(values), DescrStatsW(base))
-        return Interval(centre, *map(float, compared.tconfint_diff(1 - CONFIDENCE, usevar="unequal")))
-    both = pd.concat({1.0: values[values.index.isin(shared)], 0.0: base[base.index.isin(shared)]})
-    blocks = pd.get_dummies(both.index.get_level_values(1).astype(str), dtype=float).to_numpy()
-    fit = sm.OLS(both.to_numpy(), np.column_stack([both.index.get_level_values(0), blocks])).fit()
-    ends = map(float, fit.conf_int(1 - CONFIDENCE)[0]) if fit.df_resid >= 1 else ()
-    return Interval(float(fit.params[0]), *ends)
+    data = (
+        pd.concat({1.0: values, 0.0: base})
+        .rename_axis(["changed", "size"])
+        .reset_index(name="value")
+        .fillna({"size": 0})
+    )
+    shared = data[data.groupby("size").changed.transform("nunique") == 2]
+    blocks = " + C(size)" if shared["size"].nunique() > 1 else ""
+    fit = smf.ols(f"value ~ changed{blocks}", data if shared.empty else shared).fit()
+    if fit.df_resid < 1 or _is_exact(fit.ssr, data.value):
+        return Interval(float(fit.params["changed"]))
+    return Interval(float(fit.params["changed"]), *map(float, fit.conf_int(1 - CONFIDENCE).loc["changed"]))
 
 
 def ratio(values: pd.Series, base: pd.Series) -> Interval | None:
-    """The mean of `values` divided by that of `base`, or None if a value is not above 0.
-
-    With several data sizes it is the ratio within a size. The interval is that of a difference of logarithms.
-    """
+    """The same of logarithms: the ratio of geometric means, or None if a value is not above 0."""
     if min(values.min(), base.min()) <= 0:
         return None
-    within = difference(np.log(values), np.log(base))
-    ends = [None if end is None else float(np.exp(end)) for end in within[1:]]
-    is_plain = len(values.index.union(base.index).unique()) == 1
-    return Interval(float(values.mean() / base.mean() if is_plain else np.exp(within.value)), *ends)
+    return Interval(*(None if end is None else float(np.exp(end)) for end in difference(np.log(values), np.log(base))))

@@ -12,13 +12,12 @@ from functools import partial
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.adoption import elsewhere
 from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
+from paretune.jobs.bill import KeptPool, kept_runs
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
 from paretune.launchers.processes import is_alive, is_watched
@@ -139,7 +138,7 @@ class Sync:
             return f"it cannot be read back: {error}"
         try:
             workplace = self.workplace_of(spec)
-            return elsewhere(run.tags, workplace.launcher) or (spec, workplace)
+            return workplace.elsewhere(run.tags) or (spec, workplace)
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
 

@@ -9,8 +9,8 @@ from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from paretune.core.errors import LaunchRefused, first_line
-from paretune.launchers.sagemaker.failures import named_cause
+from paretune.core.errors import LaunchRefused, ParetuneError, first_line
+from paretune.launchers.sagemaker.failures import named_cause, quoted
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError)
 """Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding, and when
@@ -84,12 +84,12 @@ def is_missing(error: BaseException) -> bool:
 
 
 @contextmanager
-def refused_to(doing: str) -> Iterator[None]:
-    """Raise LaunchRefused, with the sentence of `explain`, for AWS's errors in the block."""
+def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterator[None]:
+    """Raise an error of this kind, with the sentence of `explain`, for AWS's errors in the block."""
     try:
         yield
     except AWS_ERRORS as error:
-        raise LaunchRefused(explain(error, doing)) from error
+        raise kind(explain(error, doing)) from error
 
 
 def explain(error: BaseException, doing: str) -> str:
@@ -112,5 +112,7 @@ def explain(error: BaseException, doing: str) -> str:
         return f"AWS does not allow this identity to {doing}: {message(error)}"
     if code(error) in _THROTTLED:
         return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
-    cause = named_cause(f"{code(error)}: {message(error)}")
-    return f"AWS would not {doing}: {cause or message(error)}"
+    text = f"{code(error)}: {message(error)}"
+    cause = named_cause(text)
+    reason = message(error) if cause is None else f"{cause.sentence}: {cause.next_step}{quoted(text)}"
+    return f"AWS would not {doing}: {reason}"

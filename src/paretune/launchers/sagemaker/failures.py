@@ -7,7 +7,7 @@ issue threads and notebooks, some of which tests/unit/launchers/sagemaker/test_f
 
 import re
 import signal
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from paretune.specification.container import FailureKind
 
@@ -20,88 +20,63 @@ _EXIT_CODES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A cause and what to do about it."""
-
-    sentence: str  # the cause in words; the whole text if it is unknown
-    next_step: str = ""  # what to do; "" if only the log can tell
-    text: str = ""  # AWS's text without line breaks and wrappers, if `sentence` does not hold it
-    kind: FailureKind = FailureKind.ERROR
-
-    def __str__(self) -> str:
-        """Cause, next step and AWS's words."""
-        quote = self.text if len(self.text) <= _LONGEST_QUOTE else f"{self.text[:_LONGEST_QUOTE]}..."
-        step = f": {self.next_step}" if self.next_step else ""
-        return f"{self.sentence}{step}" + (f" (AWS: {quote})" if quote else "")
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """A cause named by words (a regular expression, whose groups fill `sentence` and `next_step`)."""
+class Cause(NamedTuple):
+    """A cause that words (a regular expression, whose groups fill `sentence` and `next_step`) name."""
 
     words: str
     sentence: str
     next_step: str
     kind: FailureKind = FailureKind.ERROR
 
-    def apply(self, text: str) -> Failure | None:
-        match = re.search(self.words, text)
-        if match is None:
-            return None
-        groups = {name: value.rstrip(".,;:") if value else "..." for name, value in match.groupdict().items()}
-        sentence, step = self.sentence.format(**groups), self.next_step.format(**groups)
-        return Failure(sentence=sentence, next_step=step, text=text, kind=self.kind)
-
 
 _POLICIES = "(docs/sagemaker.md has the policies)"
-_RULES = (  # the first one that applies counts
-    _Rule(
+_CAUSES = (  # the first one that applies counts
+    Cause(
         r"^CapacityError|Unable to provision requested ML compute|[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
         r"|MaxWaitTimeExceeded|exceeded MaxWaitTimeInSeconds",
         "AWS had no free instance of this type in time",
         "try again later, or set fallback_instance_types, another region or spot=false",
         FailureKind.CAPACITY,
     ),
-    _Rule(
+    Cause(
         r"\bservice limit (?:for )?'?(?P<quota>[^']+?)'? is (?P<limit>[\d.]+)(?:.*utilization of (?P<used>[\d.]+))?",
         "the account's quota {quota} is {limit} instances, of which {used} are in use",
         'ask for more (AWS console, Service Quotas, Amazon SageMaker, "{quota}"), or use another instance type',
     ),
-    _Rule(
+    Cause(
         "ResourceLimitExceeded(?!.*not available)|(?:exceeded|reached) the maximum number of",
         "a quota of the account is used up",
         "ask for more (AWS console, Service Quotas, Amazon SageMaker), or wait until other jobs have ended",
     ),
-    _Rule(
+    Cause(
         r"(?:unable to|[Cc]ould not|[Cc]annot|not be able to) (?:be )?assumed? (?:the )?role|role \S+ cannot be assumed"
         r"|sts:AssumeRole",
         "SageMaker may not assume the role of the job",
         "let the role trust sagemaker.amazonaws.com; `paretune doctor` prints the command",
     ),
-    _Rule(
+    Cause(
         r"not authorized to perform:? (?P<action>[\w-]+:\w+)(?: on (?:the )?resource:? (?P<resource>\S+))?",
         "{action} is not allowed on {resource}",
         f"add {{action}} to the policy of the user or role that AWS names {_POLICIES}",
     ),
-    _Rule(
+    Cause(
         r"\b(?:[Aa]ccess [Dd]enied|AccessDenied(?:Exception)?)\b|\(403\) when calling",
         "AWS denies access",
         f"compare the policies of your identity and of the role of the job with the documented ones {_POLICIES}",
     ),
-    _Rule(
+    Cause(
         "No space left on device|[Ii]nsufficient disk space|Disk quota exceeded|100% disk usage",
         "the disk of the instance is full",
         "set sagemaker.volume_size_in_gb to a larger volume",
         FailureKind.DISK_FULL,
     ),
-    _Rule(
+    Cause(
         "use an instance type with more memory",
         "the memory of the machine (not of its GPUs) was used up",
         "use a larger instance, or load fewer data at once",
         FailureKind.OUT_OF_MEMORY,
     ),
-    _Rule(
+    Cause(
         "^InternalServerError|encountered an internal error",
         "AWS's own trouble",
         "start the job again",
@@ -109,42 +84,40 @@ _RULES = (  # the first one that applies counts
 )
 
 _EXIT_CODE = re.compile(r"(?:[Ee]xit ?[Cc]ode|return code) ?[:=]? ?'?(-?\d+)")
+_WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # what SageMaker puts around our own line
 _OURS = {member.value for member in FailureKind}
 
 
 def classify(reason: str) -> tuple[FailureKind, str]:
     """The kind and sentence of a training job's FailureReason.
 
-    A sentence of kind ERROR has the next step. For other kinds it depends on the job, and `jobs.ending` adds it.
+    A sentence of kind ERROR has the next step. For other kinds it depends on the job, and `jobs.outcome` adds it.
     """
     text = " ".join(reason.split())
-    failure = _ours(text) or named_cause(text) or _by_exit_code(text)
-    if failure is None:
-        return FailureKind.ERROR, text or "SageMaker gave no reason"
-    if failure.kind is FailureKind.ERROR or not failure.text:
-        return failure.kind, str(failure)
-    return failure.kind, f"{failure.sentence} (AWS: {failure.text[:_LONGEST_QUOTE]})"
+    kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
+    if kind in _OURS:
+        return FailureKind(kind), sentence.strip()
+    if cause := named_cause(text):
+        step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""
+        return cause.kind, f"{cause.sentence}{step}{quoted(text)}"
+    if match := _EXIT_CODE.search(text):
+        code = int(match[1])
+        number = -code if code < 0 else code - _SIGNALLED
+        meaning = _EXIT_CODES.get(code) or (signal.strsignal(number) if 0 < number < signal.NSIG else None)
+        meant = f": {meaning}" if meaning else ""
+        return FailureKind.ERROR, f"the container ended with exit code {code}{meant}: read the log{quoted(text)}"
+    return FailureKind.ERROR, text or "SageMaker gave no reason"
 
 
-def named_cause(words: str) -> Failure | None:
-    """The cause that AWS's words name; None if they name none."""
-    return next(filter(None, (rule.apply(words) for rule in _RULES)), None)
+def named_cause(text: str) -> Cause | None:
+    """The cause that AWS's words name, with their names filled in; None if they name none."""
+    for cause in _CAUSES:
+        if match := re.search(cause.words, text):
+            groups = {name: value.rstrip(".,;:") if value else "..." for name, value in match.groupdict().items()}
+            return cause._replace(sentence=cause.sentence.format(**groups), next_step=cause.next_step.format(**groups))
+    return None
 
 
-def _ours(text: str) -> Failure | None:
-    """The line "kind: sentence" of our failure file; SageMaker puts its own kind and the exit code around it."""
-    inner = re.sub(r",? ?exit code: \d+$", "", re.sub(r"^AlgorithmError: ", "", text)).strip()
-    kind, _, sentence = inner.partition(": ")
-    return Failure(sentence=sentence.strip(), kind=FailureKind(kind)) if kind in _OURS else None
-
-
-def _by_exit_code(text: str) -> Failure | None:
-    """The meaning of an exit code; a shell adds 128 to the number of a signal."""
-    match = _EXIT_CODE.search(text)
-    if match is None:
-        return None
-    code = int(match[1])
-    number = -code if code < 0 else code - _SIGNALLED
-    meaning = _EXIT_CODES.get(code) or (signal.strsignal(number) if 0 < number < signal.NSIG else None)
-    sentence = f"the container ended with exit code {code}" + (f": {meaning}" if meaning else "")
-    return Failure(sentence=sentence, next_step="read the log", text=text)
+def quoted(text: str) -> str:
+    """AWS's text behind a cause, shortened."""
+    return f" (AWS: {text if len(text) <= _LONGEST_QUOTE else f'{text[:_LONGEST_QUOTE]}...'})"

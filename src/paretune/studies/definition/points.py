@@ -26,7 +26,6 @@ _KEYS = (*KINDS, "factors", "add", "replicates")
 _MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at all of them for every row
 _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
-_DECIMALS = 9  # precision to which two designs are compared
 
 Point = dict[str, Any]  # factor to label; the parameters that it sets are in `Design.levels`
 
@@ -98,7 +97,7 @@ class Design:
         return self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
 
     def _optimal(self, every: list[Point], count: int) -> list[Point]:
-        """The rows with the largest |X'X| of the main effects; ties go to the least correlated ones."""
+        """The rows with the largest |X'X| of the main effects."""
         import numpy as np
         import pandas as pd
         from pydoe import optimal_design
@@ -107,26 +106,14 @@ class Design:
         terms = columns.shape[1] + 1
         if count < terms:
             raise BadInput([f"points: d_optimal must be at least {terms}, the terms of the main effects, got {count}"])
-        copies = math.ceil(count / len(every)) + 1  # pydoe takes each candidate once
+        candidates = np.tile(columns, (math.ceil(count / len(every)) + 1, 1))  # pydoe takes each candidate once
         draw = np.random.default_rng(self._seed)
-        best, best_key = list[int](), (-math.inf, -math.inf)
-        for _ in range(_MOST_STARTS):
-            order = draw.permutation(np.tile(np.arange(len(every)), copies))
-            design, facts = optimal_design(columns[order], count, degree=1, criterion="D", method="modified_fedorov")
-            used = Counter[int]()
-            for values in design:
-                alike = [int(row) for row in dict.fromkeys(order) if np.allclose(columns[row], values)]
-                used[min(alike, key=lambda row: used[row])] += 1
-            chosen = sorted(used.elements())
-            with np.errstate(all="ignore"):
-                r = np.nan_to_num(np.corrcoef(columns[chosen], rowvar=False))
-            key = (
-                round(float(facts["score"]), _DECIMALS),
-                -round(float(np.abs(r - np.diag(np.diag(r))).max()), _DECIMALS),
-            )
-            if key > best_key:
-                best, best_key = chosen, key
-        return [every[row] for row in best]
+        found = (
+            optimal_design(draw.permutation(candidates), count, degree=1, criterion="D", method="modified_fedorov")
+            for _ in range(_MOST_STARTS)
+        )
+        rows, _ = max(found, key=lambda each: float(each[1]["score"]))
+        return [every[int(np.abs(columns - row).sum(axis=1).argmin())] for row in rows]
 
     def _fraction(self, count: int) -> list[Point]:
         """A generalised subset design: the largest with at most so many rows.

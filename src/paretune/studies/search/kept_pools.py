@@ -6,7 +6,7 @@ from contextlib import suppress
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused, LostContact, TrackingUnavailable
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S
-from paretune.jobs.warm_pools import KeptPool
+from paretune.jobs.bill import KeptPool
 from paretune.jobs.workplace import Workplace
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable

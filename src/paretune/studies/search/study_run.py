@@ -16,7 +16,7 @@ from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.design import correlations, effects, findings, labels, table
+from paretune.studies.results.design import correlations, findings, table
 from paretune.studies.results.design import picture as correlation_picture
 from paretune.studies.results.figures import picture
 from paretune.studies.results.front import StudyFront
@@ -24,13 +24,14 @@ from paretune.studies.results.page import PICTURE_FILE, page, study_note
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.stopping import has_enough
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MAY_CHANGE = ("budget", "user")  # parameters of a job that say who pays, while a study goes on
+_MAY_CHANGE = ("budget", "user", "max_runtime_minutes")  # parameters of a job that may change while a study goes on
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
 
 
@@ -55,9 +56,9 @@ class StudyRunWriter:
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         if file.design is not None:
-            for line in findings(file.design, metrics.TASKS[file.job.task].quality):
+            for line in findings(file.design):
                 say(line)
-            r = correlations(labels(file.design))
+            r = correlations(file.design)
             self._run.log_text(r.to_csv(), "correlation.csv")
             self._run.log_figure(correlation_picture(r), "correlation.png")
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
@@ -127,8 +128,6 @@ class StudyRunWriter:
         again = f"; recommended points were trained again, {times}" if repeats else ""
         again += self._register(final)
         again += "" if final.front.points else self._after_failures()
-        if (rows := self._design_rows()) is not None and self._file.design is not None:
-            again += "".join(f"\n  {line}" for line in effects(rows, list(labels(self._file.design))))
         shown = self._tracking.open_command(self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=shown)
 
@@ -142,7 +141,7 @@ class StudyRunWriter:
     def _after_failures(self) -> str:
         """How to continue a study whose trials have all failed; empty if it has not ended by their number."""
         count = self._driver.history.counted
-        if not self._driver.admission.has_enough(count):
+        if not has_enough(self._file, count):
             return ""
         more = count + (self._file.n_trials or 0)
         return f"; failed trials count: mend the cause, and the same command with --n_trials {more} continues"

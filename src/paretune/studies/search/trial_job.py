@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
-from paretune.jobs.adoption import elsewhere
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
@@ -92,7 +91,7 @@ class TrialJob:
                 f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
             )
         try:
-            if reason := elsewhere(tags, self._workplace.launcher):
+            if reason := self._workplace.elsewhere(tags):
                 raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {reason}")
             return self._workplace.launcher.attach(name) is not None
         except (BadInput, LaunchRefused) as error:

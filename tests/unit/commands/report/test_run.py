@@ -272,7 +272,7 @@ def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store
     assert float(rows[2]["dearer_usd"]) == pytest.approx(statistics.fmean(dollars[2]) - statistics.fmean(dollars[1]))
     assert "8 h 24 m ± 3 m 10 s" in out
     assert "Published: distilbert-base-uncased on some_reviews" in out
-    assert "A straight line" in out
+    assert "f1 ~ log2(devices) * log2(data_size)" in out
     assert result.data.params == {"view": "scaling"}
     page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
     assert page.count("<h3>") == page.count('class="plotly-graph-div"') == 4

@@ -116,7 +116,7 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     picks = recommend(front)
     figure = json.loads(front_figure(front, picks, lambda run: f"http://h/{run}").to_json())
     traces = {trace.get("name", "line").partition(" (")[0]: trace for trace in figure["data"]}
-    axes, lines = figure["layout"]["meta"]["axes"], figure["layout"]["meta"]["lines"]
+    scales, pairs = figure["layout"]["updatemenus"]
     drawn = [name for name in ("dominated", "on the front") for _ in traces[name]["hovertext"]]
 
     assert len(drawn) == len(front.measured)  # without the job that was cut off to learn seconds
@@ -124,10 +124,12 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     assert len(traces["recommended"]["text"]) == len(picks)
     assert "rate: 2.45e-5<br>" in traces["on the front"]["hovertext"][0]
     assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
-    assert {"cost_usd", "f1", "train_seconds", "learning_rate"} <= axes.keys()
-    assert axes["train_seconds"]["heading"] == "training time (min), less is better"
-    assert all(len(axis["traces"]) == len(figure["data"]) - 1 for axis in axes.values())
-    assert {"cost_usd\nf1"} <= lines.keys()
+    assert pairs["buttons"][0]["label"] == "cost and F1"
+    assert len(pairs["buttons"]) == 3
+    data, layout = pairs["buttons"][1]["args"]
+    assert layout["yaxis.title.text"] == "training time (min), less is better"
+    assert len(data["x"]) == len(figure["data"])
+    assert scales["buttons"][scales["active"]]["label"] == "log across"
     assert figure["layout"]["xaxis"]["type"] == "log"
 
 

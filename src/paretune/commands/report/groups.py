@@ -1,0 +1,322 @@
+"""Runs by the values of a setting: what larger clusters do (view=scaling), and one value against another (compare)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from paretune.commands.report.command import DEVICES, SHAPE
+from paretune.commands.report.document import Chart, Section, scatter
+from paretune.commands.report.jobs import COMPILED, DEFAULTS, QUANTITIES, VERSIONS
+from paretune.commands.report.statistics import CONFIDENCE, SIGNIFICANT, Interval, difference, line, ratio, tukey
+from paretune.core.errors import BadInput
+from paretune.presentation.numbers import dollars, duration, p_value, plain, with_error
+from paretune.presentation.table import texts
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import COMPUTES, affecting
+
+_OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
+"""Factors of the cluster; runs that are compared by another factor have the same shape."""
+_COMPUTING = {
+    "per_device_train_batch_size": "per-device batch",
+    "precision": "precision",
+    VERSIONS: "versions",
+    "max_seq_length": "sequence length",
+    "strategy": "strategy",
+    COMPILED: "torch_compile",
+    "fine_tuning": "fine-tuning",
+    "spot": "spot",
+}
+"""Settings that seconds depend on beside the cluster, with their names: runs that differ in one are not repeats."""
+_EXPECTED_DIFFERENCES = {"seed", "dataset", "model", "instance_type", "instance_count"}
+_SAME_WORK = 1.01  # largest ratio of rows x epochs that rounded steps make
+_KIND = ["origin", "is_notional", "model", "dataset", "task", "apart"]  # runs that may be compared are equal in these
+_NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
+_COMPARED = {
+    metrics.THROUGHPUT_SAMPLES: "samples/s / first",
+    metrics.BILLABLE_SECONDS: "billed time / first",
+    metrics.COST_USD: "cost / first",
+    metrics.F1: "F1 - first",
+}
+_MEANS = "Means ± sample standard deviations of the runs that tell the quantity; time is billed per instance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs of one origin, model, data set and task by the values of a factor, which are in the column `level`."""
+
+    title: str  # such as published: distilbert-base-uncased on amazon_polarity
+    factor: str
+    names: Sequence[str]  # the values, in order
+    runs: pd.DataFrame
+
+    def of(self, name: str) -> pd.DataFrame:
+        """The runs of one level."""
+        return self.runs[self.runs.level == name]
+
+    def frame(self) -> pd.DataFrame:
+        """A row per level: its kind, number of runs, and mean and sample standard deviation of each quantity."""
+        levels = self.runs.groupby("level")
+        kind = {name: self.runs[name].iloc[0] for name in _KIND}
+        frame = pd.DataFrame({**kind, "factor": self.factor, "level": self.names}, index=self.names)
+        frame["n"] = levels.size()
+        for name in QUANTITIES:
+            frame[f"{name}_mean"], frame[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
+        return frame
+
+
+def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], list[str]]:
+    """The runs of each kind with two values of the factor, and a sentence for the others; raises BadInput without any.
+
+    Runs of one shape are compared; factors of the cluster are compared for equal work.
+    """
+    groups, left_out = [], []
+    if not runs.empty:
+        runs = runs.assign(level=runs[factor], apart=_work(runs) if factor in _OF_THE_CLUSTER else runs[SHAPE])
+    for kind, group in runs.groupby(_KIND) if not runs.empty else ():
+        origin, is_notional, model, dataset, _, apart = kind
+        title = f"{origin}{', notional dollars' * is_notional}: {model} on {dataset}{f', {apart}' if apart else ''}"
+        names = _sorted(group.level.unique())
+        if factor in (SHAPE, DEVICES, "instance_type"):
+            names.sort(key=lambda name: (group.device_count[group.level == name].min(), name))
+        if view == "compare":  # the default first, with which the others are compared
+            names.sort(key=lambda name: name != DEFAULTS.get(factor))
+        if len(names) > 1:
+            groups.append(Group(title=title, factor=factor, names=names, runs=group))
+        else:
+            count = f"{len(group)} run{'s' * (len(group) > 1)}"
+            left_out.append(f"{title}: {count}, all with {factor} {names[0] or 'unknown'}")
+    if not groups:
+        found = "; ".join(left_out) or "no completed run matches"
+        raise BadInput(
+            [f"view={view} compares at least two values of {factor}, got {found}: choose more runs, or another by"]
+        )
+    return groups, left_out
+
+
+def _work(runs: pd.DataFrame) -> pd.Series:
+    """The rows x epochs of each run in words, if its kind has runs of several; empty otherwise."""
+
+    def words(work: pd.Series) -> pd.Series:
+        ordered = work.dropna().sort_values()
+        part = (ordered > _SAME_WORK * ordered.shift()).cumsum()
+        if part.nunique() < 2:
+            return pd.Series("", work.index)
+        known = ordered.groupby(part).transform("min").map("{:,.0f} rows x epochs".format)
+        return known.reindex(work.index, fill_value="an unknown number of rows x epochs")
+
+    return runs.groupby(_KIND[:-1], group_keys=False).work.apply(words)
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    """Values of a setting in order: numbers by size, else texts."""
+    try:
+        return sorted(names, key=float)
+    except ValueError:
+        return sorted(names)
+
+
+def _varying(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, list[str]]:
+    """Name to values, for those settings that have several values; unknown values are left out."""
+    values = {name: _sorted(set(runs[name]) - {""}) for name in names}
+    return {name: several for name, several in values.items() if len(several) > 1}
+
+
+def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
+    """The tables, sentences and charts of one kind of runs, and its means as numbers: seconds, USD, shares."""
+    frame, tables, charts = group.frame(), [], []
+    columns: dict[str, Any] = {group.factor: "level"}
+    if view == "scaling":
+        sentences, tables, charts = _scaling(group, frame), _tests(group), _scaling_charts(group)
+        shown, about = [*_NAMES, metrics.THROUGHPUT_SAMPLES], _MEANS
+        columns["devices"] = "devices"
+        added = _STEPS
+    else:
+        sentences = _comparison(group, frame)
+        shown = [name for name in QUANTITIES if name != metrics.ESTIMATED_SECONDS]
+        about = f"{_MEANS}; against the first row with {CONFIDENCE:.0%} intervals where there are repeats"
+        added = {header: f"{name}_against" for name, header in _COMPARED.items()}
+    for name in shown:
+        pairs = zip(frame[f"{name}_mean"], frame[f"{name}_deviation"], strict=True)
+        columns[QUANTITIES[name]], frame[name] = name, [_mean(name, *pair) for pair in pairs]
+    listed = texts(frame, columns | {"n": "n"} | added)
+    frame = frame.drop(columns=[*shown, *frame.filter(regex="_against$")])
+    heading = f"{group.title[:1].upper()}{group.title[1:]}, by {group.factor}"
+    charts = [*charts, *_trade_offs(group)]
+    return Section(heading=heading, tables=[(about, listed), *tables], sentences=sentences, charts=charts), frame
+
+
+def _mean(quantity: str, mean: float, deviation: float) -> str:
+    """A mean ± its sample standard deviation."""
+    if np.isnan(mean):
+        return ""
+    if quantity == metrics.COST_USD and mean < 1:
+        return with_error(mean, deviation)
+    decimals = {metrics.F1: 4, metrics.THROUGHPUT_SAMPLES: 1}.get(quantity, 2)
+    write = duration if quantity.endswith("seconds") else f"{{:,.{decimals}f}}".format
+    return write(mean) + ("" if np.isnan(deviation) else f" ± {write(deviation)}")
+
+
+def _signed(value: float) -> str:
+    """A difference in dollars, such as + 20.57, - 0.0123."""
+    return f"{'-' if value < 0 else '+'} {dollars(abs(value))}"
+
+
+_STEPS: dict[str, Any] = {
+    "time saved, one step up": ("saved_seconds", duration),
+    "cost, one step up (USD)": ("dearer_usd", _signed),
+    "speed-up": ("speed_up", ".2f"),
+    "efficiency": ("efficiency", ".0%"),
+    "estimated before": (f"{metrics.ESTIMATED_SECONDS}_mean", duration),
+    "remark": "remark",
+}
+
+
+def _comparison(group: Group, frame: pd.DataFrame) -> list[str]:
+    """Add ratios and differences to the first level to the frame; what else differs between the runs, in words."""
+    first = group.names[0]
+    for quantity in _COMPARED:
+        is_f1, compared = quantity == metrics.F1, {}
+        for name in group.names[1:]:
+            values, base = (group.of(level).set_index("rows")[quantity].dropna() for level in (name, first))
+            compared[name] = (difference if is_f1 else ratio)(values, base) if len(values) and len(base) else None
+        form = "+.4f" if is_f1 else ".3f"
+        frame[f"{quantity}_against"] = pd.Series({name: _interval(item, form) for name, item in compared.items()})
+        kind = f"{quantity}_{'difference' if is_f1 else 'ratio'}"
+        for end, column in enumerate((kind, f"{kind}_low", f"{kind}_high")):
+            frame[column] = pd.Series({name: item and item[end] for name, item in compared.items()}, dtype=float)
+    settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {group.factor}
+    return [
+        f"{group.factor} is not all that differs between these runs: so does {name} "
+        f"({', '.join(values[:6])}{' and more' if len(values) > 6 else ''})."
+        for name, values in _varying(group.runs, sorted(settings)).items()
+    ]
+
+
+def _interval(item: Interval | None, form: str) -> str:
+    if item is None:
+        return ""
+    value, low, high = item
+    return f"{value:{form}}" + ("" if low is None else f" ({low:{form}} to {high:{form}})")
+
+
+def _scaling(group: Group, frame: pd.DataFrame) -> list[str]:
+    """Add devices and what each step up saves and costs to the frame; what is not comparable, in words."""
+    counts = group.runs.groupby("level").device_count.agg(["min", "max", "count", "size"]).loc[list(group.names)]
+    is_known = (counts["min"] == counts["max"]) & (counts["count"] == counts["size"])
+    frame["devices"] = counts["min"].where(is_known).astype("Int64")
+    seconds = frame[f"{metrics.BILLABLE_SECONDS}_mean"]
+    frame["saved_seconds"], frame["dearer_usd"] = -seconds.diff(), frame[f"{metrics.COST_USD}_mean"].diff()
+    frame["speed_up"] = seconds.iloc[0] / seconds
+    has_several = frame.devices.nunique(dropna=False) > 1
+    frame["efficiency"] = (frame.speed_up * frame.devices.iloc[0] / frame.devices) if has_several else np.nan
+    marks = {name: _varying(group.of(name), _COMPUTING) for name in group.names}
+    frame["remark"] = [
+        "; ".join(f"{_COMPUTING[setting]} differs: {', '.join(values)}" for setting, values in mark.items())
+        for mark in marks.values()
+    ]
+    sentences = []
+    if frame.remark.any():
+        sentences.append("The runs of a row with a remark are no repeats of each other.")
+    within = {setting for mark in marks.values() for setting in mark} | {group.factor}
+    if other := _varying(group.runs, [name for name in _COMPUTING if name not in within]):
+        listed = "; ".join(f"{_COMPUTING[name]} ({', '.join(values)})" for name, values in other.items())
+        sentences.append(f"{group.factor.capitalize()} is not all that differs between the rows: so does {listed}.")
+    if any(_varying(group.of(name), ["learning_rate", "learning_rate_scaling"]) for name in group.names):
+        sentences.append(
+            "F1 is of runs that differ in the learning rate or its scaling: a filter takes only those of one."
+        )
+    if group.runs.work.max() > _SAME_WORK * group.runs.work.min():
+        sentences.append(
+            "The runs do not train on equally many rows times epochs: seconds and dollars are not of equal work."
+        )
+    return sentences
+
+
+def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
+    """Tukey's test of each pair of levels, and least-squares lines over devices and data size."""
+    tables = []
+    if not (pairs := tukey(group.runs, _NAMES)).empty:
+        differs = pairs.p.lt(SIGNIFICANT).map({True: "more than noise", False: "not told apart from noise"})
+        columns = {"": "quantity", "from": "first", "to": "second", "p": ("p", p_value), "difference": "differs"}
+        tables.append(("Tukey's test of all pairs", texts(pairs.assign(differs=differs), columns)))
+    if group.factor not in _OF_THE_CLUSTER:
+        return tables
+    for quantity, power_law in ((metrics.BILLABLE_SECONDS, True), (metrics.F1, False)):
+        if fitted := line(group.runs, quantity, power_law=power_law):
+            interval = fitted.fit.conf_int(1 - CONFIDENCE)
+            rows = pd.DataFrame({"value": fitted.fit.params, "low": interval[0], "high": interval[1]})
+            rows = rows.assign(term=rows.index, p=fitted.fit.pvalues)[1:]
+            form = partial(plain, digits=3)
+            columns = {"per doubling of": "term", "exponent" if power_law else "change": ("value", form)}
+            columns |= {"low": ("low", form), "high": ("high", form), "p": ("p", p_value)}
+            tables.append((f"{fitted.about()}, with {CONFIDENCE:.0%} intervals", texts(rows, columns)))
+    return tables
+
+
+def _scaling_charts(group: Group) -> list[Chart | None]:
+    """Time over devices by global batch size, F1 over devices with its line, and F1 by rule of the learning rate."""
+    runs, charts, origin = group.runs[group.runs.device_count > 0], [], group.runs.origin.iloc[0]
+    counts = runs.device_count.unique()
+    if len(counts) > 1:
+        means = runs.groupby("device_count")[metrics.BILLABLE_SECONDS].mean().dropna()
+        charts.append(
+            scatter(
+                runs.assign(series="global batch " + runs.global_batch_size.replace("", "unknown")),
+                ("device_count", metrics.BILLABLE_SECONDS),
+                title=f"Time over devices ({origin})",
+                caption="A point per run; lines join the means of one global batch size.",
+                lines={"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()},
+                is_joined=True,
+            )
+        )
+        along, lines, caption = np.geomspace(counts.min(), counts.max(), 24), {}, "A point per run."
+        fitted = line(runs, metrics.F1)
+        if fitted is not None and "devices" in fitted.centre:
+            has_sizes = "data_size" in fitted.centre
+            for rows in sorted(runs.rows.unique()) if has_sizes else [1.0]:
+                means = fitted.predict({"devices": along, "data_size": np.full_like(along, rows)})
+                lines[f"line of {rows:,.0f} rows" if has_sizes else "line"] = pd.Series(means.to_numpy(), along)
+            caption += f" Lines: {fitted.formula}, least squares."
+        charts.append(
+            scatter(
+                runs.sort_values("rows").assign(series=lambda runs: runs.rows.map("{:,.0f} rows".format)),
+                ("device_count", metrics.F1),
+                title=f"F1 over devices ({origin})",
+                caption=caption,
+                lines=lines,
+            )
+        )
+    rules = group.runs.learning_rate_scaling.map(
+        lambda rule: "fixed rate" if rule == "none" else f"rate scaled: {rule}"
+    )
+    if rules.nunique() > 1:
+        charts.append(
+            scatter(
+                group.runs.assign(series=rules, batch=pd.to_numeric(group.runs.global_batch_size, errors="coerce")),
+                ("batch", metrics.F1),
+                title=f"Scaled against fixed learning rate ({origin})",
+                caption="A point per run; lines join the means.",
+                is_joined=True,
+            )
+        )
+    return charts
+
+
+def _trade_offs(group: Group) -> list[Chart | None]:
+    """Time and F1 over dollars, a series per level, each with the front of the two."""
+    runs = group.runs.assign(series=group.runs.level.replace("", "(none)"))
+    return [
+        scatter(
+            runs,
+            (metrics.COST_USD, quantity),
+            title=f"{title} ({runs.origin.iloc[0]})",
+            caption="A point per run; the dashed line is the front: no run on it is beaten in both.",
+            fronts={"front": runs},
+        )
+        for quantity, title in {metrics.BILLABLE_SECONDS: "Dollars and time", metrics.F1: "Dollars and F1"}.items()
+    ]

@@ -1,0 +1,68 @@
+"""The rows of a designed experiment, and what they can tell."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.studies.definition.points import Design
+from paretune.studies.results.design import correlations, findings
+
+FACTORS = {"precision": ["fp32", "bf16"], "num_train_epochs": [1, 2, 3], "learning_rate": [1e-5, 3e-5]}
+
+
+def rows(points: dict[str, Any]) -> list[dict[str, Any]]:
+    return Design(points, seed=42).rows
+
+
+def test_all_combinations_run_once_for_each_replicate_with_other_seeds() -> None:
+    made = rows({"full": FACTORS, "replicates": 2})
+
+    assert len(made) == 24
+    assert len({tuple(row[name] for name in FACTORS) for row in made}) == 12
+    assert sum(row.get("seed") == 43 for row in made) == 12
+
+
+def test_a_fraction_is_balanced_and_an_optimal_design_has_so_many_rows(tmp_path: Path) -> None:
+    fraction = Design({"fractional": 6, "factors": FACTORS}, seed=42)
+    optimal = Design({"d_optimal": 6, "factors": FACTORS}, seed=42)
+
+    assert [row["precision"] for row in fraction.rows].count("fp32") == 3
+    assert len(optimal.rows) == 6
+    assert findings(optimal)[0] == "6 rows, 5 terms, D-efficiency 0.78 (main effects, sum contrasts)"
+    assert correlations(optimal).shape == (4, 4)
+
+
+def test_a_table_and_further_rows_are_taken_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("learning_rate,precision\n1e-5,fp32\n3e-5,bf16\n")
+
+    made = rows({"table": str(tmp_path / "rows.csv"), "add": [{"learning_rate": "1e-4"}]})
+
+    assert sorted(row["learning_rate"] for row in made) == ["1e-4", "1e-5", "3e-5"]
+
+
+def test_parameters_that_vary_together_are_one_factor() -> None:
+    together = [{"precision": "fp32", "learning_rate": 1e-5}, {"precision": "bf16", "learning_rate": 3e-5}]
+    lines = findings(Design({"full": {"batch": together, "num_train_epochs": [1, 2]}}, seed=1))
+
+    assert "r of batch and num_train_epochs: 0.00" in lines
+    assert "no rows are left to measure noise" not in " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("points", "fault"),
+    [
+        (
+            {"full": FACTORS, "table": "rows.csv"},
+            "points must have one of full, fractional, d_optimal, table, got full",
+        ),
+        ({"ful": FACTORS}, "points has no ful"),
+        ({"full": {"precision": ["fp32"]}}, "precision must be a list of at least two levels"),
+        ({"d_optimal": 3, "factors": FACTORS}, "d_optimal must be at least 5, the terms of the main effects, got 3"),
+        ({"fractional": 1, "factors": FACTORS}, "no balanced fraction of 12 combinations has 1 rows"),
+    ],
+)
+def test_what_makes_no_design_is_refused(points: dict[str, Any], fault: str) -> None:
+    with pytest.raises(BadInput, match=fault):
+        rows(points)
