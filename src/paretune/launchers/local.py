@@ -39,7 +39,6 @@ from paretune.specification.container import (
     JobFolder,
     JobInputs,
     JobReport,
-    ProjectPayload,
     write_json,
     write_json_once,
 )
@@ -51,8 +50,6 @@ STOP_GRACE_S = 70.0
 _LARGEST_COPY = 2**20
 """Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
-_STARTER_GRACE_S = 2.0
-"""Seconds in which only the process that started a job, which knows the exit code, records its end."""
 
 
 class LocalJob(Job):
@@ -71,7 +68,6 @@ class LocalJob(Job):
         self._oom_kills = raw["oom_kills"]
         self._process = Process(*raw["process"])
         self._starter = Process(*raw["starter"])
-        self._gone_since: float | None = None
 
     def state(self) -> JobState:
         """The state; also stops a job after its maximum runtime and kills it STOP_GRACE_S after `stop`."""
@@ -79,8 +75,8 @@ class LocalJob(Job):
             if self._child is not None:
                 self._child.poll()  # else it stays a zombie
             return JobState(_read(self._end)["state"])
-        has_ended, code = self._has_ended()
-        if has_ended:
+        code = None if self._child is None else self._child.poll()
+        if code is not None or (self._child is None and not self._process.is_living()):
             return self._record_end(code)
         if not self._stop.exists() and self.seconds() > self._max_seconds:
             self._ask_to_stop(f"MaxRuntimeExceeded: it ran longer than {self._max_seconds / 60:g} minutes")
@@ -149,18 +145,6 @@ class LocalJob(Job):
         """Remove the checkpoints of the run."""
         shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
 
-    def _has_ended(self) -> tuple[bool, int | None]:
-        if self._child is not None:
-            code = self._child.poll()
-            return code is not None, code
-        if self._process.is_living():
-            return False, None
-        # The starter records the end, because it knows the exit code, unless it has ended or does not poll.
-        if self._gone_since is None:
-            self._gone_since = self._clock.now()
-        starter_records = self._starter.is_living() and self._clock.now() - self._gone_since < _STARTER_GRACE_S
-        return not starter_records, None
-
     def _record_end(self, code: int | None) -> JobState:
         kind, reason = FailureKind.ERROR, ""
         stop = _read(self._stop) if self._stop.exists() else None
@@ -225,7 +209,19 @@ class LocalLauncher(Launcher):
         """Start the job, or adopt the existing one with its name."""
         folder = JobFolder(self._home / "jobs" / document.job_name)
         with _locked(folder):
-            return self.attach(document.job_name) or self._begin(folder, document, inputs)
+            if (existing := self.attach(document.job_name)) is not None:
+                return existing
+            start = self._start_training if inputs.project is None else self._start_project
+            child = start(folder, document, inputs)
+            started: dict[str, Any] = {  # what a later process needs to adopt the job
+                "started": self._clock.now(),
+                "max_seconds": document.max_seconds,
+                "oom_kills": out_of_memory_kills(),
+                "process": [child.pid, Process.of(child.pid).created],
+                "starter": [os.getpid(), Process.of(os.getpid()).created],
+            }
+            write_json(folder.root / "process.json", started)
+        return LocalJob(document.job_name, folder.root, self._clock, child)
 
     def attach(self, job_name: str) -> LocalJob | None:
         """The job with this name, running or ended."""
@@ -240,25 +236,6 @@ class LocalLauncher(Launcher):
         """The notional price of a local instance."""
         return ML_M5_LARGE
 
-    def _begin(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> LocalJob:
-        if inputs.project is not None:
-            child = self._start_project(folder, document, inputs.project)
-        else:
-            child = self._start_training(folder, document, inputs)
-        self._record_start(folder, document, child.pid)
-        return LocalJob(document.job_name, folder.root, self._clock, child)
-
-    def _record_start(self, folder: JobFolder, document: JobDocument, pid: int) -> None:
-        """Write what a later process needs to adopt the job whose process has this id."""
-        started: dict[str, Any] = {
-            "started": self._clock.now(),
-            "max_seconds": document.max_seconds,
-            "oom_kills": out_of_memory_kills(),
-            "process": [pid, Process.of(pid).created],
-            "starter": [os.getpid(), Process.of(os.getpid()).created],
-        }
-        write_json(folder.root / "process.json", started)
-
     def _start_training(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
         write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
@@ -272,11 +249,10 @@ class LocalLauncher(Launcher):
         _link(folder.checkpoints, checkpoints)
         return self._start(words, folder, document, variables)
 
-    def _start_project(
-        self, folder: JobFolder, document: JobDocument, project: ProjectPayload
-    ) -> "subprocess.Popen[bytes]":
+    def _start_project(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
         """Run a project's command in a copy of its files; large files and those that do not travel are linked."""
-        code = _code(folder)
+        code, project = _code(folder), inputs.project
+        assert project is not None  # the caller has checked
         for name, path in {**project.code, **project.beside}.items():
             (code / name).parent.mkdir(parents=True, exist_ok=True)
             if name in project.beside or path.stat().st_size > _LARGEST_COPY:

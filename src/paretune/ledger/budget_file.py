@@ -10,141 +10,92 @@ A job counts against every budget whose tags it has: `study`, `user` and `team`,
 in its parameter `tags`.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import at_home
+from paretune.specification.parameters import Fault, Parameters, parameter
 from paretune.storage.address import address_fault
 from paretune.storage.yaml import FileKind, Node, read_yaml
 
 BUDGETS = FileKind("budget", "budgets", "budgets: [{name: nlp, usd_per_month: 500, tags: {team: nlp}}]")
-_LONGEST_NAME = 80  # characters
+_EXAMPLE = "{name: nlp, usd_per_month: 500}"
 _SQLITE = "sqlite:///"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Parameters):
     """Dollars a calendar month for the jobs that have all of `tags`; without tags, for every job."""
 
-    name: str
-    usd_per_month: float
-    tags: Mapping[str, str] = field(default_factory=dict)
+    name: str = parameter("", "a word for messages", max_length=80)
+    usd_per_month: float = parameter(0.0, "dollars of a calendar month", ge=0)
+    tags: dict[str, str] = parameter({}, "tags of the jobs that count against it")
 
     def covers(self, tags: Mapping[str, str]) -> bool:
         """Whether a job with these tags counts against it."""
         return self.tags.items() <= tags.items()
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class BudgetFile:
+class BudgetFile(Parameters):
     """The budgets of a file; `storage` is the address of the database of their ledger, None for the default.
 
     The address may hold a password: show it with `storage.address.redacted` only.
     """
 
-    path: str
-    budgets: tuple[Budget, ...]
-    storage: str | None = None
+    path: str = parameter("", "the file")
+    storage: str | None = parameter(None, "address of the database of the ledger")
+    budgets: tuple[Budget, ...] = parameter((), "the budgets")
 
     @classmethod
     def read(cls, path: str) -> "BudgetFile":
         """Read a file, and a relative SQLite path from its folder; raises BadInput with all faults and their lines."""
-        document, doubles = read_yaml(path, BUDGETS)
-        return _Reader(path, list(doubles)).file(document)
+        nodes, faults = read_yaml(path, BUDGETS)
+        root = Node(1, nodes)
+        file, found = cls.check(root.as_json() | {"path": path})
+        faults += [(root.line_at(fault.path), fault.text) for fault in found]
+        if faults or file is None:
+            raise BadInput([f"{path}:{line}: {text}" for line, text in sorted(faults, key=lambda item: item[0])])
+        if file.storage is None or not file.storage.startswith(_SQLITE) or file.storage.startswith(f"{_SQLITE}/"):
+            return file
+        folder = at_home(path).resolve().parent
+        return file.model_copy(update={"storage": f"{_SQLITE}{folder / file.storage.removeprefix(_SQLITE)}"})
+
+    @classmethod
+    def _fault(cls, error: Any) -> Fault:
+        *owner, key = error["loc"] or ("",)
+        if error["type"] == "extra_forbidden":
+            allowed = [name for name in (Budget if owner else cls).model_fields if name != "path"]
+            hint = did_you_mean(str(key), allowed) or f"there are {', '.join(allowed)}"
+            return Fault(error["loc"], f"unknown key {key}{' of a budget' * bool(owner)}: {hint}")
+        if isinstance(key, int) and error["type"] != "rule":
+            return Fault(error["loc"], f"a budget must be a mapping: {_EXAMPLE}")
+        path, text = super()._fault(error)
+        return Fault(path, text.removeprefix(f"{'.'.join(map(str, owner))}."))
 
 
-class _Reader:
-    """Reads the parts of one file and collects their faults, each with its line."""
+def _named(budget: Budget) -> Iterator[Fault]:
+    if not budget.name:
+        yield Fault((), f"name is missing: a budget is like {_EXAMPLE}")
 
-    def __init__(self, path: str, faults: list[tuple[int, str]]) -> None:
-        self._path = path
-        self._faults = faults
 
-    def file(self, document: Mapping[str, Node]) -> BudgetFile:
-        self._check_keys(document, ("storage", "budgets"), "")
-        storage = self._storage(document.get("storage"))
-        budgets = self._budgets(document.get("budgets"))
-        if self._faults:
-            faults = sorted(self._faults, key=lambda fault: fault[0])
-            raise BadInput([f"{self._path}:{line}: {text}" for line, text in faults])
-        return BudgetFile(path=self._path, budgets=budgets, storage=storage)
+def _priced(budget: Budget) -> Iterator[Fault]:
+    if not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set:
+        yield Fault((), f"usd_per_month is missing: a budget is like {_EXAMPLE}")
 
-    def _refuse(self, node: Node, text: str) -> None:
-        self._faults.append((node.line, text))
 
-    def _check_keys(self, nodes: Mapping[str, Node], allowed: tuple[str, ...], owner: str) -> None:
-        for key, node in nodes.items():
-            if key not in allowed:
-                hint = did_you_mean(key, allowed) or f"there are {', '.join(allowed)}"
-                self._refuse(node, f"unknown key {key}{owner}: {hint}")
+def _stored(file: BudgetFile) -> Iterator[Fault]:
+    if file.storage is not None and (fault := address_fault(file.storage)):
+        yield Fault(("storage",), fault)
 
-    def _text(self, name: str, node: Node) -> str:
-        """The one value of a node; empty, with a fault, if it has none or several."""
-        if not isinstance(node.value, str) or node.is_nothing:
-            got = "nothing" if node.is_nothing else node.described()
-            self._refuse(node, f"{name} must be one value, got {got}: give one")
-            return ""
-        return node.value.strip()
 
-    def _storage(self, node: Node | None) -> str | None:
-        """The address of the database, None for the default; refuses hard links that would have one each."""
-        node = node or Node(1, "")
-        address = self._text("storage", node) if node.value else ""
-        if address and (fault := address_fault(address)):
-            self._refuse(node, fault)
-        if address and (not address.startswith(_SQLITE) or address.startswith(f"{_SQLITE}/")):
-            return address
-        path = at_home(self._path)
-        if (links := path.stat().st_nlink) > 1:
-            text = f"the file must have no hard links, got {links}, because its accounts are in its own folder"
-            self._refuse(node, f"{text}: use symbolic links, or name a `storage` elsewhere")
-        return f"{_SQLITE}{path.resolve().parent / address.removeprefix(_SQLITE)}" if address else None
+def _listed(file: BudgetFile) -> Iterator[Fault]:
+    if not file.budgets:
+        yield Fault(("budgets",), f"budgets is missing: a list such as {BUDGETS.example}")
+    names = [budget.name for budget in file.budgets]
+    for number, budget in enumerate(file.budgets):
+        if budget.name in names[:number]:
+            yield Fault(("budgets", number), f"there are two budgets {budget.name}: give each a name of its own")
 
-    def _budgets(self, node: Node | None) -> tuple[Budget, ...]:
-        if node is None or not isinstance(node.value, list) or not node.value:
-            got = "none" if node is None else "an empty one" if node.value == [] else node.described()
-            self._refuse(node or Node(1, ""), f"budgets must be a list, got {got}: such as {BUDGETS.example}")
-            return ()
-        budgets: dict[str, Budget] = {}
-        for item in node.value:
-            budget = self._budget(item)
-            if budget.name and budget.name in budgets:
-                self._refuse(item, f"there are two budgets {budget.name}: give one of them another name")
-            budgets[budget.name] = budget
-        return tuple(budgets.values())
 
-    def _budget(self, node: Node) -> Budget:
-        nodes = node.value
-        if not isinstance(nodes, dict):
-            self._refuse(node, f"a budget must be a mapping, got {node.described()}: {{name: nlp, usd_per_month: 500}}")
-            return Budget(name="", usd_per_month=0.0)
-        self._check_keys(nodes, ("name", "usd_per_month", "tags"), " of a budget")
-        for key in ("name", "usd_per_month"):
-            if key not in nodes:
-                self._refuse(node, f"{key} is missing: a budget is like {{name: nlp, usd_per_month: 500}}")
-        name = self._text("name", nodes["name"]) if "name" in nodes else ""
-        if len(name) > _LONGEST_NAME:
-            text = f"name must have at most {_LONGEST_NAME} characters, got {len(name)}: shorten it"
-            self._refuse(nodes["name"], text)
-        usd = self._dollars(nodes["usd_per_month"]) if "usd_per_month" in nodes else 0.0
-        return Budget(name=name, usd_per_month=usd, tags=self._tags(nodes["tags"]) if "tags" in nodes else {})
-
-    def _dollars(self, node: Node) -> float:
-        text = self._text("usd_per_month", node)
-        try:
-            usd = float(text or 0)
-        except ValueError:
-            usd = math.nan
-        if not math.isfinite(usd) or usd < 0:
-            self._refuse(node, f"usd_per_month must be a number of at least 0, got {text!r}: such as 500")
-            return 0.0
-        return usd
-
-    def _tags(self, node: Node) -> dict[str, str]:
-        if not isinstance(node.value, dict) or not node.value:
-            got = "an empty one" if node.value == {} else "nothing" if node.is_nothing else node.described()
-            self._refuse(node, f"tags must be a mapping, got {got}: such as {{team: nlp}}; leave it out for every job")
-            return {}
-        return {name: self._text(f"tag {name}", entry) for name, entry in node.value.items()}
+Budget.rules = (_named, _priced)
+BudgetFile.rules = (_stored, _listed)

@@ -6,7 +6,7 @@ a text, `no` as a boolean and `010` as 8.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,13 @@ class Node:
         if isinstance(self.value, str):
             return repr(self.value if len(self.value) <= 60 else f"{self.value[:57]}...")
         return "a list" if isinstance(self.value, list) else "a mapping"
+
+    def line_at(self, keys: Sequence[str | int]) -> int:
+        """The line of the value that these keys lead to, or of the last of them that is there."""
+        if not keys or isinstance(self.value, str):
+            return self.line
+        inner = self.value.get(str(keys[0])) if isinstance(self.value, dict) else self.value[int(keys[0])]
+        return self.line if inner is None else inner.line_at(keys[1:])
 
     def as_json(self) -> Any:
         """The value as JSON; unquoted numbers, of up to 1,000 characters, and booleans become such."""

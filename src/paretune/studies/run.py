@@ -196,7 +196,7 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
             if file.design is not None and not driver.trials:
                 _refuse_dear_rows(driver)
             reason = driver.run(suggesting)
-            if not driver.trials and driver.admission.has_budget:
+            if not driver.trials and driver.money.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             verification = Verification(driver, lambda: record.answer().picks)
             if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
@@ -218,7 +218,7 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
 def _refuse_dear_rows(driver: Driver) -> None:
     """Refuse a designed experiment whose rows may cost more than its budget: a part of it would tell little."""
     specs = [spec for _, spec in driver.file.jobs_at(driver.file.points_in_turn())]
-    worst = [driver.admission.worst_case.reserved_usd(driver.admission.worst_case.limited(spec)) for spec in specs]
+    worst = [driver.money.worst_usd(driver.money.limited(spec)) for spec in specs]
     budget_usd, total_usd = driver.file.budget_usd, sum(filter(None, worst))
     if budget_usd is not None and total_usd > budget_usd:
         raise BudgetRefused(

@@ -71,8 +71,8 @@ class Verification:
         """The reason why the point is not repeated, in words; empty if it is."""
         driver = self._driver
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
-        if driver.admission.has_budget and not driver.admission.fits(spec):
-            return f"another does not fit {driver.admission.tightest_budget(spec)} at its worst"
+        if driver.money.has_budget and not driver.money.fits(spec):
+            return f"another does not fit {driver.money.tightest_budget(spec)} at its worst"
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
             return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"

@@ -133,7 +133,7 @@ class RecordedRequest(_Section):
     def budget(self) -> str | None:
         """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
         recorded = self._tag(schema.BUDGET)
-        typed = str((schema.job_document(self.run.tags) or {}).get("budget", ""))
+        typed = str((schema.given_by(self.run.tags) or {}).get("budget", ""))
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec(self) -> JobSpec:
@@ -144,7 +144,7 @@ class RecordedRequest(_Section):
         """
         names = {"region": schema.REGION, "sagemaker.s3_bucket": schema.BUCKET}
         location = {name: text for name, tag in names.items() if (text := self._tag(tag))}
-        given = schema.job_document(self.run.tags)
+        given = schema.given_by(self.run.tags)
         if given is None:
             raise BadInput(["no specification of a job is recorded"])
         spec = JobSpec.read(given)

@@ -11,11 +11,9 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.commands import Spelling, spelled
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
-from paretune.jobs.bill import settle_reused
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
@@ -72,18 +70,6 @@ def user(workplace: Path) -> User:
     return User(workplace)
 
 
-def test_the_same_command_watches_a_job_that_another_process_has_adopted_meanwhile(user: User) -> None:
-    run_id = user.is_killed(keep_alive_minutes=30)
-    read_back = user.spec(keep_alive_minutes=30.0, region="us-east-1")  # as `sync` reads it from the run
-    workplace = make_workplace(launcher=user.launcher, tracking=Tracking({}, SystemClock()), clock=user.clock)
-    record = JobRecord(read_back, workplace, run=workplace.tracking.run(run_id))
-    record.adopt()
-    record.leave()
-
-    assert user.type(keep_alive_minutes=30).run_id == run_id
-    assert len(user.launcher.created) == 1
-
-
 @pytest.mark.parametrize("before_creation", [False, True])
 def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_creation: bool) -> None:
     run_id = user.is_killed(before_creation=before_creation)
@@ -123,32 +109,11 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
     assert not run.data.tags["paretune.state"]  # it is the run of no job
 
 
-def test_a_run_that_has_watched_another_job_and_starts_its_own_is_the_run_of_a_job(user: User) -> None:
-    user.is_killed()
-    opened = user.client.create_run("0").info.run_id
-    user.type(opened)  # watches that job to its end
-
-    assert user.type(opened).run_id == opened
-
-    run = user.client.get_run(opened)
-    assert not run.data.tags["paretune.kind"]
-    assert not run.data.tags["paretune.watched_run"]
-    assert run.data.tags["paretune.state"] == "Completed"
-    assert run.data.metrics["cost_usd"] > 0
-
-
 def test_force_starts_another(user: User) -> None:
     run_id = user.is_killed()
 
     assert user.type(force=True).run_id != run_id
     assert len(user.launcher.created) == 2
-
-
-def test_the_same_command_in_another_spelling_watches_the_job_of_a_killed_one(user: User) -> None:
-    run_id = user.is_killed()
-
-    with spelled(Spelling(words=("mlflow", "run", ".", "--env-manager", "local"), by_mlflow=True)):
-        assert user.type().run_id == run_id
 
 
 @pytest.mark.parametrize("changes", [{"learning_rate": 1e-3}, {"max_runtime_minutes": 7.0}])
@@ -278,19 +243,3 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
     run = user.client.get_run(run_id)
     assert run.info.status == "RUNNING"  # `sync` finds it
     assert run.data.tags["paretune.region"] == "us-east-1"
-
-
-def test_instances_kept_in_another_region_are_not_booked_as_given_back(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
-    run_id = user.is_killed()
-    user.client.set_tag(run_id, "paretune.warm_pool", "Available")
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: {**HERE, "region": "eu-west-1"})
-    tracking = Tracking({}, SystemClock())
-    workplace = make_workplace(launcher=user.launcher, tracking=tracking, clock=user.clock)
-
-    assert settle_reused(workplace, "another-job-1") == []
-
-    assert user.client.get_run(run_id).data.tags["paretune.warm_pool"] == "Available"
-    assert "warm_pool_seconds" not in user.client.get_run(run_id).data.metrics

@@ -8,13 +8,11 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.advice import ForeseenJob, disk_bytes, limit_refusal, warnings_of
+from paretune.jobs.advice import ForeseenJob, limit_refusal, warnings_of
 from paretune.pricing.prices import Price
-from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")
@@ -163,14 +161,6 @@ def test_a_volume_below_what_lies_on_it_is_named(volume: int | None, message: st
     assert message is None or message in warnings[0]
 
 
-def test_without_prepared_inputs_the_number_of_weights_tells_the_disk() -> None:
-    built = Architecture(parameters=10**9, matrices=10**9, layers=24, hidden_size=1024, vocabulary=30_000)
-    full = disk_bytes(JobSpec(), JobInputs(), built)
-
-    assert full == 4e9 * (1 + 2 + 3)  # read, written twice, and one checkpoint of weights and two moments
-    assert disk_bytes(JobSpec(), JobInputs(), None) is None
-
-
 def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> None:
     unsure = Price(
         usd_per_hour=1.0,
@@ -227,13 +217,3 @@ def test_a_dry_run_says_the_phases_of_the_job(workplace: Path, capsys: pytest.Ca
 
     assert list(phases) == ["waiting", "starting", "data", "image", "training", "uploading"]
     assert all(phase["seconds_low"] <= phase["seconds"] <= phase["seconds_high"] for phase in phases.values())
-
-
-def test_estimate_and_dry_run_say_them_as_well(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("estimate", "--global_batch_size", "128", "--json") == 0
-    (estimated,) = json.loads(capsys.readouterr().out)["warnings"]
-    assert run("train", "--global_batch_size", "128", "--dry_run", "true", "--json") == 0
-    (output,) = json.loads(capsys.readouterr().out)["warnings"]
-
-    assert estimated == output
-    assert "global batch size 128 is above reference_batch_size 16" in output

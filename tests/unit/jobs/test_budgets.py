@@ -12,14 +12,13 @@ from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import KeptPool
-from paretune.jobs.launch import run_job
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import JobBudgets, Workplace
 from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetRequest, BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, Tracking, tracking_uri
+from paretune.tracking import Tracking, tracking_uri
 from tests.unit.jobs.test_adoption import User
 from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE, SMALL
 from tests.workplaces import make_workplace
@@ -94,31 +93,6 @@ def test_another_storage_does_not_get_the_month_a_second_time(payer: Payer, tmp_
     budgets(payer.spec(), places[2]).reserve("other run")
 
 
-def test_a_hard_link_to_a_file_does_not_get_the_month_a_second_time(payer: Payer, tmp_path: Path) -> None:
-    (tmp_path / "link").mkdir()
-    (tmp_path / "link" / "team.yaml").hardlink_to("team.yaml")
-    for file in ("team.yaml", str(tmp_path / "link" / "team.yaml")):
-        with pytest.raises(BadInput, match="must have no hard links, got 2"):
-            budgets(payer.spec(budget=file), payer.place()).check()
-
-
-def test_a_job_that_is_booked_where_nothing_was_reserved_says_so(payer: Payer, tmp_path: Path) -> None:
-    payer.is_killed()
-    elsewhere = {"PARETUNE_STORAGE": f"sqlite:///{tmp_path / 'elsewhere.db'}"}
-    result = run_job(payer.spec(), replace(payer.place(), environment=elsewhere), lambda _: None)
-
-    assert any("its 0.01 USD are in no budget of team.yaml" in text for text in result.remarks)
-
-
-def test_one_file_used_from_two_folders_has_one_set_of_accounts(payer: Payer, tmp_path: Path) -> None:
-    file = str(Path("team.yaml").resolve())
-    homes = [replace(payer.place(), home=tmp_path / name) for name in ("one", "other")]
-    budgets(payer.spec(max_runtime_minutes=240.0, budget=file), homes[0]).reserve("a run")
-
-    with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
-        budgets(payer.spec(max_runtime_minutes=240.0, budget=file), homes[1]).check()
-
-
 def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
     here = make_workplace(home=tmp_path / "home")
     assert here.budget_ledger("team.yaml") is None
@@ -166,16 +140,6 @@ def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_
     monkeypatch.chdir(custom.parent)
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
-
-
-def test_where_the_recorded_path_leads_nowhere_the_file_is_the_one_that_was_typed(payer: Payer) -> None:
-    run_id = payer.is_killed()
-    (run,) = payer.place().tracking.runs(f"attributes.run_id = '{run_id}'")
-    assert RecordedJob(run).request.spec().budget == str(Path("team.yaml").resolve())
-    moved = replace(run, tags={**run.tags, "paretune.budget": "/another/machine/team.yaml"})
-    assert RecordedJob(moved).request.spec().budget == "team.yaml"
-    Path("team.yaml").unlink()
-    assert RecordedJob(moved).request.budget == "/another/machine/team.yaml"
 
 
 def test_sync_takes_back_what_a_study_reserved_that_was_killed_before_its_trial_had_a_run(payer: Payer) -> None:
@@ -310,18 +274,6 @@ def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
         "paretune:team": "nlp",
     }
     assert "attribution" not in payer.launcher.jobs[name].document.as_json()
-
-
-def test_without_a_user_it_is_the_login_name(payer: Payer) -> None:
-    workspace = replace(payer.place(), environment={"USER": "bob"})
-    record = JobRecord(payer.spec(tags={"team": "nlp"}), workspace)
-    record.describe(JobInputs())
-    record.run.flush()
-    assert record.run.tags()["paretune.user"] == "bob"
-
-    again = JobRecord(payer.spec(tags={"team": "nlp"}), payer.place(), run=record.run)  # somebody else's `sync`
-    again.adopt()
-    assert again.attribution.user == "bob"
 
 
 def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulated_jobs_alone(

@@ -3,7 +3,6 @@
 import pytest
 
 from paretune.jobs.outcome import failure_message
-from paretune.jobs.record import params_of
 from paretune.specification.container import FailureKind
 from paretune.specification.job import JobSpec
 
@@ -49,15 +48,6 @@ def test_a_project_s_failure_has_a_next_step_too(kind: FailureKind, part: str) -
 
 def test_a_job_without_a_failure_has_no_message() -> None:
     assert failure_message(ON_SAGEMAKER, None, "") == ""
-
-
-def test_a_run_records_the_learning_rate_that_was_used_where_none_was_given() -> None:
-    spec = JobSpec(fine_tuning="lora", global_batch_size=64, learning_rate_scaling="linear")
-
-    params = params_of(spec)
-
-    assert (float(params["learning_rate"]), float(params["scaled_learning_rate"])) == pytest.approx((5e-4, 2e-3))
-    assert JobSpec.read({name: params[name] for name in spec.as_text()}).plan() == spec.plan()
 
 
 @pytest.mark.parametrize(

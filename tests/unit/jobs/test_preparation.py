@@ -1,7 +1,6 @@
 """The launching side of preparation: a process of its own, whose answers, faults, death and end are understood."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,27 +102,6 @@ def test_faults_of_model_data_and_arguments_and_those_found_meanwhile_are_report
         assert sum(name in fault for fault in faults) == 1
 
 
-@pytest.mark.slow
-def test_a_model_that_was_prepared_for_random_weights_is_looked_at_again_for_its_own(
-    workplace: Path, tiny_model: Path, reviews: Path
-) -> None:
-    folder = shutil.copytree(tiny_model, workplace / "model", ignore=shutil.ignore_patterns("*.safetensors"))
-    spec = JobSpec(model=str(folder), dataset=str(reviews), max_seq_length=32, init="random")
-
-    assert _prepare(spec, workplace / "home").model == folder
-    with pytest.raises(BadInput, match="holds no weights"):
-        _prepare(spec.replace(init="pretrained"), workplace / "home")
-
-
-def test_a_script_of_the_user_s_own_finds_its_own_inputs(workplace: Path) -> None:
-    script = workplace / "train.py"
-    script.write_text("")
-
-    assert _prepare(JobSpec(entry_script=str(script)), workplace / "home") == JobInputs()
-    with pytest.raises(BadInput, match=r"entry_script missing\.py does not exist"):
-        _prepare(JobSpec(entry_script="missing.py"), workplace / "home")
-
-
 def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
     home, interruption, seen = workplace / "home", Interruption(), []
 
@@ -137,17 +115,6 @@ def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
 
     assert seen
     assert not any(process.is_running() for process in seen)
-
-
-def test_a_preparing_process_that_is_killed_is_a_failed_preparation(workplace: Path) -> None:
-    home = workplace / "home"
-
-    def kill() -> None:
-        for process in working_in(home):
-            process.kill()
-
-    with pytest.raises(JobFailed, match="preparation failed: it ended with exit code -9"):
-        _prepare(JobSpec(), home, meanwhile=kill)
 
 
 def _break(workplace: Path, line: str) -> str:
@@ -238,22 +205,6 @@ def test_a_file_that_was_written_again_is_read_again(spec: JobSpec, inputs: JobI
     os.utime(tmp_path / "rows.csv", ns=(1, 1))
 
     assert load_cached_inputs(spec, tmp_path) is None
-
-
-def test_a_prepared_data_set_that_is_gone_is_made_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
-    cache_inputs(spec, tmp_path, inputs)
-
-    (tmp_path / "prepared" / "dataset.json").unlink()
-
-    assert load_cached_inputs(spec, tmp_path) is None
-
-
-def test_what_lies_on_a_hub_is_asked_again_each_time(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
-    hub = spec.replace(dataset="nyu-mll/glue")
-
-    cache_inputs(hub, tmp_path, inputs)
-
-    assert load_cached_inputs(hub, tmp_path) is None
 
 
 @pytest.fixture

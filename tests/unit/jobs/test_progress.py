@@ -44,38 +44,6 @@ def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
     progress.close()
 
 
-def test_the_bar_is_taken_away_at_the_end() -> None:
-    stream = Terminal()
-    progress = ProgressPrinter(stream)
-    progress(EVENTS)
-    progress.close()
-    progress.close()  # a second time does nothing
-
-    assert stream.getvalue().endswith("\r\x1b[1A\x1b[2K")  # up a line, which is erased
-
-
-def test_the_bar_follows_a_job_that_begins_again() -> None:
-    stream = Terminal()
-    progress = ProgressPrinter(stream)
-    progress([Event(time=1.0, step=3, metrics={"train/loss": 1.0}, total_steps=4)])
-    progress([Event(time=2.0, step=0, message="out of memory: again with per-device batch 8")])
-    progress([Event(time=3.0, step=1, metrics={"train/loss": 0.125}, total_steps=4)])
-
-    last = stream.getvalue().rsplit("\r", maxsplit=1)[-1]
-    assert "1/4" in last
-    assert "loss 0.125" in last
-    progress.close()
-
-
-def test_a_terminal_without_steps_gets_no_bar() -> None:
-    stream = Terminal()
-    progress = ProgressPrinter(stream)
-    progress([Event(time=1.0, step=0, message="preparing")])
-    progress.close()
-
-    assert stream.getvalue() == "preparing\n"
-
-
 def test_lines_of_a_log_file_are_not_broken() -> None:
     stream = io.StringIO()
     line = "trial 7 completed: f1 0.8812, cost_usd 0.0123 (learning_rate=5e-05, global_batch_size=128); 8 trials"

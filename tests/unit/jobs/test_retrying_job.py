@@ -12,7 +12,6 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
-from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import (
@@ -26,7 +25,7 @@ from paretune.launchers.base import (
 from paretune.pricing.prices import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import Tracking, schema
 from tests.workplaces import make_workplace
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
@@ -201,7 +200,7 @@ class Desk:
     def tags(self) -> Mapping[str, str]:
         return {
             name.removeprefix("paretune."): text
-            for name, text in self.client.get_run(self.run_id or "").data.tags.items()
+            for name, text in schema.unpacked(self.client.get_run(self.run_id or "").data.tags).items()
         }
 
 
@@ -239,25 +238,6 @@ def test_a_script_that_leaves_no_results_is_told_what_it_lacks(
     assert bool(said) == bool(parts)
     assert desk.tags.get("remarks", "") == said
     assert not parts or ("run_glue.py has left" in str(outcome) and "Hugging Face's examples" in str(outcome))
-
-
-def test_paretune_s_own_training_has_no_remark_about_results(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics={}))
-
-    assert desk.follow(desk.attempts(ScriptedLauncher([DONE]))).remarks == ()
-
-
-def test_a_model_that_is_worse_than_words_alone_is_said_at_the_end_and_in_its_run(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = {"f1": 0.5, "baseline_f1_tfidf": 0.74}
-    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics=measured))
-    outcome = desk.follow(desk.attempts(ScriptedLauncher([DONE])))
-
-    (said,) = outcome.verdicts
-    assert said.startswith("F1 0.5000 is below 0.7400")
-    assert said in str(outcome)
-    assert (desk.tags["verdict"], desk.tags["state"]) == (said, "Completed")
 
 
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
@@ -346,17 +326,6 @@ def test_out_of_memory_at_batch_1_is_the_end(desk: Desk, names: Names) -> None:
     assert desk.tags["state"] == "Failed"
 
 
-@pytest.mark.parametrize("ending", [MEMORY, CAPACITY])
-@pytest.mark.slow
-def test_no_attempt_begins_without_time_left_for_it(desk: Desk, names: Names, ending: Ending) -> None:
-    launcher = ScriptedLauncher([ending, DONE])
-
-    with pytest.raises(JobFailed):
-        desk.follow(desk.attempts(launcher, max_runtime_minutes=0.6, fallback_instance_types=LARGE))
-
-    assert launcher.created == names(1)
-
-
 def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_price_counts(
     desk: Desk, names: Names
 ) -> None:
@@ -391,15 +360,6 @@ def test_a_spot_job_that_waited_too_long_is_booked_and_goes_on_elsewhere(
     assert desk.metrics["cost_usd"] == pytest.approx(0.03)  # 36 s at 1 USD an hour and 36 s at 2
 
 
-def test_a_spot_job_that_waited_too_long_without_another_type_says_what_to_do(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ScriptedJob, "state", _stopped_by_the_service)
-
-    with pytest.raises(JobFailed, match=r"MaxWaitTimeExceeded.*fallback_instance_types"):
-        desk.follow(desk.attempts(ScriptedLauncher([WAITED]), spot=True))
-
-
 def _stopped_by_the_service(job: ScriptedJob) -> JobState:
     """A job that is at its limit of time has not failed: it was stopped."""
     job.looks += 1
@@ -415,16 +375,6 @@ def test_without_a_list_no_capacity_is_the_end_and_says_what_to_do(desk: Desk, n
         desk.follow(desk.attempts(launcher))
 
     assert launcher.created == names(1)
-
-
-def test_out_of_memory_on_a_fallback_type_stays_on_that_type(desk: Desk) -> None:
-    launcher = ScriptedLauncher([CAPACITY, MEMORY, CAPACITY, DONE])
-    types = f"{LARGE},{OTHER}"
-    desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=types, per_device_train_batch_size=16))
-
-    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE, OTHER]
-    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8, 16]
-    assert desk.tags["out_of_memory_retries"] == "1"
 
 
 @pytest.mark.parametrize("looks", range(9))  # the job has ended by the eighth
@@ -471,18 +421,6 @@ def test_a_job_that_fails_for_another_reason_is_not_tried_again(desk: Desk, name
     assert launcher.created == names(1)
     assert caught.value.log_tail == ("last line",)
     assert desk.tags["failure_reason"] == "broken"
-
-
-def test_stopping_waits_for_the_end_and_books_once(desk: Desk) -> None:
-    launcher = ScriptedLauncher(["endless"])
-    attempts = desk.attempts(launcher)
-    attempts.poll()
-
-    attempts.stop()
-    attempts.stop()
-
-    assert launcher.jobs[launcher.created[0]].stopped
-    assert attempts.bill.billable_seconds == 36
 
 
 def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
@@ -549,19 +487,6 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
         launcher.worst_case_usd(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
 
 
-def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_run(desk: Desk) -> None:
-    launcher = ScriptedLauncher([DONE])
-    before = len(desk.client.search_runs(["0"]))
-    spec = JobSpec(instance_type=SMALL, fallback_instance_types=OTHER, max_runtime_minutes=60.0, max_cost_usd=2.0)
-
-    workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
-    with pytest.raises(BudgetRefused):
-        run_job(spec, workplace, lambda events: None)
-
-    assert launcher.created == []
-    assert len(desk.client.search_runs(["0"])) == before
-
-
 def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_and_those_of_a_stopped_job_too(
     desk: Desk,
 ) -> None:
@@ -589,13 +514,6 @@ def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: D
     assert job.bill.kept_usd == pytest.approx(1.0)
     assert desk.tags["warm_pool"] == "Available"
     assert "warm_pool_seconds" not in desk.metrics
-
-
-def test_a_diverged_loss_is_not_tried_again_and_its_remedy_is_told(desk: Desk) -> None:
-    launcher = ScriptedLauncher([(FailureKind.DIVERGED, "the loss is not a finite number")])
-    with pytest.raises(JobFailed, match="not a finite number: lower learning_rate"):
-        desk.follow(desk.attempts(launcher))
-    assert desk.metrics["cost_usd"] == pytest.approx(0.01)
 
 
 def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_sync(
@@ -626,15 +544,6 @@ def test_a_job_whose_run_says_so_is_not_tried_again_by_any_process(desk: Desk, n
     assert "with per-device batch 16; a trial of a study is not tried again with a smaller one" in str(caught.value)
     assert "smallest" not in desk.tags["failure_reason"]
     assert desk.tags["retries_smaller"] == "false"
-
-
-def test_no_smaller_batch_is_claimed_where_no_time_was_left_for_one(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([MEMORY, DONE])
-
-    with pytest.raises(OutOfMemory, match="batch 16; max_runtime_minutes leaves no time to try a smaller one"):
-        desk.follow(desk.attempts(launcher, per_device_train_batch_size=16, max_runtime_minutes=0.5))
-
-    assert launcher.created == names(1)
 
 
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import tarfile
 import time
 from pathlib import Path
 
@@ -89,14 +88,6 @@ def test_what_git_ignores_stays_and_what_it_would_track_travels(project: Path) -
     }
 
 
-def test_a_folder_inside_a_repository_keeps_the_rules_of_the_whole_and_leaves_the_rest(project: Path) -> None:
-    (project / ".gitignore").write_text("*.txt\n")
-    git(project, "init")
-    write(project, "lib/notes.txt")
-
-    assert set(project_files(project / "lib")) == {"model.py"}
-
-
 def test_a_repository_that_git_refuses_to_read_stops_the_launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / ".git").write_text("gitdir: /nowhere\n")
 
@@ -151,15 +142,3 @@ def test_the_same_files_make_the_same_bytes_whenever_and_wherever(tmp_path: Path
     two = pack({"text": "t", "y/z.py": second / "y/z.py", "x.py": second / "x.py"}, tmp_path / "two.tar.gz")
 
     assert item.read_bytes() == two.read_bytes()
-
-
-def test_an_archive_names_neither_users_nor_times_and_keeps_what_is_executable(tmp_path: Path) -> None:
-    write(tmp_path, "run.sh", "plain.py")
-    (tmp_path / "run.sh").chmod(0o775)
-    packed = pack({"run.sh": tmp_path / "run.sh", "plain.py": tmp_path / "plain.py"}, tmp_path / "code.tar.gz")
-
-    with tarfile.open(packed) as archive:
-        entries = {entry.name: entry for entry in archive}
-    assert entries["run.sh"].mode == 0o755
-    assert entries["plain.py"].mode == 0o644
-    assert {(entry.mtime, entry.uid, entry.gid, entry.uname) for entry in entries.values()} == {(0, 0, 0, "")}

@@ -287,23 +287,6 @@ def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
     assert job.report() is None
 
 
-def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) -> None:
-    job = place.submit("long")
-    place.first_event(job)
-    look = (
-        "import sys; from pathlib import Path; from paretune.core.clock import SystemClock;"
-        "from paretune.launchers.local import LocalLauncher;"
-        f"job = LocalLauncher(Path({str(workshop.home)!r}), SystemClock(), {{}}).attach({job.name!r});"
-        "print(job.state().value, job.events()[0].message); job.stop(); print(job.state().value)"
-    )
-
-    python = str(Path(sys.prefix) / "bin" / "python")
-    result = subprocess.run([python, "-c", look], capture_output=True, text=True, check=True, timeout=WITHIN_S)
-
-    assert result.stdout.split() == ["Running", "started", "Stopping"]
-    assert place.end(job) is JobState.STOPPED
-
-
 LAUNCHING = """
 import sys, time
 from pathlib import Path

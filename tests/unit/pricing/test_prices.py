@@ -50,17 +50,6 @@ def faults_of(path: Path, text: str) -> tuple[str, ...]:
 # local jobs
 
 
-def test_a_local_job_counts_at_the_notional_price_of_ml_m5_large() -> None:
-    price = usual_price(JobSpec(launcher="local"), PriceList(listed=()), {})
-
-    assert price == ML_M5_LARGE
-    assert (price.usd_per_hour, price.region) == (0.115, "us-east-1")
-    assert date.fromisoformat(price.as_of) == date(2026, 8, 11)
-    assert price.source.startswith("notional")
-    assert "ml.m5.large" in price.source
-    assert price.doubts(date(2036, 1, 1)) == price.remarks(date(2036, 1, 1)) == []
-
-
 def test_a_job_s_price_is_that_of_its_region_or_a_local_one() -> None:
     prices = PriceList(listed=(row(1, region="eu-west-1"), row(2, region="us-east-1")))
     there = {"AWS_REGION": "eu-west-1"}
@@ -77,15 +66,6 @@ def test_a_job_s_price_is_that_of_its_region_or_a_local_one() -> None:
 def packaged() -> list[dict[str, str]]:
     lines = files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
     return [row for row in csv.DictReader(lines) if row["price_usd_per_hour"]]
-
-
-def test_a_price_is_never_taken_from_another_region() -> None:
-    prices = PriceList.read({})
-
-    assert dollars(prices, region="us-east-1") == 0.115
-    assert dollars(prices, region="eu-west-1") is None
-    assert dollars(prices, region="") is None
-    assert prices.price("ml.p3.2xlarge", "unspecified") is None
 
 
 def test_every_packaged_price_says_source_and_day_and_how_far_it_can_be_trusted() -> None:
@@ -105,13 +85,6 @@ def test_every_packaged_price_says_source_and_day_and_how_far_it_can_be_trusted(
 
 
 # which row counts
-
-
-def test_the_newest_row_counts_whatever_the_order_of_the_rows() -> None:
-    rows = (row(2, "2026-06-01"), row(3, "2026-09-01"), row(1, "2025-01-01"))
-
-    assert dollars(PriceList(listed=rows)) == 3
-    assert dollars(PriceList(listed=rows[::-1])) == 3
 
 
 @pytest.mark.parametrize(
@@ -145,16 +118,6 @@ def test_the_user_s_own_row_wins_over_newer_ones_and_on_every_day() -> None:
     assert dollars(prices) == 6
     assert dollars(prices, date(2025, 7, 1)) == 5
     assert dollars(prices, date(2020, 1, 1)) == 6
-
-
-def test_a_region_s_prices_are_the_newest_of_every_type() -> None:
-    prices = PriceList(
-        listed=(row(1, "2025"), row(2, "2026"), row(7, instance_type="ml.c5.xlarge"), row(8, region="us-east-1"))
-    )
-
-    result = prices.of_region("eu-west-1")
-
-    assert {name: price.usd_per_hour for name, price in result.items()} == {"ml.c5.xlarge": 7, "ml.m5.large": 2}
 
 
 # the user's files
@@ -201,16 +164,6 @@ def test_of_each_kept_price_the_first_and_the_last_day_are_known(tmp_path: Path)
     ]
 
 
-def test_prices_are_kept_in_the_home_folder_unless_xdg_says_otherwise(tmp_path: Path) -> None:
-    keep({"HOME": str(tmp_path)}, [row(4)])
-
-    assert (tmp_path / ".cache" / KEPT).exists()
-    assert dollars(PriceList.read({"HOME": str(tmp_path), "XDG_CACHE_HOME": "relative"})) == 4
-    assert dollars(PriceList.read({"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "x")})) is None
-    with pytest.raises(BadInput, match="HOME or XDG_CACHE_HOME must be set"):
-        keep({}, [])
-
-
 def test_a_damaged_file_is_not_overwritten_and_one_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "paretune").write_text("a file where a folder should be")
     with pytest.raises(BadInput, match=r"prices\.csv cannot be written"):
@@ -249,13 +202,6 @@ def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: 
         "same instance_type, region and as_of as line 6",
     ):
         assert message in text
-
-
-def test_a_confidence_that_there_is_not_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    header = HEADER.replace("source", "source,confidence")
-    (fault,) = faults_of(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,certain\n")
-    assert "confidence must be one of confirmed, single_source, uncertain, user, got 'certain'" in fault
-    assert dollars(own(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,uncertain\n")) == 1.0
 
 
 def test_a_missing_column_is_named_with_those_that_are_needed(tmp_path: Path) -> None:
@@ -300,15 +246,6 @@ REFRESH = "`paretune prices --refresh true --region eu-west-1` reads today's"
 )
 def test_a_row_older_than_180_days_is_said(as_of: str, message: list[str]) -> None:
     assert row(1, as_of).remarks(TODAY) == [f"price of ml.m5.large in eu-west-1 {part}{REFRESH}" for part in message]
-
-
-def test_doubts_are_said_in_the_same_sentence_with_the_first_source() -> None:
-    kind = "price of ml.m5.large in eu-west-1 is of"
-    uncertain = row(1, confidence="uncertain", source="uncertain: a; b")
-    old = row(1, "2025-01-01", confidence="single_source", source="one source: a")
-
-    assert uncertain.remarks(TODAY) == [f"{kind} 2026-11-01, uncertain (a): {REFRESH}"]
-    assert old.remarks(TODAY) == [f"{kind} 2025-01-01, from one source only, 688 days old (a): {REFRESH}"]
 
 
 def test_an_old_row_of_the_user_s_own_is_his_to_renew() -> None:

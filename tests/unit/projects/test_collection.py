@@ -125,15 +125,6 @@ def test_a_run_that_the_command_has_opened_beside_its_own_is_there_once(
     assert runs[0].data.tags["mlflow.parentRunId"] == run_id
 
 
-def test_a_job_that_has_recorded_nothing_leaves_the_run_as_it_is(
-    outside: MlflowClient, store: tuple[str, Path], tmp_path: Path
-) -> None:
-    with tarfile.open(tmp_path / "output.tar.gz", "w:gz") as packed:
-        packed.add(store[1], "paretune-like/mlflow.db")
-
-    assert collect(tmp_path / "output.tar.gz", store[0], outside) == []
-
-
 def damaged(store: Path) -> None:
     (store / "mlflow.db").write_text("no database")
 

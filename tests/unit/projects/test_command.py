@@ -40,21 +40,6 @@ def test_local_files_are_called_as_they_are_in_the_job(tmp_path: Path, monkeypat
     ]
 
 
-def test_two_names_that_become_one_channel_stay_two(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    entry = "    parameters: {a-b: path, a_b: path}\n    command: 'x {a-b} {a_b}'\n"
-    content = read(tmp_path, entry, {"a-b": str(tmp_path), "a_b": str(tmp_path)})
-
-    assert set(content.inputs) == {"a_b", "a_b_1"}
-
-
-def test_an_empty_folder_is_refused_for_a_job_would_not_find_it(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-
-    with pytest.raises(BadInput, match="drops empty folders"):
-        read(tmp_path, "    parameters: {a: path}\n    command: x {a}\n", {"a": str(tmp_path / "empty")})
-
-
 def test_a_script_that_is_no_entry_point_runs_as_mlflow_runs_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     command = read_command(load_project(str(tmp_path)), "train.py", {"rate": "0.1"}, tmp_path)

@@ -87,15 +87,6 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
 
-def test_declared_parameters_have_their_types(project: Path) -> None:
-    assert declared_parameters(str(project), "train") == {
-        "alpha": "float",
-        "rows": "path",
-        "seed": "float",
-        "word": "string",
-    }
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -113,10 +104,3 @@ def test_what_is_wrong_is_said_before_anything_starts(
         project_inputs(JobSpec(**spec), tmp_path)
 
     assert message in str(refused.value)
-
-
-def test_a_docker_environment_is_not_passed_over(project: Path, tmp_path: Path) -> None:
-    text = (project / "MLproject").read_text().replace("python_env: env.yaml", "docker_env: {image: mine}")
-    (project / "MLproject").write_text(text)
-    with pytest.raises(BadInput, match="give its image in ECR"):
-        payload(project, tmp_path)

@@ -117,7 +117,7 @@ def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> Non
 def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = desk.driver()
     searched(driver)
-    monkeypatch.setattr(driver.admission, "fits", lambda spec: False)
+    monkeypatch.setattr(driver.money, "fits", lambda spec: False)
 
     found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
 

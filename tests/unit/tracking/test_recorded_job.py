@@ -17,13 +17,13 @@ def job(tags: dict[str, str] | None = None, params: dict[str, str] | None = None
 
 def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() -> None:
     spec = JobSpec(instance_type=GPU, tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
-    tags = {**schema.job_tags(spec.given()), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
+    tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
 
     assert job(tags).request.spec() == spec.replace(region="eu-west-1", sagemaker={"s3_bucket": "found"})
 
 
 def test_a_local_job_has_no_region() -> None:
-    tags = {**schema.job_tags({"seed": 7}), "paretune.region": "eu-west-1"}
+    tags = {**schema.given_tag({"seed": 7}), "paretune.region": "eu-west-1"}
 
     assert job(tags).request.spec() == JobSpec(seed=7)
 

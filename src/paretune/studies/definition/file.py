@@ -70,7 +70,7 @@ _ENTRY_PARAMETERS = "project_parameters"
 ROW = "row"  # the only parameter of the points of a designed experiment: the number of the row
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
-IN_THE_FILE = ("name", "job", "search", "points", "objectives", "constraints", "changes_quality")
+IN_THE_FILE = ("name", "job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be typed."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes", "keep_alive_minutes")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
@@ -98,9 +98,6 @@ class StudyFile(Parameters):
         {}, "metric to minimize or maximize; by default less cost_usd and more f1", example={"f1": "maximize"}
     )
     constraints: dict[str, dict[str, float]] = parameter({}, "metric to its bounds", example={"f1": {"min": 0.9}})
-    changes_quality: tuple[str, ...] = parameter(
-        (), "searched parameters that change the quality of your own training, among all that are searched"
-    )
     budget_usd: float | None = parameter(
         None, "dollars that all jobs of the study may cost together; required where jobs are billed", gt=0
     )
@@ -213,7 +210,7 @@ class StudyFile(Parameters):
     @property
     def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
-        return judged_by(self.objectives, self.changes_quality)
+        return judged_by(self.objectives)
 
     @property
     def takes_split(self) -> bool:
@@ -464,18 +461,9 @@ def is_billed(launcher: str | None, instance_types: Iterable[Any]) -> bool:
 
 
 def _own_training(study: StudyFile) -> Iterator[Fault]:
-    if not study.is_own:
-        if study.changes_quality:
-            text = "changes_quality is for a training of your own (entry_script): of paretune's it is known"
-            yield Fault(("changes_quality",), f"{text}; leave it out")
-        return
-    if study.job.is_simulated:
+    if study.is_own and study.job.is_simulated:
         text = "a training of your own cannot be simulated, for no recorded run tells what it does"
         yield Fault(("job", "launcher"), f"{text}: leave launcher out")
-    for name in study.changes_quality:
-        if name not in study.search:
-            text = f"changes_quality: {name} is not searched; searched are {', '.join(study.search) or 'none'}"
-            yield Fault(("changes_quality",), f"{text}: name only these")
 
 
 def _sampler(study: StudyFile) -> Iterator[Fault]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.errors import did_you_mean
@@ -30,7 +30,6 @@ class Objective:
     is_relative: bool = False  # whether the noise grows with the value
     lowest: float = -math.inf  # end of the range of its values
     highest: float = math.inf  # its other end
-    factors: tuple[str, ...] = ()  # parameters that it depends on; empty for all searched ones
 
     @property
     def sign(self) -> float:
@@ -78,17 +77,15 @@ OBJECTIVES = {objective.metric: objective for objective in _TABLE}
 other metric too."""
 
 
-def judged_by(objectives: Mapping[str, str], factors: tuple[str, ...] = ()) -> Objective | None:
+def judged_by(objectives: Mapping[str, str]) -> Objective | None:
     """The objective that measures the model: the most informative known one, else the first other one.
 
-    None if all objectives follow from the cluster. `factors` are the parameters that the metrics of the user's own
-    training depend on.
+    None if all objectives follow from the cluster.
     """
     names = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in OF_THE_CLUSTER]
     if not names:
         return None
-    objective = OBJECTIVES.get(names[0]) or Objective(metric=names[0], direction=objectives[names[0]])
-    return replace(objective, factors=factors)
+    return OBJECTIVES.get(names[0]) or Objective(metric=names[0], direction=objectives[names[0]])
 
 
 def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:

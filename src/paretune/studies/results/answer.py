@@ -12,7 +12,7 @@ from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.payoff import Payoff, payoff_of
+from paretune.studies.results.payoff import payoff
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick, failures, recommend
 from paretune.studies.results.run_noise import INTERVAL
@@ -45,10 +45,9 @@ class StudyAnswer:
         return tuple(recommend(self.front, self.unverified))
 
     @cached_property
-    def payoff(self) -> Payoff:
-        """The saving of the first recommended configuration compared with the default one."""
-        winner = self.picks[0].point if self.picks else None
-        return payoff_of(self.front, winner, self.default)
+    def payoff(self) -> list[str]:
+        """What the first recommended configuration saves compared with the default one, in sentences."""
+        return payoff(self.front, self.picks[0].point if self.picks else None, self.default)
 
     @cached_property
     def best(self) -> Point | None:
@@ -144,7 +143,7 @@ class StudyAnswer:
             title = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
             yield f"{title}:\n{_first(forecast_table(front))}"
         if not front.is_foreign:
-            yield " ".join(self.payoff.sentences())
+            yield " ".join(self.payoff)
             yield f"{simulated}Budget: {self.bill()}."
         if self.picks and (lines := failures(front.trials)):
             yield "Without a result:\n" + "\n".join(f"  {line}" for line in lines)

@@ -26,7 +26,7 @@ def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
         sentences[:2] = sentences[1::-1]
     parts = [f"**{markdown(answer.state())}.** {markdown(sentences[0])}", markdown(" ".join(sentences[1:]))]
     if not answer.front.is_foreign:
-        parts.append(markdown(" ".join(answer.payoff.sentences())))
+        parts.append(markdown(" ".join(answer.payoff)))
     if answer.picks and (command := answer.picks[0].real_command or answer.picks[0].command):
         parts.append(code_span(command))  # a block of code does not wrap, and widens MLflow's page
     if has_picture:

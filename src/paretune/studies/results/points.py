@@ -184,7 +184,7 @@ class _QualityRuns:
         chosen = [trial for _, runs in best_of[:_MOST_TO_SHRINK] for trial in runs]
         if not chosen:
             return None
-        keys, values = _keys(chosen, quality), [quality.sign * trial.values[quality.metric] for trial in chosen]
+        keys, values = _keys(chosen), [quality.sign * trial.values[quality.metric] for trial in chosen]
         constant = metrics.BASELINE_MAJORITY if quality.metric == metrics.F1 else ""
         fell = [value <= trial.measured.get(constant, -math.inf) for trial, value in zip(chosen, values, strict=True)]
         model = QualityModel(keys, values, _spread(quality, chosen), collapsed=np.array(fell))
@@ -246,14 +246,14 @@ def _spread(quality: Objective, trials: Sequence[Trial]) -> float | None:
     return F1_SPREAD if quality.is_share and not any(trial.spec.runs_own_training for trial in trials) else None
 
 
-def _keys(trials: Sequence[Trial], quality: Objective) -> np.ndarray:
+def _keys(trials: Sequence[Trial]) -> np.ndarray:
     """What the quality of these trials depends on, as `Space.quality_keys` orders it."""
     types = sorted({trial.spec.instance_type for trial in trials})
     known = np.zeros((len(trials), 4))
     known[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
     if any(trial.spec.runs_own_training for trial in trials):
-        searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))
-        names = quality.factors or [name for name in searched if name not in {"instance_type", "spot"}]
+        searched = dict.fromkeys(name for trial in trials for name in trial.point)
+        names = [name for name in searched if name not in {"instance_type", "spot"}]
         columns: list[list[object]] = [[trial.value(name) for trial in trials] for name in names]
     else:
         specs = [trial.spec for trial in trials]

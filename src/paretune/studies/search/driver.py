@@ -33,10 +33,10 @@ from paretune.jobs.workplace import Workplace
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus
-from paretune.studies.search.admission import Admission
-from paretune.studies.search.code_errors import code_error
 from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.kept_pools import KeptPools
+from paretune.studies.search.money import Money
+from paretune.studies.search.stopping import has_enough, hopeless, lacks_objective
 from paretune.studies.search.table import Point, StudyTable
 from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import schema
@@ -73,14 +73,14 @@ class Driver:
         self.workplace = workplace
         self.run_id = run_id
         self.history = History(file, ())
-        self.admission = Admission(file, table, workplace)  # what the budgets still allow
+        self.money = Money(file, table, workplace)
         self._on_trial = on_trial
         self._say = say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
-        self._first = 0  # of the ended trials, the first that may end the study by an error of the code
+        self._first = 0  # of the ended trials, the first that may end the study by its failure
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -97,13 +97,21 @@ class Driver:
         """Number of trials that have ended, as far as this driver knows."""
         return len(self._heard)
 
+    def why_over(self) -> str:
+        """The reason why a study begins no further trial, whatever suggests it; empty while it may."""
+        absent = lacks_objective(list(self.trials.values()), self.file)
+        under_way = sum(job.trial.counts for job in self.running)
+        if has_enough(self.file, self.history.counted + under_way):
+            return absent or f"{self.file.n_trials} trials were made"
+        return absent
+
     def adopt(self) -> None:
         """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
         self._refresh()
-        if not self.file.once:  # the code was corrected before this driver was started
+        if not self.file.once:  # what failed was mended before this driver was started
             self._first = self.bookings
         for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
-            self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
+            self.money.release(number)  # first: once Optuna is told, no driver finds it here any more
             self.table.drop(number)
         for trial in self.table.trials()[0]:
             self._say(f"trial {trial.number}: taken over")
@@ -159,7 +167,7 @@ class Driver:
             self.table.tell(self.trials[equal_trial], number)
             return False
         has_limit = "max_runtime_minutes" in changes and repeats is None
-        limited = spec if has_limit else self.admission.worst_case.limited(spec)
+        limited = spec if has_limit else self.money.limited(spec)
         trial = Trial(
             number=number,
             point=point,
@@ -173,7 +181,7 @@ class Driver:
             self.table.drop(number)
             return False
         try:
-            trial = self.admission.reserve(trial)
+            trial = self.money.reserve(trial)
         except BudgetRefused as error:
             self._say(f"trial {number}: {error}")
             self.table.drop(number)
@@ -191,7 +199,7 @@ class Driver:
         """Ask for the state of all jobs once, and book those that have ended.
 
         Raises:
-            JobFailed: no job runs any more, and two had the same error of the code.
+            JobFailed: no job runs any more, and a further one would fail like two before it.
         """
         self.table.look_again()
         told = self.table.told() if self._jobs else set()
@@ -204,9 +212,9 @@ class Driver:
             if end is not None:
                 self._conclude(job, end)
         self._pools.settle()
-        if not self._jobs and (reason := self._code_error):
+        if not self._jobs and (reason := self._hopeless):
             again = "the command without once=true" if self.file.once else "the same command"
-            if self.admission.has_enough(self.history.counted):  # failed trials count, too
+            if has_enough(self.file, self.history.counted):  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
             raise JobFailed("of the study", f"{reason}; then {again} continues")
 
@@ -243,15 +251,13 @@ class Driver:
         self._refresh()
 
     @property
-    def _code_error(self) -> str:
-        ended = list(self.trials.values())
-        has_completed = any(trial.status is TrialStatus.COMPLETED for trial in ended)
-        return "" if has_completed else code_error(ended[self._first :], self.file.search)
+    def _hopeless(self) -> str:
+        return hopeless(list(self.trials.values()), self.file, self._first)
 
     def _has_free_slot(self) -> bool:
         running, now = len(self._jobs), self.workplace.clock.now()
         may_start = running < self.file.n_parallel and self.history.lets_run(running, now)
-        return may_start and not self._code_error
+        return may_start and not self._hopeless
 
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
@@ -290,7 +296,7 @@ class Driver:
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
-        self.admission.name_run(number, run.run_id)
+        self.money.name_run(number, run.run_id)
         job = self._jobs[number] = TrialJob(replace(trial, run_id=run.run_id), run, self.workplace, self.file)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
@@ -316,11 +322,11 @@ class Driver:
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)
-                if remark := self.admission.worst_case.add(trial):
+                if remark := self.money.add(trial):
                     self._say(remark)
                 if trial.number not in told:
                     self.table.tell(trial)
-        self.admission.worst_case.learn(len(self.trials), self.history.longest_s)
+        self.money.learn(len(self.trials), self.history.longest_s)
         if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
             for moment in (self.history.asked_again_at, *(later for _, later in self.history.retries.values())):
                 if moment > virtual_clock.now():

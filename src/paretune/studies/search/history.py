@@ -14,7 +14,6 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import is_feasible
 from paretune.studies.results.trials import Next, Trial, TrialStatus
-from paretune.studies.search.worst_case import hash_without_seed
 
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself or is cut off; then its point counts as impossible
@@ -66,7 +65,7 @@ class History:
         if trial.status is TrialStatus.OUT_OF_MEMORY:
             self._memory.ran_out(Footprint.of(trial.spec, trial.spec.plan()))
         if metrics.JOB_SECONDS in trial.measured:
-            alike = hash_without_seed(trial.spec)
+            alike = trial.spec.spec_hash(but=["seed"])
             self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), trial.measured[metrics.JOB_SECONDS])
         self.trials.pop(self._unpaid.pop(identity, -1), None)  # it was tried again
         self.retries.pop(identity, None)

@@ -16,13 +16,12 @@ from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Job
 from paretune.studies.sampler.sampler import UNPRICED_USD_PER_HOUR, Belief, SplitSampler
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.points import why_over
 
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 """Times what a job takes if it goes rather badly: its limit, and the least one."""
-_TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds, where dollars are short
+_TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
 _UNPRICED = Price(usd_per_hour=UNPRICED_USD_PER_HOUR, region="", as_of="", source="unknown", confidence="missing")
@@ -45,11 +44,11 @@ class Split:
     def begin_next(self) -> str:
         """Start the next job; returns why none is started, or an empty text."""
         driver = self._driver
-        if reason := why_over(driver):
+        if reason := driver.why_over():
             return reason
         self._limited.clear()
         self._is_short = False
-        self._is_affordable = driver.admission.affordable(keep_usd=self._repeats_usd())
+        self._is_affordable = driver.money.affordable(keep_usd=self._repeats_usd())
         job = self.sampler.next_job(driver.table.study)
         if job is None:
             return self._why_none()
@@ -79,16 +78,17 @@ class Split:
 
     def _limits(self, job: Job) -> list[JobSpec]:
         """The job with a comfortable limit, and with one that it will probably keep; with that of its estimate."""
-        worst_case, known = self._driver.admission.worst_case, self.sampler.seconds_of(job)
-        if not self._driver.admission.has_budget:
+        money, known = self._driver.money, self.sampler.seconds_of(job)
+        if not money.has_budget:
             return [job.spec]
         if job.is_probe and known is None:  # one that was cut off gets twice as long
             cut_off = sum(trial.is_probe and trial.is_cut_off for trial in self._driver.trials.values())
             return self._with_limits(job, [_LEAST_LIMIT_S * 2.0**cut_off])
         if known is None or known[1] > _GUESS:
-            return [] if worst_case.exceeds_limit(job.spec) else [worst_case.limited(job.spec)]
+            return [] if money.exceeds_limit(job.spec) else [money.limited(job.spec)]
         slow_s = known[0] * math.exp(2.0 * known[1])
-        return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + _SLOW_START_S])
+        tight_s = _TIGHT * slow_s + min(_SLOW_START_S, slow_s)
+        return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), tight_s])
 
     @staticmethod
     def _with_limits(job: Job, seconds: Sequence[float]) -> list[JobSpec]:
@@ -103,7 +103,7 @@ class Split:
     def _why_none(self) -> str:
         driver = self._driver
         spec = self.sampler.a_job()
-        if self._is_short and (left := driver.admission.tightest_budget(spec)):
+        if self._is_short and (left := driver.money.tightest_budget(spec)):
             return f"no worthwhile job fits {left} with its worst case and the repeats of what is recommended"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
@@ -152,7 +152,6 @@ def sampler_of(driver: Driver) -> SplitSampler:
         price_of=price_of,
         rows=_rows(file, driver),
         metric=file.judged_by.metric if file.judged_by is not None else None,
-        changes_quality=file.changes_quality,
         constraints=file.constraints,
     )
 

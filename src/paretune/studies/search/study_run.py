@@ -24,13 +24,14 @@ from paretune.studies.results.page import PICTURE_FILE, page, study_note
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.stopping import has_enough
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MAY_CHANGE = ("budget", "user")  # parameters of a job that say who pays, while a study goes on
+_MAY_CHANGE = ("budget", "user", "max_runtime_minutes")  # parameters of a job that may change while a study goes on
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
 
 
@@ -140,7 +141,7 @@ class StudyRunWriter:
     def _after_failures(self) -> str:
         """How to continue a study whose trials have all failed; empty if it has not ended by their number."""
         count = self._driver.history.counted
-        if not self._driver.admission.has_enough(count):
+        if not has_enough(self._file, count):
             return ""
         more = count + (self._file.n_trials or 0)
         return f"; failed trials count: mend the cause, and the same command with --n_trials {more} continues"

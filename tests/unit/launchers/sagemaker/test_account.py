@@ -9,7 +9,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws, Sts
+from tests.stand_ins.aws import ACCOUNT, Aws, Sts
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
 CONFIGURATION = f"""
@@ -63,34 +63,10 @@ def test_a_role_may_be_given_as_name_or_arn(aws: Aws, role: str, arn: str) -> No
     assert Account(JobSpec(role=role), {}).role_arn == arn
 
 
-def test_the_path_of_a_role_is_guessed_only_if_iam_may_not_be_asked(aws: Aws) -> None:
-    aws.refuse("GetRole", "AccessDenied", times=9)
-    account = Account(JobSpec(role="Trainer"), {})
-
-    assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/Trainer"
-
-
 def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
 
     assert Account(JobSpec(), {}).role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/AmazonSageMaker-Role"
-
-
-def test_somebody_else_s_assumed_role_is_not_taken_for_an_execution_role(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/Admin/ada")
-
-    with pytest.raises(BadInput, match="role must be set"):
-        _ = Account(JobSpec(), {}).role_arn
-
-
-def test_the_region_is_typed_or_that_of_the_aws_configuration(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Account(JobSpec(region="eu-west-1"), {}).region == "eu-west-1"
-    assert Account(JobSpec(), {}).region == "us-east-1"
-    monkeypatch.delenv("AWS_DEFAULT_REGION")
-    with pytest.raises(LaunchRefused, match="no AWS region is set: set region"):
-        Account(JobSpec(), {})
 
 
 @pytest.mark.parametrize(

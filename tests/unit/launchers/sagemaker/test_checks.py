@@ -7,9 +7,9 @@ import pytest
 from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.checks import account_faults, quota_findings, role_findings
+from paretune.launchers.sagemaker.checks import account_faults, role_findings
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
+from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
 CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
 USAGE = "ml.g5.xlarge for training job usage"
@@ -87,24 +87,6 @@ def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
     assert faults(JobSpec(role=ROLE, instance_type="ml.g5.xlarge")) == []
 
 
-def test_a_missing_role_is_a_fault_beside_the_others(aws: Aws) -> None:
-    aws.s3.buckets.clear()
-
-    messages = faults(JobSpec(sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge"))
-
-    assert len(messages) == 2
-    assert messages[0].startswith("role must be set")
-
-
-def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
-    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole", times=9)
-
-    (messages,) = faults(JobSpec(sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge"))
-
-    assert "read the execution role of this notebook; set role" in messages
-
-
 @pytest.mark.parametrize(("spot", "kind"), [(False, "training"), (True, "spot training")])
 def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: bool, kind: str) -> None:
     name = f"Number of instances across all {kind} jobs"
@@ -113,15 +95,6 @@ def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: 
     (messages,) = faults(CLUSTER.replace(spot=spot))
 
     assert f"quota '{name}' in us-east-1 is 3 and the job needs 4" in messages
-
-
-def test_quotas_that_the_job_does_not_use_are_shown_and_no_fault(aws: Aws) -> None:
-    aws.quotas.values = {USAGE: 4, "ml.m5.large for training job usage": 0, "x": 0}
-
-    custom, others = quota_findings(CLUSTER, Account(CLUSTER, {}), ["ml.m5.large", "ml.p4d.24xlarge"])
-
-    assert (custom.verdict, custom.text) == (Verdict.PASSED, f"{USAGE} in us-east-1: 4, and the job needs 4")
-    assert (others.verdict, others.text) == (Verdict.PASSED, "of others for training job usage: ml.m5.large 0")
 
 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
@@ -154,20 +127,3 @@ def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
     assert result.verdict is Verdict.FAILED
     assert f"role {ROLE} does not exist" in result.text
     assert result.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")
-
-
-def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
-    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
-    elsewhere = JobSpec(role=ROLE.replace(ACCOUNT, "999999999999"), sagemaker={"s3_bucket": BUCKET})
-
-    for cluster in (CLUSTER, elsewhere):
-        (result,) = role_findings(Account(cluster, {}))
-        assert result.verdict is Verdict.NOT_CHECKED
-
-
-def test_nobody_is_refused_by_a_simulation_of_policies(aws: Aws) -> None:
-    faults(CLUSTER.replace(sagemaker={"subnets": "subnet-1", "security_group_ids": "sg-1", "kms_key_id": "alias/mine"}))
-
-    assert {call.operation for call in aws.calls} == {
-        *("GetCallerIdentity", "GetRole", "HeadBucket", "ListServiceQuotas"),
-    }

@@ -15,7 +15,7 @@ from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 
 NAME = "paretune-run1-1"
 REPORT = JobReport(metrics={"f1": 0.75})
@@ -73,18 +73,6 @@ def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
     assert job.model_location() == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model.tar.gz"
 
 
-def test_the_seconds_of_its_phases_are_those_of_its_transitions(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    for status, seconds in (("Downloading", 40), ("Training", 20), ("Uploading", 60)):
-        look(job, clock, seconds=30)
-        aws.sagemaker.enter(NAME, status)
-        clock.sleep(seconds - 30)
-    look(job, clock, seconds=10)
-    aws.sagemaker.end(NAME)
-    look(job, clock, seconds=30)
-
-    assert job.phase_seconds() == {"starting": 30, "downloading": 40, "training": 20, "uploading": 40}
-
-
 def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
     aws: Aws, job: SageMakerJob, clock: FakeClock
 ) -> None:
@@ -116,15 +104,6 @@ def test_results_that_may_not_be_read_are_lost_sight_of_and_no_failure(
 
     with pytest.raises(LostContact, match="sign in again"):
         look(job, clock)
-
-
-def test_a_damaged_archive_is_a_failure_and_no_crash(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    leave(aws, {"report.json": REPORT.to_json(), "events.jsonl": line(1) * 1000})
-    key = f"paretune/jobs/{NAME}/output/output.tar.gz"
-    aws.s3.objects[key] = aws.s3.objects[key][:60]
-    aws.sagemaker.end(NAME)
-
-    assert look(job, clock) is JobState.FAILED
 
 
 def test_a_file_of_a_profile_with_a_name_that_is_a_path_is_left_out(
@@ -224,33 +203,6 @@ def test_passing_trouble_passes(aws: Aws, job: SageMakerJob, clock: FakeClock, e
     assert look(job, clock) is JobState.STOPPED
 
 
-def test_trouble_that_stays_is_lost_sight_and_says_that_the_job_may_run_on(aws: Aws, job: SageMakerJob) -> None:
-    aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
-
-    with pytest.raises(LostContact, match=f"{NAME} may still be running: sign in again"):
-        job.state()
-
-
-def test_stop_says_stopping_at_once_and_asks_once(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    job.stop()
-
-    assert job.state() is JobState.STOPPING
-    aws.sagemaker.end(NAME, "Stopped")
-    assert look(job, clock) is JobState.STOPPED
-    assert job.failure() is None
-    assert aws.count("StopTrainingJob") == 1
-
-
-def test_stop_is_asked_again_when_aws_throttles_it(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    aws.refuse("StopTrainingJob", "ThrottlingException", "Rate exceeded", times=2)
-
-    job.stop()
-
-    assert look(job, clock, 5) is JobState.STOPPING
-    assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
-    assert aws.count("StopTrainingJob") == 3
-
-
 def test_a_new_job_that_aws_does_not_know_yet_is_asked_to_stop_until_it_does(
     aws: Aws, job: SageMakerJob, clock: FakeClock
 ) -> None:
@@ -268,17 +220,6 @@ def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: SageMakerJo
 
     with pytest.raises(LostContact, match=f"aws sagemaker stop-training-job --training-job-name {NAME}"):
         job.stop()
-
-
-def test_stopping_a_job_that_has_ended_meanwhile_is_left_alone(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    leave(aws, {"report.json": REPORT.to_json()})
-    aws.sagemaker.end(NAME)
-
-    job.stop()
-
-    assert look(job, clock) is JobState.COMPLETED
-    job.stop()
-    assert aws.count("StopTrainingJob") == 1
 
 
 def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
@@ -302,35 +243,6 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     assert messages == ["Starting", "Training", "Completed"]
     assert [event.time for event in seen] == sorted(event.time for event in seen)
     assert job.events() == []
-
-
-@pytest.mark.parametrize(
-    ("reason", "kind", "sentence"),
-    [
-        (
-            "AlgorithmError: disk_full: the disk is full: of sand\n, exit code: 1",
-            "DISK_FULL",
-            "the disk is full: of sand",
-        ),
-        ("AlgorithmError: out_of_memory: CUDA out of memory, exit code: 1", "OUT_OF_MEMORY", "CUDA out of memory"),
-        ("AlgorithmError: , exit code: 137", "ERROR", "exit code 137: it was killed"),
-        ("AlgorithmError: ExecuteUserScriptError: x: y, exit code: 1", "ERROR", "ExecuteUserScriptError: x: y"),
-        ("CapacityError: Unable to provision requested ML compute capacity.", "CAPACITY", "Unable to provision"),
-        ("ClientError: Artifact upload failed: No space left on device", "DISK_FULL", "No space left on device"),
-        ("InternalServerError: We encountered an internal error.", "ERROR", "start the job again"),
-        ("", "ERROR", "SageMaker gave no reason"),
-    ],
-)
-def test_the_reason_of_a_failure_is_read(
-    aws: Aws, job: SageMakerJob, clock: FakeClock, reason: str, kind: str, sentence: str
-) -> None:
-    aws.sagemaker.end(NAME, "Failed", FailureReason=reason)
-
-    assert look(job, clock) is JobState.FAILED
-    failure = job.failure()
-    assert failure is not None
-    assert failure[0] is FailureKind[kind]
-    assert sentence in failure[1]
 
 
 def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
@@ -362,15 +274,6 @@ def test_a_bill_that_aws_has_not_written_yet_is_the_training_time_and_not_zero(
     assert job.billable_seconds() == 100
 
 
-def test_a_job_that_never_got_instances_costs_nothing(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    clock.sleep(100)
-    aws.sagemaker.end(NAME, "Failed", FailureReason="CapacityError: none")
-    look(job, clock)
-
-    assert job.billable_seconds() == 0
-    assert job.seconds() == 100
-
-
 @pytest.fixture
 def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> SageMakerJob:
     """A job that has ended, with instances kept for up to ten minutes."""
@@ -399,14 +302,6 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
     kept.warm_pool()
     assert aws.count("DescribeTrainingJob") == request
     assert kept.state() is JobState.COMPLETED
-
-
-def test_instances_that_aws_says_nothing_of_yet_count_as_kept(aws: Aws, kept: SageMakerJob, clock: FakeClock) -> None:
-    del aws.sagemaker.jobs[NAME]["WarmPoolStatus"]
-    clock.sleep(60)
-    pool = kept.warm_pool()
-    assert pool is not None
-    assert pool.is_kept
 
 
 def test_kept_instances_of_a_job_that_was_deleted_count_in_full_and_its_end_stays(
@@ -445,14 +340,6 @@ def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aw
     assert (pool.status, pool.is_kept, pool.seconds) == ("Terminated", False, 4.0)
 
 
-def test_instances_that_were_reused_just_before_are_not_given_back(aws: Aws, kept: SageMakerJob) -> None:
-    aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 3}
-    kept.release_warm_pool()
-    pool = kept.warm_pool()
-    assert pool is not None
-    assert pool.status == "Reused"
-
-
 def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_does(
     aws: Aws, kept: SageMakerJob
 ) -> None:
@@ -472,14 +359,6 @@ def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
     aws.sagemaker.end("paretune-run2-1", "Failed", FailureReason="CapacityError: none")
     look(other, clock)
     assert other.warm_pool() is None
-
-
-def test_a_profile_is_read_from_the_results(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    leave(aws, {"report.json": REPORT.to_json(), "./profile/profile.md": "# Profile", "profile/trace.json.gz": "x"})
-    aws.sagemaker.end(NAME)
-
-    assert look(job, clock) is JobState.COMPLETED
-    assert job.profile() == {"profile.md": b"# Profile", "trace.json.gz": b"x"}
 
 
 def test_a_job_that_stopped_itself_at_its_deadline_was_stopped_by_its_limit(

@@ -17,7 +17,7 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
@@ -115,15 +115,6 @@ def test_a_job_that_aws_refuses_is_refused_with_the_reason(
     assert aws.sagemaker.jobs == {}
 
 
-def test_a_name_that_is_in_use_by_a_job_being_deleted_is_refused(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    aws.refuse("CreateTrainingJob", "ResourceInUse")
-
-    with pytest.raises(LaunchRefused, match="just being deleted"):
-        launcher.submit(order(), JobInputs())
-
-
 def test_a_job_of_this_name_that_aws_shows_late_is_adopted(
     launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock, package: Path
 ) -> None:
@@ -187,16 +178,6 @@ def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_
     assert list(aws.sagemaker.jobs) == [NAME]
 
 
-def test_a_dry_run_sends_nothing_and_asks_nothing(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset
-) -> None:
-    request = launcher.preview(order(), JobInputs(dataset=dataset))
-
-    assert aws.calls == []
-    assert request["TrainingJobName"] == NAME
-    assert channel(dict(request), "dataset") == f"s3://{BUCKET}/paretune/datasets/{dataset.key}/"
-
-
 def test_data_and_model_become_channels_that_all_jobs_share(
     launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
 ) -> None:
@@ -256,20 +237,6 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
     request = launcher._request(document, inputs, _dry(aws))
 
     assert request["ResourceConfig"]["VolumeSizeInGB"] == volume
-
-
-def test_random_weights_have_the_size_that_the_configuration_says(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
-) -> None:
-    model = _sized(tmp_path / "model", 0, dataset, 0)
-    large = {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 40, "vocab_size": 50_000}
-    (model / "config.json").write_text(json.dumps({"model_type": "gpt2", **large}))
-
-    document = order(num_train_epochs=3.0, init="random", task="causal-lm")
-    request = launcher._request(document, JobInputs(dataset=dataset, model=model), _dry(aws))
-
-    # 36 x 12 x 2560^2 + 50,512 x 2560 weights of 4 bytes are 11.03 GiB: 2 x 11.03 + 3 x 33.1 = 121.3, and 10
-    assert request["ResourceConfig"]["VolumeSizeInGB"] == 132
 
 
 @pytest.mark.parametrize(
@@ -393,17 +360,6 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     assert str(tmp_path) not in json.dumps(told(aws)) + json.dumps(request, default=str)
 
 
-def test_a_script_in_a_folder_that_is_too_large_is_refused_before_anything_is_asked(
-    launcher: SageMakerLauncher, order: Make, tmp_path: Path
-) -> None:
-    (tmp_path / "train.py").write_text("pass\n")
-    with (tmp_path / "data.bin").open("wb") as file:
-        file.truncate(60 * 2**20)
-
-    with pytest.raises(BadInput, match="must be at most 50 MiB"):
-        launcher.check(order(entry_script=str(tmp_path / "train.py")).spec)
-
-
 def checkpoints(aws: Aws) -> str:
     return str(sent(aws)["CheckpointConfig"]["S3Uri"])
 
@@ -419,15 +375,6 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     assert checkpoints(aws) == first == f"s3://{BUCKET}/paretune/checkpoints/run1/"
     launcher.submit(order(run="run2"), JobInputs())
     assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
-
-
-@pytest.mark.parametrize("seconds", [0.2, 59.0, 1830.0])
-def test_a_job_never_runs_longer_than_was_asked_for(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, seconds: float
-) -> None:
-    launcher.submit(order(max_runtime_minutes=seconds / 60), JobInputs())
-
-    assert sent(aws)["StoppingCondition"]["MaxRuntimeInSeconds"] == max(1, round(seconds))
 
 
 def test_the_default_bucket_is_made_once_in_the_right_region(
@@ -458,27 +405,3 @@ def test_a_fallback_type_continues_from_the_checkpoints_where_the_strategy_can(
 
     assert (second == first) is shares
     assert third == first
-
-
-def test_requirements_of_a_script_and_of_the_image_are_installed_together(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
-) -> None:
-    import io
-    import tarfile
-
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "train.py").write_text("pass\n")
-    (project / "requirements.txt").write_text("einops==0.8\n\n")
-    launcher.submit(order(entry_script=str(project / "train.py")), JobInputs())
-
-    key = channel(sent(aws), "code").removeprefix(f"s3://{BUCKET}/")
-    with tarfile.open(fileobj=io.BytesIO(aws.s3.objects[key])) as archive:
-        file = archive.extractfile("requirements.txt")
-        assert file is not None
-        lines = file.read().decode().splitlines()
-        names = archive.getnames()
-    assert lines[0] == "einops==0.8"
-    assert any(line.startswith("transformers==") for line in lines)
-    assert "script/requirements.txt" not in names
-    assert {"script/train.py", "paretune/training/__main__.py"} <= set(names)

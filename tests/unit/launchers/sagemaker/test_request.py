@@ -16,9 +16,9 @@ from botocore.validate import ParamValidator
 
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
+from tests.stand_ins.aws import BUCKET, Aws
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
-from tests.unit.launchers.sagemaker.aws import BUCKET, Aws
 
 Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]
@@ -76,17 +76,6 @@ def test_a_request_is_that_of_its_golden_file_and_keeps_the_rules_of_the_api(ask
     assert text == path.read_text()
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed", "deepspeed_zero3"])
-def test_strategies_of_the_training_differ_in_the_document_alone(ask: Ask, aws: Aws, strategy: str) -> None:
-    degrees = {"tensor_parallel_degree": 4, "cpu_offload": True} if strategy == "fsdp" else {}
-    request = ask(instance_type="ml.g5.12xlarge", instance_count=2, strategy=strategy, **degrees)
-
-    assert "HyperParameters" not in request
-    assert "SM_FRAMEWORK_PARAMS" not in request["Environment"]
-    spec = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]
-    assert spec.items() >= {"strategy": strategy, **degrees}.items()
-
-
 def test_spot_waits_no_longer_than_aws_allows(ask: Ask) -> None:
     request = ask(spot=True, max_runtime_minutes=40_320.0)
 
@@ -103,15 +92,6 @@ def test_a_key_is_not_named_for_disks_that_the_instance_encrypts_itself(
     assert ("VolumeKmsKeyId" not in request["ResourceConfig"]) is has_disks
     assert request["OutputDataConfig"]["KmsKeyId"] == "alias/mine"
     assert {call.parameters["SSEKMSKeyId"] for call in aws.of("PutObject")} == {"alias/mine"}
-
-
-def test_two_launches_of_the_same_code_send_it_once(ask: Ask, aws: Aws) -> None:
-    first = channels(ask(run="run1"))
-    before = aws.count("PutObject")
-
-    assert channels(ask(run="run2", learning_rate=1e-3))["code"] == first["code"]
-    (job,) = (call.parameters["Key"] for call in aws.of("PutObject")[before:])
-    assert job == "paretune/jobs/paretune-run2-1/job.json"
 
 
 def test_what_is_sent_says_nothing_of_this_machine_and_nothing_is_printed(

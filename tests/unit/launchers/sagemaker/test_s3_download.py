@@ -84,17 +84,6 @@ def test_a_key_that_is_no_path_below_a_folder_is_refused_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_object_that_has_changed_is_fetched_again(s3: Any, tmp_path: Path) -> None:
-    put(s3, rows_dot_csv=b"text,label\na,b\n")
-    before = fetched(s3, f"s3://{BUCKET}/rows.csv", tmp_path)
-    put(s3, rows_dot_csv=b"text,label\nc,d\n")
-
-    after = fetched(s3, f"s3://{BUCKET}/rows.csv", tmp_path)
-
-    assert after.read_bytes() == b"text,label\nc,d\n"
-    assert before.read_bytes() == b"text,label\na,b\n"
-
-
 def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) -> None:
     put(
         s3, d__train_dot_csv=b"1", d__sub__test_dot_csv=b"2", d__README_dot_md=b"3", d___SUCCESS=b"", other_dot_csv=b"4"
@@ -131,17 +120,6 @@ def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path) -
         with pytest.raises(BadInput) as caught:
             fetched(s3, uri, tmp_path)
         assert words in str(caught.value)
-
-
-def test_without_credentials_the_fault_says_how_to_sign_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-
-    with pytest.raises(BadInput, match=r"no usable AWS credentials .* `aws configure`"):
-        fetched(s3_client(None, {}), f"s3://{BUCKET}/rows.csv", tmp_path)
 
 
 def test_a_denied_object_names_the_permissions(s3: Any, tmp_path: Path) -> None:

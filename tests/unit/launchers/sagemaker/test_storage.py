@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.storage import Storage
-from tests.unit.launchers.sagemaker.aws import BUCKET, Aws
+from tests.stand_ins.aws import BUCKET, Aws
 
 
 @pytest.fixture
@@ -65,31 +65,6 @@ def test_the_description_comes_last_so_that_half_an_upload_does_not_look_whole(
     storage.upload("datasets", folder)
 
     assert keys(aws)[-1].endswith("/dataset.json")
-
-
-def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
-    aws: Aws, storage: Storage, folder: Path
-) -> None:
-    dry = Storage(aws.client("s3"), BUCKET, dry=True)
-
-    report = [dry.upload("a", folder), dry.upload("b", folder / "rows.arrow"), dry.text("c/d.json", "{}")]
-
-    assert aws.calls == []
-    assert report == [
-        storage.upload("a", folder),
-        storage.upload("b", folder / "rows.arrow"),
-        storage.text("c/d.json", "{}"),
-    ]
-
-
-def test_a_key_encrypts_all_that_is_sent(aws: Aws, folder: Path) -> None:
-    storage = Storage(aws.client("s3"), BUCKET, kms_key="alias/mine")
-    storage.upload("a", folder)
-    storage.upload("b", folder / "rows.arrow")
-    storage.text("c", "text")
-
-    sent = {(call.parameters["ServerSideEncryption"], call.parameters["SSEKMSKeyId"]) for call in aws.of("PutObject")}
-    assert sent == {("aws:kms", "alias/mine")}
 
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "PutObject"])

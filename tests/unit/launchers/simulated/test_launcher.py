@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLaunche
 from paretune.launchers.simulated.timeline import Phase, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import ML_M5_LARGE
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from tests.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
 
@@ -98,13 +97,6 @@ def at_its_end(job: Job, clock: VirtualClock) -> list[float]:
     return looks
 
 
-def test_a_job_of_hours_costs_as_many_looks_as_it_has_events(place: Place, clock: VirtualClock) -> None:
-    start = clock.now()
-    looks = at_its_end(place.submit("waiting"), clock)
-
-    assert [moment - start for moment in looks] == pytest.approx([100, 120, 160, 240])
-
-
 def test_no_sleep_passes_over_the_event_of_another_job(place: Place, clock: VirtualClock) -> None:
     start = clock.now()
     first = place.submit("waiting")
@@ -135,16 +127,6 @@ def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Pla
     assert job.billable_seconds() == pytest.approx(30 + STOP_SECONDS)
 
 
-def test_a_job_that_is_stopped_while_it_waits_costs_nothing(place: Place, clock: VirtualClock) -> None:
-    job = place.submit("waiting")
-    clock.wake_at(clock.now() + 30)
-    clock.sleep(0.5)
-    job.stop()
-
-    assert job.state() is JobState.STOPPED
-    assert (job.seconds(), job.billable_seconds()) == (pytest.approx(30), 0)
-
-
 def test_the_state_of_a_job_has_sagemaker_s_name_on_sagemaker_s_instances_only(
     place: Place, clock: VirtualClock
 ) -> None:
@@ -170,21 +152,6 @@ def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock:
         launcher.check(document.spec)
 
     assert launcher.attach(document.job_name) is None
-
-
-def test_a_fallback_type_that_cannot_be_answered_is_said_before_anything_starts(
-    home: Path, clock: VirtualClock
-) -> None:
-    def only_xlarge(document: JobDocument) -> Timeline:
-        if document.spec.instance_type != "ml.g5.xlarge":
-            raise BadInput([f"no {document.spec.instance_type}"])
-        return timeline_of(document)
-
-    launcher = SimulatedLauncher(home, clock, {}, only_xlarge)
-    spec = JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")
-
-    with pytest.raises(BadInput, match=r"no ml\.g5\.2xlarge"):
-        launcher.check(spec)
 
 
 def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home: Path, order: Order) -> None:
@@ -225,21 +192,6 @@ def test_prices_are_those_of_sagemaker_in_the_job_s_region_or_that_of_the_enviro
     assert price({"AWS_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge") is None
     assert price({"AWS_DEFAULT_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge", region="us-east-1") == reference
     assert price({}) == ML_M5_LARGE.usd_per_hour
-
-
-def test_a_failure_of_the_timeline_is_a_failure_of_the_job(home: Path, clock: VirtualClock, order: Order) -> None:
-    memory = (FailureKind.OUT_OF_MEMORY, "too large")
-    launcher = SimulatedLauncher(
-        home,
-        clock,
-        dict(os.environ),
-        lambda _: Timeline(phases=(Phase(seconds=0.0, detail="Training"),), failure=memory),
-    )
-    job = launcher.submit(*order("quick"))
-
-    assert job.state() is JobState.FAILED
-    assert job.failure() == memory
-    assert (job.seconds(), job.billable_seconds()) == (0, 0)
 
 
 def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(

@@ -1,6 +1,5 @@
 """Timelines of simulated jobs: from a table, from an estimate, with the failures that `simulation` sets."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -90,13 +89,6 @@ def test_a_job_goes_through_the_phases_that_such_a_job_has_at_sagemaker(table: s
     assert seconds == pytest.approx([STARTING, downloading, 1320 - downloading - uploading, uploading])
 
 
-def test_a_job_on_a_simulated_machine_only_trains(table: str) -> None:
-    timeline = factory(predict=lambda _: ESTIMATE)(document(None, instance_type="local"))
-
-    assert {phase.detail for phase in timeline.phases} == {"Training"}
-    assert timeline.seconds == pytest.approx(620)
-
-
 def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
     report = [(moment, event.step, dict(event.metrics)) for moment, event in play(table).events if event.metrics]
 
@@ -104,14 +96,6 @@ def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
         (pytest.approx(STARTING + 720), 480, {"eval/f1": 0.7, "eval/epoch": 1.0}),
         (pytest.approx(STARTING + 1320), 960, {"eval/f1": 0.8, "eval/epoch": 2.0}),
     ]
-
-
-def test_without_a_curve_the_end_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "flat.csv"
-    path.write_text("\n".join(line.rsplit(",", 3)[0] for line in TABLE.splitlines()[:2]))
-    (report,) = [event for _, event in play(str(path)).events if event.metrics]
-
-    assert (report.step, dict(report.metrics)) == (960, {"eval/f1": 0.8, "eval/epoch": 2.0})
 
 
 def test_a_probe_is_not_judged_and_tells_what_a_step_takes(table: str) -> None:
@@ -172,14 +156,6 @@ def test_trouble_comes_at_the_rate_that_was_asked_for_and_the_same_again(table: 
     ]
 
 
-def test_a_job_that_fails_on_the_way_has_told_what_came_before(table: str) -> None:
-    for seed in range(50):
-        timeline = play(table, {"failure_rate": 1}, seed=seed)
-        assert timeline.failure is not None
-        assert timeline.seconds <= STARTING + 1320
-        assert all(moment <= timeline.seconds for moment, event in timeline.events if event.metrics)
-
-
 def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str) -> None:
     request = document(table, {"capacity_error_rate": 0.5})
     result = [factory()(replace(request, attempt=attempt)) for attempt in range(1, 40)]
@@ -188,11 +164,6 @@ def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str
     assert 5 < len(without) < 35
     assert {timeline.failure[0] for timeline in without if timeline.failure} == {FailureKind.CAPACITY}
     assert {(timeline.seconds, billed(timeline)) for timeline in without} == {(CAPACITY_SECONDS, 0)}
-
-
-def test_a_job_outside_the_table_is_refused_even_where_there_would_be_no_capacity(table: str) -> None:
-    with pytest.raises(BadInput, match="no completed runs on all sides"):
-        play(table, {"capacity_error_rate": 1}, learning_rate=1e-3)
 
 
 def test_noise_moves_seconds_and_f1_around_the_row(table: str) -> None:
@@ -244,14 +215,6 @@ def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Pat
     assert timeline.facts == {"basis": "seconds from the estimate (data sheets), F1 from the recorded run in line 2"}
 
 
-def test_an_f1_that_nobody_knows_is_absent() -> None:
-    timeline = factory(predict=lambda _: ESTIMATE)(document(None))
-
-    assert timeline.report is not None
-    assert "f1" not in timeline.report.metrics
-    assert not [event for _, event in timeline.events if "eval/f1" in event.metrics]
-
-
 def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
     timeline = factory(predict=lambda _: replace(ESTIMATE, usable_gib=9.4))(document(None))
 
@@ -263,11 +226,3 @@ def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
 def test_a_job_that_cannot_be_estimated_is_refused() -> None:
     with pytest.raises(BadInput, match=r"simulation\.runs"):
         factory(predict=lambda _: None)(document(None))
-
-
-def test_a_timeline_is_read_back(table: str) -> None:
-    timeline = play(table)
-    raw = json.loads(json.dumps(timeline.as_json()))
-
-    assert raw["events"]
-    assert json.loads(json.dumps(Timeline.from_json(raw).as_json())) == raw

@@ -61,15 +61,6 @@ def test_a_sleep_lasts_until_the_next_change_of_anything_watched(home: Path) -> 
     assert moments == pytest.approx([20, 50, 90, 90.5])
 
 
-def test_what_nobody_holds_any_more_is_not_waited_for(home: Path) -> None:
-    clock = VirtualClock(home)
-    start = clock.now()
-    clock.watch(Changing(start + 50))
-    clock.sleep(0.5)
-
-    assert clock.now() == pytest.approx(start + 0.5)
-
-
 def test_a_moment_to_wake_at_counts_once(home: Path) -> None:
     clock = VirtualClock(home)
     start = clock.now()

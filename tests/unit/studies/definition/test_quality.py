@@ -8,7 +8,6 @@ from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.search.default_job import default_job
 
 OWN = """\
 name: own
@@ -46,13 +45,12 @@ def test_any_metric_of_an_own_training_is_an_objective_and_the_first_measures_th
 
 def test_a_file_that_is_written_again_says_the_same(tmp_path: Path) -> None:
     message = "objectives: {cost_usd: minimize, a: maximize, b: minimize}\n"
-    file = read(tmp_path, f"{message}changes_quality: [training_arguments.leaves]\n")
+    file = read(tmp_path, message)
     (tmp_path / "again.yaml").write_text(file.as_yaml())
     again = StudyFile.read(str(tmp_path / "again.yaml"), {})
 
     assert again.judged_by == file.judged_by
     assert (again.objectives, dict(again.search)) == (file.objectives, dict(file.search))
-    assert again.changes_quality == file.changes_quality == ("training_arguments.leaves",)
 
 
 def test_names_in_a_mapping_of_the_job_are_searched_with_the_types_they_are_written_with(tmp_path: Path) -> None:
@@ -74,9 +72,6 @@ def test_names_in_a_mapping_of_the_job_are_searched_with_the_types_they_are_writ
     )
     assert spec.training_arguments == {"rounds": 5, "leaves": 7, "shrinkage": 0.1, "trees": 20, "boosting": True}
     assert JobSpec.read(spec.as_text()).spec_hash() == spec.spec_hash()
-    default = default_job(file)
-    assert default is not None
-    assert default.training_arguments == {"rounds": 5}
 
 
 def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Path) -> None:
@@ -91,7 +86,6 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
     [
         ("objectives: {status: maximize}", "pareto.csv has a column of that name"),
         ("objectives: {a: more}", "a must be minimize or maximize, got 'more'"),
-        ("changes_quality: [leaves]", "changes_quality: leaves is not searched"),
         ("constraints: {a: {min: 2, max: 1}}", "min must be at most max"),
     ],
 )
@@ -120,7 +114,7 @@ def test_names_in_a_mapping_that_cannot_be_searched_are_refused(
 
 def test_another_mapping_of_the_job_is_not_searched(tmp_path: Path) -> None:
     text = OWN.replace("training_arguments.leaves", "simulation.seed")
-    assert "simulation.seed cannot be searched: seconds of one launcher" in faults(tmp_path, "", text)
+    assert "simulation.seed cannot be searched: it says where a job runs" in faults(tmp_path, "", text)
 
 
 def test_without_a_training_of_ones_own_an_unknown_metric_stays_an_error_with_what_was_meant(tmp_path: Path) -> None:

@@ -235,6 +235,22 @@ def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | No
     assert len(rates(driver)) >= 2
 
 
+def test_two_trials_that_meet_the_limit_end_a_study_with_what_mends_it(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than 6 minutes")
+    with pytest.raises(
+        JobFailed, match="trials 0 and 1 were ended at max_runtime_minutes 6, and no trial has"
+    ) as failed:
+        searched(desk.driver())
+
+    assert len(desk.launcher.asked) == 2
+    assert "give them more, such as --max_runtime_minutes 24, or less work" in str(failed.value)
+    desk.launcher.judge = always_done
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 24})
+    driver.adopt()
+    searched(driver)
+    assert len(rates(driver)) >= 2
+
+
 @pytest.mark.parametrize("reason", ["ValueError: {rate} is odd", "TypeError: no", "ConnectionError: reset"])
 def test_a_study_goes_on_after_errors_that_its_next_trial_may_not_have(desk: Desk, reason: str) -> None:
     def judge(spec: JobSpec, times: int) -> Ending:

@@ -1,4 +1,4 @@
-"""A split search over a training of the user's own: what changes its quality is said, all else is the cluster's."""
+"""A split search over a training of the user's own: all that is searched may change its quality."""
 
 import math
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def study_of(desk: Desk, monkeypatch: pytest.MonkeyPatch, sign: float, **terms: 
     job = {"max_runtime_minutes": 20, "entry_script": str(desk.folder / "own.py")}
     standard: dict[str, Any] = {"job": job, "search": SEARCH, "sampler": None, "budget_usd": 20.0}
     standard |= {"name": direction, "objectives": {"cost_usd": "minimize", "x": direction}}
-    return desk.driver(**{**standard, "changes_quality": (LEAVES, RATE), **terms})
+    return desk.driver(**{**standard, **terms})
 
 
 @pytest.mark.slow
@@ -67,7 +67,9 @@ def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_tria
     driver.run(searching)
 
     assert all(trial.status is TrialStatus.COMPLETED for trial in driver.trials.values())
-    assert len(driver.trials) < len(driver.file.search) * 5 < math.prod(len(entry.corners) for entry in SEARCH.values())
+    assert (
+        len(driver.trials) <= len(driver.file.search) * 5 < math.prod(len(entry.corners) for entry in SEARCH.values())
+    )
     specs = [driver.file.spec_at(point) for point in driver.file.points_in_turn()]
     cheapest = min(seconds_of(spec) / 3600 * PRICES[spec.instance_type] for spec in specs)
     best = [trial for trial in driver.trials.values() if trial.values["x"] == 2.0]

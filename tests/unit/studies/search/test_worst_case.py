@@ -27,7 +27,7 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
     driver = made(workplace, budget_usd="50", model="someone/unheard-of")
     (spec, *_) = some_jobs(driver.file, 1)
 
-    assert driver.admission.worst_case.limited(spec) == spec
+    assert driver.money.limited(spec) == spec
     upload_s = 60 + UNKNOWN_MODEL_BYTES / 10e6
     most_s = 90 * 60 + LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S + upload_s
     assert driver.workplace.launcher.worst_case_usd(spec) == pytest.approx(most_s / 3600 * USD_PER_HOUR)
@@ -42,9 +42,9 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(work
     assert estimate is not None
     high = estimate.time.seconds_high / 60
     expected = 4 * high + min(5, high)
-    assert driver.admission.worst_case.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
+    assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
     without = made(workplace, max_runtime_minutes=week)
-    assert without.admission.worst_case.limited(spec) == spec
+    assert without.money.limited(spec) == spec
 
 
 def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
     driver = made(workplace, budget="team.yaml")
     (spec, *_) = some_jobs(driver.file, 1)
 
-    assert driver.admission.worst_case.limited(spec) == spec
+    assert driver.money.limited(spec) == spec
 
 
 LIMITED = """

@@ -1,0 +1,211 @@
+"""The dollars of a study: what a job can cost at worst, reserved in the study's budget and in those shared with others.
+
+The worst case of a job follows from its maximum runtime, so a study with a budget gives each job a runtime that it will
+hardly need. It is reserved before the job is created.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from paretune.core.errors import BudgetRefused
+from paretune.estimating.estimator import Estimate
+from paretune.jobs.preparation import known_inputs
+from paretune.jobs.workplace import Workplace
+from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
+from paretune.pricing.budget import ROUNDING_USD, cost_usd
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.search.table import StudyTable
+
+# A job that is cut off was paid for and shows nothing, so these are generous.
+_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
+_OF_ESTIMATES = 4.0  # times the upper end of the estimate's interval, whether or not the model has run there
+_SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the job itself takes
+
+
+class Money:
+    """Gives jobs their limits, reserves their worst cases, and tells what the budgets still cover."""
+
+    def __init__(self, file: StudyFile, table: StudyTable, workplace: Workplace) -> None:
+        self._file, self._table, self._workplace = file, table, workplace
+        self._shared = workplace.budget_ledger(file.budget)
+        self._longest_s: Mapping[str, float] = {}
+        self._estimates: dict[str, tuple[float, bool]] = {}
+        self._doublings = 0
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether any budget limits the study's jobs."""
+        return self._file.budget_usd is not None or self._shared is not None
+
+    def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
+        """Renew the estimates each time the number of trials has doubled: reading their runs takes a while.
+
+        `longest_s` has the hash of a job without its seed to the longest seconds that such a job of the study took.
+        """
+        self._longest_s = longest_s
+        if trials.bit_length() != self._doublings:
+            self._doublings = trials.bit_length()
+            self._workplace.forecast.renew()
+            self._estimates.clear()
+
+    def add(self, trial: Trial) -> str:
+        """Raise later worst cases if this trial exceeded its own; returns what to tell the user, or an empty text."""
+        launcher, spec = self._workplace.launcher, trial.spec
+        per_second = cost_usd(launcher.price(spec), spec, 1.0)
+        if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.is_billed:
+            return ""
+        if trial.status is TrialStatus.COMPLETED:
+            launcher.has_seen_upload = True
+            uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
+            launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - launcher.upload_bound_s(spec))
+        if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
+            return ""
+        usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
+        launcher.exceeded_s = max(launcher.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
+        return (
+            f"trial {trial.number} cost {trial.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
+            "booked in full, and later jobs reserve as much more"
+        )
+
+    def limited(self, spec: JobSpec) -> JobSpec:
+        """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars.
+
+        The job is unchanged if its study has no budget of its own, or without such a job or an estimate.
+        """
+        if self._file.budget_usd is None:
+            return spec
+        longest_s = self._longest_s.get(spec.spec_hash(but=["seed"]))
+        minutes = self._estimated(spec)[0] if longest_s is None else _minutes(_OF_EQUAL_JOBS, longest_s)
+        return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
+
+    def exceeds_limit(self, spec: JobSpec) -> bool:
+        """Whether the limit of a job would end it, by its estimate; never if an equal job has been measured."""
+        return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
+
+    def worst_usd(self, spec: JobSpec) -> float | None:
+        """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd.
+
+        With an upload of unknown length until one has been seen.
+        """
+        launcher = self._workplace.launcher
+        usd = launcher.worst_case_usd(spec)
+        if usd is None or launcher.has_seen_upload:
+            return usd
+        seconds = launcher.unknown_upload_s(spec)
+        return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
+
+    def reserve(self, trial: Trial) -> Trial:
+        """Reserve the worst case of a trial's job in all budgets; the trial with it.
+
+        Raises:
+            BudgetRefused: some budget does not cover it, or its price is unknown.
+        """
+        spec, budget_usd = trial.spec, self._file.budget_usd
+        worst_usd, balance = self.worst_usd(spec), self._table.balance()
+        if budget_usd is not None and worst_usd is None:
+            raise BudgetRefused(
+                f"the price of {spec.instance_type} is not known, so it fits no budget: leave it out of the search, or "
+                "give its price (PARETUNE_PRICES)"
+            )
+        if budget_usd is not None and worst_usd is not None and not balance.covers(worst_usd, budget_usd):
+            raise BudgetRefused(
+                f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} are spent "
+                f"and {balance.committed_usd:.4g} promised to running jobs and kept instances"
+            )
+        if self._shared is not None:
+            request = BudgetRequest(
+                job=self._shared_name(trial.number),
+                worst_usd=worst_usd,
+                tags=self._tags(spec),
+                origin=self._workplace.launcher.origin,
+                now=self._workplace.clock.now(),
+                instance_type=spec.instance_type,
+            )
+            self._shared.reserve(request)
+        trial = replace(trial, worst_usd=worst_usd)
+        self._table.reserve(trial)
+        return trial
+
+    def name_run(self, number: int, run_id: str) -> None:
+        """Record the MLflow run of a trial, by which its job is booked."""
+        self._table.name_run(number, run_id)
+        if self._shared is not None:
+            self._shared.name_run(self._shared_name(number), run_id)
+
+    def release(self, number: int) -> None:
+        """Take back the shared reservation of a trial whose job was never begun."""
+        if self._shared is not None:
+            self._shared.release(self._shared_name(number))
+
+    def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
+        """A test of jobs with their limits: whether the budgets, which are read now, cover the worst case.
+
+        `keep_usd` are dollars of the study's own budget that must be left after that. The test raises Interrupted if
+        the command was interrupted.
+        """
+        budget_usd, balance, shared_status = self._file.budget_usd, self._table.balance(), self._shared_statuses()
+
+        def is_affordable(spec: JobSpec) -> bool:
+            self._workplace.interruption.check()
+            try:
+                worst_usd = self.worst_usd(spec)
+            except BudgetRefused:  # above max_cost_usd, or its price is unknown
+                return False
+            status = shared_status(spec)
+            limits = [] if budget_usd is None else [(balance, budget_usd - keep_usd)]
+            limits += [] if status is None else [(status.balance, status.budget.usd_per_month)]
+            return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
+
+        return is_affordable
+
+    def fits(self, spec: JobSpec) -> bool:
+        """Whether the budgets now cover the worst case of the job, with the limit that it would get."""
+        return self.affordable()(self.limited(spec))
+
+    def tightest_budget(self, spec: JobSpec | None) -> str:
+        """In words, the dollars left of the budget with the fewest left for a job; empty without a budget."""
+        budget_usd = self._file.budget_usd
+        left_usd = math.inf if budget_usd is None else self._table.balance().left_usd(budget_usd)
+        status = None if spec is None else self._shared_statuses()(spec)
+        if status is not None and status.left_usd < left_usd:
+            return f"what is left of {status.sentence()}"
+        return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
+
+    def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
+        """Minutes that bound a job by its estimate, and whether they begin above its own limit."""
+        identity = spec.spec_hash()
+        if identity not in self._estimates:
+            price, inputs = self._workplace.launcher.price(spec), known_inputs(spec, self._workplace)
+            estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
+            seconds = math.inf if estimate is None else estimate.time.seconds_high
+            exceeds_limit = isinstance(estimate, Estimate) and estimate.exceeds_limit
+            self._estimates[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
+        return self._estimates[identity]
+
+    def _shared_statuses(self) -> Callable[[JobSpec], BudgetStatus | None]:
+        """A function that gives a job's shared budget with the fewest dollars left; the ledger is read once, now."""
+        if self._shared is None:
+            return lambda _: None
+        statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)
+
+        def tightest_for(spec: JobSpec) -> BudgetStatus | None:
+            counted = [status for status in statuses if status.budget.covers(self._tags(spec))]
+            return min(counted, key=lambda status: status.left_usd, default=None)
+
+        return tightest_for
+
+    def _tags(self, spec: JobSpec) -> dict[str, str]:
+        return dict(self._workplace.attribution(spec, self._file.name).of_budgets(spec.tags))
+
+    def _shared_name(self, number: int) -> str:
+        return f"{self._table.mark}/{number}"
+
+
+def _minutes(times: float, seconds: float) -> float:
+    """So many times the seconds of a job, and a slow start; in minutes, to a tenth."""
+    limit_s = times * seconds + min(_SLOW_START_S, seconds)
+    return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10
