@@ -284,7 +284,7 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert user.sync() == {}
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
     (job,) = map(RecordedJob, recorded)
-    assert (job.origin, job.cluster.instance_type, job.cluster.instance_count) == ("measured", "ml.m5.large", 1)
+    assert (job.origin, job.instance_type, job.instance_count) == ("measured", "ml.m5.large", 1)
     assert new_cost(job, PriceList.read({}), ReportRequest(region="us-east-1")).usd == pytest.approx(USD)
 
 
