@@ -20,7 +20,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
-from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
@@ -161,7 +160,7 @@ class Tracking:
         if self.uri.startswith("http"):
             return self.address(run_id)
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
-        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
+        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and "MLFLOW_RUN_ID" not in os.environ
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
         return f"mlflow ui{store}  # then open {self.address(run_id)}"
 

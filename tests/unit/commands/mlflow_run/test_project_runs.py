@@ -29,7 +29,7 @@ from paretune.pricing.prices import PriceList
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking
 from paretune.tracking import Run as TrackedRun
-from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.workplaces import make_workplace
 
 BILLED_S = 360  # of every job
