@@ -138,18 +138,23 @@ def _job_parameters() -> Iterator[str]:
 
 def _recorded() -> Iterator[str]:
     yield "# What MLflow records\n"
-    yield "Parameters are recorded under their names, if they are not empty. A metric that is not known is absent,"
-    yield "never 0 or NaN. In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
+    yield "Parameters are recorded under their names, if they were given, and a few always, such as model and seed."
+    yield "A metric that is not known is absent, never 0 or NaN."
+    yield "In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
     rows = [row for _, found in _constants(metrics) for row in found]
     yield "\n".join(_table("| metric | meaning |", rows)).rstrip() + f"\n{_MORE_METRICS}"
     renamed = ", ".join(f"`{name}` becomes `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
     yield f"Metrics of your own training keep their names, but for these: {renamed}.\n"
     yield "## Tags\n"
+    inside = {f"`{name}`" for name in schema.FOR_PROGRAMS}
     for title, rows in _constants(schema):
-        if tags := [row for row in rows if re.search(r"\.\w", row[0])]:
+        if tags := [row for row in rows if re.search(r"\.\w", row[0]) and row[0] not in inside]:
             yield f"### {title}\n"
             yield from _table("| tag | meaning |", tags)
+    yield "### In the JSON of `paretune.job`\n"
+    found = [row for _, rows in _constants(schema) for row in rows if row[0] in inside]
+    yield from _table("| name | meaning |", [(name.replace("paretune.", ""), text) for name, text in found])
     yield _MORE_TAGS.strip()
 
 

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
+from paretune.tracking.schema import unpacked
 from tests.processes import command, use_one_core, wait_until
 from tests.stand_ins.sagemaker.client import Client
 from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
@@ -217,7 +218,7 @@ def test_the_run_says_where_it_ran_and_what_it_cost(
     assert (tags["paretune.state"], tags["paretune.secondary_status"]) == ("Completed", "Completed")
     assert metrics["billable_seconds"] == job["BillableTimeInSeconds"]
     assert metrics["job_seconds"] >= 1
-    price = float(tags["paretune.price_usd_per_hour"])
+    price = float(unpacked(tags)["paretune.price_usd_per_hour"])
     assert metrics["cost_usd"] == pytest.approx(price * job["BillableTimeInSeconds"] / 3600)
     assert job["Environment"] == {"PYTHONUNBUFFERED": "1"}
     assert job.get("HyperParameters", {}) == {}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from paretune.tracking.schema import unpacked
 from tests.end_to_end.cloud import Cloud
 
 pytestmark = pytest.mark.slow
@@ -47,7 +48,7 @@ def test_out_of_memory_is_tried_again_with_half_the_batch_and_all_attempts_are_p
     assert names == [f"paretune-{run.info.run_id}-{attempt}" for attempt in (1, 2, 3)]
     billed = sum(cloud.described(name)["BillableTimeInSeconds"] for name in names)
     assert run.data.metrics["billable_seconds"] == billed
-    assert run.data.tags["paretune.used_per_device_train_batch_size"] == "4"
+    assert unpacked(run.data.tags)["paretune.used_per_device_train_batch_size"] == "4"
 
 
 def test_no_capacity_anywhere_says_what_to_do_and_costs_nothing(cloud: Cloud, script: dict[str, object]) -> None:

@@ -159,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
             return parse_qs(body.decode()).get("Action", [""])[0]
         if "Authorization" in self.headers and "AWS4" in self.headers["Authorization"]:
-            return s3_operation(self.command, address.path, address.query, {})
+            return s3_operation(self.command, address.path, address.query)
         return address.path
 
     def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:

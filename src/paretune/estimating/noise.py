@@ -64,13 +64,6 @@ def binomial_error(f1: float, rows: int) -> float:
     return max(math.sqrt(share * (1 - share) / rows), 1 / rows)
 
 
-def widened(error: float, degrees: float) -> float:
-    """Return a standard error widened so that 2 of it hold 95 % despite the few degrees of freedom of its deviation."""
-    from scipy.special import stdtrit  # takes a sixth of a second, which most commands do not need
-
-    return error * float(stdtrit(degrees, 0.975)) / 1.96
-
-
 def are_alike(first: float, second: float, first_error: float, second_error: float) -> bool:
     """Whether two means differ by at most 2 standard errors of their difference."""
     return abs(first - second) <= TELLING_ERRORS * math.hypot(first_error, second_error)

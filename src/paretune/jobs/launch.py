@@ -155,7 +155,7 @@ def _same_jobs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[R
     return [
         run
         for run in workplace.tracking.runs(same)
-        if _without_force(schema.job_document(run.tags) or {}) == given
+        if _without_force(schema.given_by(run.tags) or {}) == given
         and run.tags.get(schema.DATASET_KEY) == key
         and schema.TRIAL not in run.tags
         and location.items() <= run.tags.items()

@@ -25,6 +25,8 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.tracking import Run, schema
 
+_ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
+"""Parameters that are recorded though they have their defaults: people compare jobs by them."""
 _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 
 
@@ -73,7 +75,7 @@ class JobRecord:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         with self.run.later():  # written together with the job's name
             self._describe_request()
-            self.run.set_tags(schema.job_tags(self.spec.given()))  # an adopted job keeps what was typed
+            self.run.set_tags(schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if estimate is not None:
                 self.former_metrics = estimate.as_metrics()
@@ -191,23 +193,28 @@ class JobRecord:
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:
-    """The parameters of a job's run: every field of its specification, and the batch and rate derived from them.
+    """The parameters of a job's run: the fields that were given, _ALWAYS, and the batch and rate derived from them.
 
-    A training of the user's own has only the fields that were given, because it may have other defaults; a project
-    also has each parameter of its command as `project_parameters.NAME`.
+    A training of the user's own may have other defaults, so it has the given ones and its place; a project also has
+    each parameter of its command as `project_parameters.NAME`.
     """
     if spec.runs_own_training:
         place = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
         parameters = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
         return place | ({"entry_point": spec.entry_point} if spec.project else {}) | spec.changed() | parameters
     plan = spec.plan()
-    return spec.as_text() | {
-        "learning_rate": spell(spec.unscaled_learning_rate),
-        "per_device_train_batch_size": str(plan.per_device_train_batch_size),
-        "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
-        "global_batch_size": str(plan.global_batch_size),
-        "scaled_learning_rate": repr(plan.learning_rate),
-    }
+    texts = spec.as_text()
+    return (
+        {name: texts[name] for name in _ALWAYS}
+        | spec.changed()
+        | {
+            "learning_rate": spell(spec.unscaled_learning_rate),
+            "per_device_train_batch_size": str(plan.per_device_train_batch_size),
+            "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
+            "global_batch_size": str(plan.global_batch_size),
+            "scaled_learning_rate": repr(plan.learning_rate),
+        }
+    )
 
 
 def run_name(spec: JobSpec) -> str:
@@ -229,7 +236,7 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.COMMAND: spec.command(),
         schema.LAUNCHER: workplace.launcher.name,
         schema.WATCHED_BY: this_process(),
-        **schema.job_tags(spec.given()),
+        **schema.given_tag(spec.given()),
     }
 
 

@@ -227,14 +227,6 @@ class BudgetLedger:
             released = _ROWS.delete().where(_ROW.run_id == "", *rows).returning(_ROW.job)
             return list(connection.execute(released).scalars())
 
-    def unmatched(self) -> tuple[list[Budget], list[str]]:
-        """Budgets whose tags no job had although some jobs had others, and the names of all tags that jobs had."""
-        with self._transaction() as connection:
-            found = [json.loads(text) for text in connection.execute(sa.select(_ROW.tags).distinct()).scalars()]
-        names = sorted({name for tags in found for name in tags})
-        unused = [each for each in self.file.budgets if each.tags and not any(map(each.covers, found))]
-        return (unused, names) if names else ([], [])
-
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
         """Raise BudgetRefused if another database has the accounts of this month; simulated jobs are not concerned.
 

@@ -393,6 +393,11 @@ def launch_faults(job: "JobSpec") -> list[str]:
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """
     faults = []
+    if job.strategy == "smp" and not job.runs_own_training:
+        return [
+            "strategy=smp needs a training script of your own that uses torch.sagemaker: give an entry_script, or take "
+            "strategy=fsdp, which also trains with tensor_parallel_degree"
+        ]
     for name in job.instance_types() if job.has_instances else ():
         instance = job.instance(name)
         if job.strategy == "smddp" and name not in SMDDP_INSTANCE_TYPES:
@@ -403,10 +408,4 @@ def launch_faults(job: "JobSpec") -> list[str]:
             faults.append(f"{rule}, got {name}: use fsdp, or another instance_type")
         elif job.strategy in DEEPSPEED and not instance.has_gpu:
             faults.append(f"strategy {job.strategy} needs GPUs, and {name} has none: use fsdp or ddp")
-    if job.strategy == "smp" and job.degrees.tensor > 1 and not job.runs_own_training:
-        faults.append(
-            "tensor_parallel_degree above 1 with strategy=smp needs a training script of your own that uses "
-            "torch.sagemaker, because paretune's own training would evaluate and save such a model wrongly: give "
-            "an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
-        )
     return faults

@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
+from paretune.tracking import schema
 from paretune.tracking.models import JobModel, log_model
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
@@ -50,10 +51,12 @@ class Run:
     Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
     the end must be written again.
 
-    `is_new` means that this process has just created the run, so nothing in it has to be read first.
+    `new_with` are the tags of a run that this process has just created, so nothing in it has to be read first.
     """
 
-    def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
+    def __init__(
+        self, client: MlflowClient, run_id: str, clock: Clock, *, new_with: Mapping[str, str] | None = None
+    ) -> None:
         self.run_id = run_id
         self._client = client
         self._clock = clock
@@ -63,8 +66,10 @@ class Run:
         self._tags: dict[str, str] = {}
         self._headlines: dict[str, float] = {}
         self._steps: dict[str, set[int]] = {}
-        self._is_new = is_new
-        self._has_read_params = is_new
+        self._for_programs: dict[str, str] = {}  # waiting tags that only programs read
+        self._written_for_programs = dict(new_with or {})
+        self._is_new = new_with is not None
+        self._has_read_params = self._has_read_tags = self._is_new
         self._known_params: set[str] = set()
         self._is_held = False
         self._is_refused = False
@@ -100,7 +105,11 @@ class Run:
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
-        self._tags |= {name: without_secrets(text)[:_LONGEST_TAG] for name, text in tags.items() if text is not None}
+        for name, text in tags.items():
+            if text is not None and name in schema.FOR_PROGRAMS:
+                self._for_programs[name] = without_secrets(text)
+            elif text is not None:
+                self._tags[name] = without_secrets(text)[:_LONGEST_TAG]
         self._record()
 
     def log_events(self, events: Iterable[Event]) -> None:
@@ -163,7 +172,7 @@ class Run:
     def tags(self) -> dict[str, str]:
         """Tags of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
-            return dict(self._client.get_run(self.run_id).data.tags)
+            return schema.unpacked(self._client.get_run(self.run_id).data.tags)
         return {}
 
     def end(self, status: RunStatus) -> bool:
@@ -189,6 +198,9 @@ class Run:
         self._datasets = []
         if self._params and not self._has_read_params and not self._try(self._read_params):
             return
+        if self._for_programs and not self._has_read_tags and not self._try(self._read_tags):
+            return
+        self._pack_tags()
         self._params = {name: text for name, text in self._params.items() if name not in self._known_params}
         while self._params or self._tags or self._waiting:
             params = list(itertools.islice(self._params, _PARAMS))
@@ -228,6 +240,17 @@ class Run:
     def _read_params(self) -> None:
         self._known_params = set(self._client.get_run(self.run_id).data.params)
         self._has_read_params = True
+
+    def _read_tags(self) -> None:
+        self._written_for_programs = schema.unpacked(self._client.get_run(self.run_id).data.tags)
+        self._has_read_tags = True
+
+    def _pack_tags(self) -> None:
+        if self._for_programs:
+            self._written_for_programs |= self._for_programs
+            known = {n: text for n, text in self._written_for_programs.items() if n in schema.FOR_PROGRAMS}
+            self._tags |= schema.packed(known)
+            self._for_programs = {}
 
     def _record(self) -> None:
         """Write what waits, unless `later` holds it back."""

@@ -1,11 +1,13 @@
 """Names of the tags that runs carry: the one place that spells them.
 
-Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. The tags
+Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. People
+read a dozen of them on a job's run; those in FOR_PROGRAMS are kept together as JSON in the tag `paretune.job`. The tags
 of jobs in AWS are in `core.tags`.
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 PREFIX = "paretune."  # the beginning of every tag of ours
@@ -21,7 +23,8 @@ ORIGIN = "paretune.origin"
 ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
 COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study; for people
 JOB = "paretune.job"
-"""The given parameters of the job as JSON, by which any process can follow it; longer ones go on in paretune.job.1."""
+"""What programs need to follow the job, as JSON, see below; a longer text goes on in paretune.job.1."""
+GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
@@ -89,6 +92,7 @@ METRICS_FROM = "paretune.metrics_from"
 """Sources of the numbers of a training of the user's own, each with its metrics: a file, MLflow, printed lines."""
 
 # Price and bill
+PRICE = "paretune.price"  # the price of the cost, for people: dollars an hour, region, day, source
 PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price of an instance that the cost was computed with
 PRICE_REGION = "paretune.price_region"  # region of that price
 PRICE_AS_OF = "paretune.price_as_of"  # day of that price
@@ -114,22 +118,42 @@ ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is impor
 SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in it
 
+FOR_PROGRAMS = {
+    *(GIVEN, DATASET_KEY, VALIDATION_ROWS, MACHINE, ESTIMATE_BASIS, RETRIES_SMALLER, CLAIMED_AT),
+    *(BUCKET, ACCOUNT, TRAINING_SECONDS, USED_BATCH, USED_ACCUMULATION, USED_PRECISION, USED_DEVICE),
+    *(PRICE_USD_PER_HOUR, PRICE_REGION, PRICE_AS_OF, PRICE_SOURCE),
+}
 _LONGEST_PART = 7_000  # characters of one tag; MLflow takes 8,000
 
 
-def job_tags(given: Mapping[str, Any]) -> dict[str, str]:
-    """The tags that hold the given parameters of a job."""
-    text = json.dumps(given, sort_keys=True)
+def packed(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags that MLflow gets: those in FOR_PROGRAMS as one."""
+    details = {name.removeprefix(PREFIX): text for name, text in tags.items() if name in FOR_PROGRAMS}
+    text = json.dumps(details, sort_keys=True) if details else ""
     parts = [text[start : start + _LONGEST_PART] for start in range(0, len(text), _LONGEST_PART)]
-    return {JOB if number == 0 else f"{JOB}.{number}": part for number, part in enumerate(parts)}
+    made = {JOB if number == 0 else f"{JOB}.{number}": part for number, part in enumerate(parts)}
+    return {name: text for name, text in tags.items() if name not in FOR_PROGRAMS} | made
 
 
-def job_document(tags: Mapping[str, str]) -> dict[str, Any] | None:
-    """The given parameters of a job, or None if its tags hold none."""
+def unpacked(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags that `packed` was given, from those of a run."""
     names = [JOB, *(f"{JOB}.{number}" for number in range(1, len(tags)))]
-    text = "".join(tags.get(name, "") for name in names)
+    details: dict[str, str] = {}
+    with suppress(ValueError, AttributeError):  # a tag that somebody has changed
+        read = json.loads("".join(tags.get(name, "") for name in names)).items()
+        details = {f"{PREFIX}{name}": str(text) for name, text in read}
+    return details | {name: text for name, text in tags.items() if name not in names}
+
+
+def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
+    """The tag that holds the given parameters of a job."""
+    return {GIVEN: json.dumps(given, sort_keys=True)}
+
+
+def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
+    """The given parameters of a job, or None if its tags hold none."""
     try:
-        document = json.loads(text)
+        document = json.loads(tags.get(GIVEN, ""))
     except ValueError:
         return None
     return document if isinstance(document, dict) else None

@@ -20,7 +20,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
-from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
@@ -89,9 +88,10 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
+        packed = schema.packed(tags or {})
         with self._usable():
-            run_id = self._client.create_run(self._experiment, run_name=name, tags=dict(tags or {})).info.run_id
-        return Run(self._client, run_id, self._clock, is_new=True)
+            run_id = self._client.create_run(self._experiment, run_name=name, tags=packed).info.run_id
+        return Run(self._client, run_id, self._clock, new_with=tags or {})
 
     def for_estimates(self) -> "Tracking":
         """The same store with the experiment of what trains nothing, `NAME-estimates`, as the one of new runs.
@@ -160,7 +160,7 @@ class Tracking:
         if self.uri.startswith("http"):
             return self.address(run_id)
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
-        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
+        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and "MLFLOW_RUN_ID" not in os.environ
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
         return f"mlflow ui{store}  # then open {self.address(run_id)}"
 
@@ -309,7 +309,7 @@ def _recorded(run: Any) -> RecordedRun:
     return RecordedRun(
         run_id=run.info.run_id,
         params=run.data.params,
-        tags=run.data.tags,
+        tags=schema.unpacked(run.data.tags),
         metrics=run.data.metrics,
         started=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,

@@ -35,7 +35,7 @@ class Account:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._quotas = dict(settings.quotas)
-        self._denied: set[tuple[str, str]] = set()  # identity, or "" for all of them, and action
+        self._denied: set[str] = set()
         self._lock = threading.Lock()
 
     def quota(self, kind: str, usage: str) -> float:
@@ -55,14 +55,10 @@ class Account:
         """Raise ResourceLimitExceeded if a job would use more than its quota."""
         running = [other for other in jobs if not other.is_over and other.is_spot == job.is_spot]
         usage = SPOT if job.is_spot else TRAINING
-        request: dict[str, int] = {}
-        for kind, count in [(kind, count) for _, kind, count in job.groups]:
-            request[kind] = request.get(kind, 0) + count
-        for kind, count in request.items():
-            used = sum(number for other in running for _, name, number in other.groups if name == kind)
-            self._compare(kind, usage, used, count)
-            if job.resources.get("KeepAlivePeriodInSeconds") and not pools.fits(job):
-                self._compare(kind, WARM, pools.held(jobs, kind), count)
+        used = sum(other.count for other in running if other.kind == job.kind)
+        self._compare(job.kind, usage, used, job.count)
+        if job.resources.get("KeepAlivePeriodInSeconds") and not pools.fits(job):
+            self._compare(job.kind, WARM, pools.held(jobs, job.kind), job.count)
 
     def _compare(self, kind: str, usage: str, used: int, count: int) -> None:
         limit = self.quota(kind, usage)
@@ -82,15 +78,6 @@ class Account:
         names += [name for name in self._quotas if name.startswith("Number of instances")]
         result, more = page(names, request, usual=100, most=100)
         return {"Quotas": [self._quota(name) for name in result]} | more
-
-    def get_quota(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer GetServiceQuota."""
-        _only_sagemaker(request)
-        for kind in instance_types():
-            for usage in (TRAINING, SPOT, WARM):
-                if _code(f"{kind} for {usage}") == request.get("QuotaCode"):
-                    return {"Quota": self._quota(f"{kind} for {usage}")}
-        raise Refusal("NoSuchResourceException", "The request failed because the specified quota doesn't exist.")
 
     def _quota(self, name: str) -> dict[str, Any]:
         kind, _, usage = name.partition(" for ")
@@ -119,23 +106,16 @@ class Account:
         result, more = page(fitting, request, usual=100, most=100)
         return {"FormatVersion": "aws_v1", "PriceList": result} | more
 
-    def deny(self, action: str, identity: str = "") -> None:
-        """Take a permission away from an identity, or from all of them."""
-        with self._lock:
-            self._denied.add((identity, action.lower()))
-
-    def allow(self, action: str, identity: str = "") -> None:
-        """Give a permission back."""
-        with self._lock:
-            self._denied.discard((identity, action.lower()))
+    def deny(self, action: str) -> None:
+        """Take a permission away from everybody."""
+        self._denied.add(action)
 
     def require(self, action: str, resource: str) -> None:
         """Raise AccessDeniedException if the permission was taken away."""
-        with self._lock:
-            if ("", action.lower()) in self._denied:
-                user = f"arn:aws:iam::{ACCOUNT}:user/testing"
-                text = f"User: {user} is not authorized to perform: {action} on resource: {resource}"
-                raise Refusal("AccessDeniedException", text)
+        if action in self._denied:
+            user = f"arn:aws:iam::{ACCOUNT}:user/testing"
+            text = f"User: {user} is not authorized to perform: {action} on resource: {resource}"
+            raise Refusal("AccessDeniedException", text)
 
 
 def _only_sagemaker(request: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ _SERVICES = {
     "ServiceQuotasV20190624": "service-quotas",
 }
 OWNER = "X-Amz-Expected-Bucket-Owner"
-_KEPT_HEADERS = ("User-Agent", "Content-Type", "X-Amz-Target", "X-Amz-Copy-Source", "Range", OWNER)
+_KEPT_HEADERS = ("User-Agent", OWNER)
 
 
 class Call:
@@ -48,7 +48,7 @@ class Call:
             self.body = {name: values[0] for name, values in self.form.items()}
             self.operation = self.body.get("Action", "")
         else:
-            self.operation = s3_operation(self.method, self.path, environ.get("QUERY_STRING", ""), environ)
+            self.operation = s3_operation(self.method, self.path, environ.get("QUERY_STRING", ""))
 
     @property
     def request(self) -> dict[str, Any]:
@@ -62,7 +62,6 @@ class Call:
     def shown(self) -> dict[str, Any]:
         """What is noted of it."""
         names = {name: f"HTTP_{name.upper().replace('-', '_')}" for name in _KEPT_HEADERS}
-        names["Content-Type"] = "CONTENT_TYPE"
         headers = {name: self.environ[key] for name, key in names.items() if self.environ.get(key)}
         return {
             "time": self.time,
@@ -84,7 +83,7 @@ class Call:
                 f"<Message>{escape(message)}</Message></Error><RequestId>1</RequestId></ErrorResponse>"
             )
             return refusal.status, "text/xml", text.encode()
-        if self.environ.get("HTTP_X_AMZ_TARGET") or self.service == "batch":
+        if self.environ.get("HTTP_X_AMZ_TARGET"):
             content = json.dumps({"__type": code, "message": message})
             return refusal.status, "application/x-amz-json-1.1", content.encode()
         status = _S3_STATUS.get(code, refusal.status)
@@ -107,20 +106,14 @@ _OBJECT_PARTS = {
     ("PUT", "partNumber"): "UploadPart",
     ("POST", "uploadId"): "CompleteMultipartUpload",
     ("DELETE", "uploadId"): "AbortMultipartUpload",
-    ("GET", "uploadId"): "ListParts",
-    ("GET", "tagging"): "GetObjectTagging",
-    ("PUT", "tagging"): "PutObjectTagging",
 }
 _BUCKET_PARTS = {
     ("GET", "list-type"): "ListObjectsV2",
-    ("GET", "location"): "GetBucketLocation",
-    ("GET", "versions"): "ListObjectVersions",
-    ("GET", "uploads"): "ListMultipartUploads",
     ("POST", "delete"): "DeleteObjects",
 }
 
 
-def s3_operation(method: str, path: str, query: str, environ: dict[str, Any]) -> str:
+def s3_operation(method: str, path: str, query: str) -> str:
     """Name of the S3 operation of a request."""
     bucket, _, key = path.lstrip("/").partition("/")
     if not bucket:
@@ -130,8 +123,6 @@ def s3_operation(method: str, path: str, query: str, environ: dict[str, Any]) ->
     for (expected, word), operation in parts.items():
         if method == expected and word in words:
             return operation
-    if key and method == "PUT" and environ.get("HTTP_X_AMZ_COPY_SOURCE"):
-        return "CopyObject"
     return (_OBJECT if key else _BUCKET).get(method, method)
 
 

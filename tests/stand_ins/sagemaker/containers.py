@@ -17,8 +17,8 @@ class ClientFault(Exception):
 
 
 def hosts_of(job: Job) -> list[str]:
-    """algo-1, algo-2, ... over all groups."""
-    return [f"algo-{number + 1}" for number in range(sum(count for _, _, count in job.groups))]
+    """algo-1, algo-2, ..."""
+    return [f"algo-{number + 1}" for number in range(job.count)]
 
 
 def lay_out(job: Job, image: Path, folder: Path, store: Store, settings: Settings, url: str) -> None:
@@ -45,22 +45,13 @@ def lay_out(job: Job, image: Path, folder: Path, store: Store, settings: Setting
 
 
 def _write_configuration(job: Job, host: str, hosts: list[str], place: Path) -> None:
-    remaining = iter(hosts)
-    groups = [
-        {
-            "instance_group_name": name,
-            "instance_type": kind,
-            "hosts": [next(remaining) for _ in range(count)],
-        }
-        for name, kind, count in job.groups
-    ]
-    custom = next(group for group in groups if host in group["hosts"])
+    name = "homogeneousCluster"
     resources = {
-        "current_group_name": custom["instance_group_name"],
+        "current_group_name": name,
         "current_host": host,
-        "current_instance_type": custom["instance_type"],
+        "current_instance_type": job.kind,
         "hosts": hosts,
-        "instance_groups": groups,
+        "instance_groups": [{"instance_group_name": name, "instance_type": job.kind, "hosts": hosts}],
         "network_interface_name": "eth0",
         "topology": None,
     }
@@ -92,18 +83,8 @@ def _bring_channel(job: Job, channel: dict[str, Any], folder: Path, store: Store
             " Please ensure that the bucket exists in the selected region, that objects exist under that S3 prefix,"
             " and that the role may list and read them."
         )
-    value = source.get("InstanceGroupNames")
-    hosts = iter(hosts_of(job))
-    receivers = [
-        host
-        for name, _, count in job.groups
-        for host in [next(hosts) for _ in range(count)]
-        if not value or name in value
-    ]
-    for number, host in enumerate(receivers):
-        sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
-        share = keys[number :: len(receivers)] if sharded else keys
-        store.download(uri, share, folder / host / "ml" / "input" / "data" / channel["ChannelName"])
+    for host in hosts_of(job):
+        store.download(uri, keys, folder / host / "ml" / "input" / "data" / channel["ChannelName"])
 
 
 def _spec(job: Job, host: str, image: Path, settings: Settings, url: str) -> dict[str, Any]:

@@ -175,13 +175,9 @@ class Emulator:
         """Kill the container of one host once the job trains, as broken hardware would."""
         self._ask("kill_instance", job_name=job_name, host=host)
 
-    def deny(self, action: str, identity: str = "") -> None:
+    def deny(self, action: str) -> None:
         """Take a permission away: without iam:PassRole no job is created."""
-        self._ask("deny", action=action, identity=identity)
-
-    def allow(self, action: str, identity: str = "") -> None:
-        """Give a permission back."""
-        self._ask("allow", action=action, identity=identity)
+        self._ask("deny", action=action)
 
     def set_quota(self, name: str, value: float) -> None:
         """Change a quota; `name` is an instance type (training on demand) or the whole name of the quota."""
@@ -190,10 +186,6 @@ class Emulator:
     def pass_time(self, seconds: float) -> None:
         """Let warm pools grow older."""
         self._ask("pass_time", seconds=seconds)
-
-    def misreport(self, **fields: Any) -> None:
-        """Describe jobs that have ended with these fields in place of the true ones; None leaves a field out."""
-        self._ask("misreport", fields=fields)
 
     def jobs(self) -> list[str]:
         """Names of all jobs, oldest first."""

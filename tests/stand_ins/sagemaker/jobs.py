@@ -22,6 +22,7 @@ MESSAGES = {
     "Failed": "Training job failed",
 }
 TERMINAL = ("Completed", "Failed", "Stopped")
+SPOT_SHARE = 0.4  # billable time as a share of training time on spot
 LONGEST_REASON = 1024  # characters of FailureReason
 
 
@@ -33,7 +34,7 @@ class Job:
         warm: it starts on instances of a warm pool.
     """
 
-    def __init__(self, request: dict[str, Any], region: str, *, share: float = 1.0) -> None:
+    def __init__(self, request: dict[str, Any], region: str) -> None:
         self.request = request
         self.name: str = request["TrainingJobName"]
         self.arn = f"arn:aws:sagemaker:{region}:{ACCOUNT}:training-job/{self.name}"
@@ -45,11 +46,9 @@ class Job:
         self.ended: float | None = None
         self.training_s = 0.0
         self.transitions: list[dict[str, Any]] = []
-        self.tags: dict[str, str] = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
         self.orders: list[str] = []
         self.pool: dict[str, Any] | None = None
         self.warm = False
-        self._share = share
         self._lock = threading.RLock()
         self.enter("Starting")
 
@@ -69,12 +68,14 @@ class Job:
         return self.status in TERMINAL
 
     @property
-    def groups(self) -> list[tuple[str, str, int]]:
-        """Name, type and number of instances of each group."""
-        groups = self.resources.get("InstanceGroups")
-        if groups:
-            return [(group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"]) for group in groups]
-        return [("homogeneousCluster", self.resources["InstanceType"], self.resources["InstanceCount"])]
+    def kind(self) -> str:
+        """Type of its instances."""
+        return str(self.resources["InstanceType"])
+
+    @property
+    def count(self) -> int:
+        """Number of its instances."""
+        return int(self.resources["InstanceCount"])
 
     def enter(self, secondary: str, message: str | None = None) -> None:
         """Begin the next secondary status."""
@@ -124,7 +125,7 @@ class Job:
     def seconds(self) -> tuple[int, int]:
         """Training time and billable time, both at least 1."""
         training = max(1, round(self.training_s))
-        return training, max(1, round(training * self._share)) if self.is_spot else training
+        return training, max(1, round(training * SPOT_SHARE)) if self.is_spot else training
 
     def summary(self) -> dict[str, Any]:
         """As ListTrainingJobs shows it."""

@@ -30,7 +30,7 @@ class Service:
         self._account = Account(settings)
         self.jobs = TrainingJobs(shop, self._account)
         self._notebook = Notebook()
-        self._disturbances = Disturbances(settings.calls_per_second)
+        self._disturbances = Disturbances()
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         if QUIET in environ.get("HTTP_USER_AGENT", ""):
@@ -51,11 +51,10 @@ class Service:
 
     def _own(self, call: Call) -> tuple[str, bytes] | None:
         """Content type and body of what is answered here."""
-        if call.service == "sagemaker" and self.jobs.owns(call.operation, call.request):
+        if call.service == "sagemaker" and call.operation in self.jobs.operations:
             return _JSON, json.dumps(self.jobs.operations[call.operation](call.request)).encode()
         answers = {
             ("service-quotas", "ListServiceQuotas"): self._account.list_quotas,
-            ("service-quotas", "GetServiceQuota"): self._account.get_quota,
             ("pricing", "GetProducts"): self._account.products,
         }
         if (call.service, call.operation) in answers:
@@ -95,12 +94,10 @@ class Service:
             "interrupt": self._interrupt,
             "kill_instance": self._kill_instance,
             "deny": self._account.deny,
-            "allow": self._account.allow,
             "set_quota": self._account.set_quota,
             "pass_time": self._shop.pools.pass_time,
             "jobs": self.jobs.names,
             "described": self.jobs.described,
-            "misreport": self.jobs.misreport,
         }
 
     def _lack_capacity(self, instance_type: str, times: int) -> None:

@@ -24,15 +24,11 @@ class Settings:
         prices: products as the price list has them.
         port: 0 takes any free one.
         start_delay_s: until instances are there.
-        download_delay_s: what the image and the data take beyond the download itself.
-        upload_delay_s: what the upload takes beyond the upload itself.
         upload_s: seconds that Uploading is billed and does not take, for tests of long uploads.
         grace_s: between SIGTERM and SIGKILL of a job that is stopped; 120 at AWS.
         interrupt_grace_s: between SIGTERM and SIGKILL of a spot instance that is taken away; 120 at AWS.
         failure_grace_s: how long the other instances go on after one has failed.
-        spot_billable_share: billable time as a share of training time on spot.
         shown_after_s: how long DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new job.
-        calls_per_second: of one operation, before it is throttled; None for any number.
     """
 
     root: Path
@@ -46,15 +42,11 @@ class Settings:
     prices: tuple[dict[str, Any], ...] = ()
     port: int = 0
     start_delay_s: float = 0.3
-    download_delay_s: float = 0.0
-    upload_delay_s: float = 0.0
     upload_s: float = 0.0
     grace_s: float = 120.0
     interrupt_grace_s: float = 120.0
     failure_grace_s: float = 2.0
-    spot_billable_share: float = 0.4
     shown_after_s: float = 0.0
-    calls_per_second: float | None = None
 
     @property
     def bucket(self) -> str:

@@ -124,17 +124,11 @@ class Training(threading.Thread):
         self._since = time.monotonic()
         self._attempt = self._folder / str(attempt)
         lay_out(self.job, self._image, self._attempt, self._shop.store, settings, self._shop.url)
-        self._pause(settings.download_delay_s)
 
     def _take_instances(self) -> None:
-        if any(self._lacks(kind) for _, kind, _ in self.job.groups):
+        if self._shop.lacking.get(self.job.kind, 0) > 0:
+            self._shop.lacking[self.job.kind] -= 1
             raise Ended(End("broken", CAPACITY))
-
-    def _lacks(self, kind: str) -> bool:
-        if self._shop.lacking.get(kind, 0) <= 0:
-            return False
-        self._shop.lacking[kind] -= 1
-        return True
 
     def _pause(self, seconds: float) -> None:
         """Wait, unless the job is stopped meanwhile."""
@@ -215,7 +209,6 @@ class Training(threading.Thread):
         folders = [self._attempt / host / "ml" for host in hosts_of(self.job)]
         compressed = self.job.request["OutputDataConfig"].get("CompressionType") != "NONE"
         output = self.job.output
-        time.sleep(self._shop.settings.upload_delay_s)
         try:
             self._shop.store.upload_merged(
                 [ml / "output" / "data" for ml in folders], f"{output}/output", compressed=compressed

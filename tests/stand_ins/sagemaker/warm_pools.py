@@ -78,7 +78,7 @@ class WarmPools:
         """Instances of a type in pools that jobs have or keep."""
         self.refresh()
         using = [job for job in jobs if job.pool is not None and job.pool["Status"] in ("InUse", "Available")]
-        return sum(count for job in using for _, name, count in job.groups if name == kind)
+        return sum(job.count for job in using if job.kind == kind)
 
     def _now(self) -> float:
         return time.time() + self._offset_s

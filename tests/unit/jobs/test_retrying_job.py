@@ -25,7 +25,7 @@ from paretune.launchers.base import (
 from paretune.pricing.prices import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import Tracking, schema
 from tests.workplaces import make_workplace
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
@@ -200,7 +200,7 @@ class Desk:
     def tags(self) -> Mapping[str, str]:
         return {
             name.removeprefix("paretune."): text
-            for name, text in self.client.get_run(self.run_id or "").data.tags.items()
+            for name, text in schema.unpacked(self.client.get_run(self.run_id or "").data.tags).items()
         }
 
 

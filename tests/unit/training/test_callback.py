@@ -65,43 +65,8 @@ def plan_of(batch: int, devices: int = 1, accumulation: int = 1) -> BatchPlan:
     )
 
 
-@pytest.mark.parametrize("plan", [plan_of(8), plan_of(2, accumulation=4), plan_of(2, devices=2, accumulation=2)])
-@pytest.mark.parametrize("rows", [64, 61, 5])
-def test_progress_counts_the_rows_and_tokens_that_the_sampler_deals(plan: BatchPlan, rows: int) -> None:
-    lengths = np.random.default_rng(0).integers(3, 40, size=rows)
-    samplers = [GlobalBatchSampler(lengths, plan, rank=rank, seed=1) for rank in range(plan.devices)]
-    progress = Progress(GlobalBatchSampler(lengths, plan, rank=0, seed=1), lengths)
-
-    done = 0
-    for epoch in range(3):
-        progress.sampler.set_epoch(epoch)
-        dealt = []
-        for sampler in samplers:
-            sampler.set_epoch(epoch)
-            dealt += [row for micro_batch in sampler for row in micro_batch]
-        before = progress.rows, progress.tokens
-        for _ in range(samplers[0].steps):
-            progress.count_step(done)
-            done += 1
-        # A row that fills a place of another device is dealt twice and counted once.
-        assert progress.rows - before[0] == len(set(dealt)) == rows
-        assert progress.tokens - before[1] == lengths[sorted(set(dealt))].sum()
-
-
 def read(path: Path) -> list[Event]:
     return [Event.model_validate_json(line) for line in path.read_text().splitlines()]
-
-
-def test_an_event_is_a_line_in_the_file_and_on_standard_output(
-    tmp_path: Path, clock: HandTurned, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "events.jsonl"
-    EventWriter(path).write(3, {"train/loss": 0.5}, total_steps=10, message="hello")
-
-    assert read(path) == [
-        Event(time=1_700_000_100.0, step=3, metrics={"train/loss": 0.5}, total_steps=10, message="hello")
-    ]
-    assert capsys.readouterr().out == path.read_text()
 
 
 class Training:

@@ -9,7 +9,7 @@ from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from paretune.core.errors import LaunchRefused, first_line
+from paretune.core.errors import LaunchRefused, ParetuneError, first_line
 from paretune.launchers.sagemaker.failures import named_cause, quoted
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError)
@@ -84,12 +84,12 @@ def is_missing(error: BaseException) -> bool:
 
 
 @contextmanager
-def refused_to(doing: str) -> Iterator[None]:
-    """Raise LaunchRefused, with the sentence of `explain`, for AWS's errors in the block."""
+def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterator[None]:
+    """Raise an error of this kind, with the sentence of `explain`, for AWS's errors in the block."""
     try:
         yield
     except AWS_ERRORS as error:
-        raise LaunchRefused(explain(error, doing)) from error
+        raise kind(explain(error, doing)) from error
 
 
 def explain(error: BaseException, doing: str) -> str:

@@ -1,6 +1,7 @@
 """One SageMaker training job as a `Job`: described every 20 seconds, with its log, its warm pool and its results."""
 
 import datetime
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from heapq import merge
@@ -12,11 +13,19 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_missing, is_transient
+from paretune.launchers.sagemaker.aws_errors import (
+    AWS_ERRORS,
+    code,
+    explain,
+    is_denied,
+    is_missing,
+    is_transient,
+    refused_to,
+)
 from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.logs import GROUP, JobLog
-from paretune.launchers.sagemaker.storage import JobOutput
-from paretune.specification.container import Event, FailureKind, JobReport
+from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
+from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
 from paretune.specification.job_phases import read_phases, seconds_since_epoch
 
 POLL_S = 20.0  # between two descriptions of a job; fewer while it is young, see `SageMakerJob._interval_s`
@@ -25,6 +34,8 @@ _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
+_RESULT_FILES = {"report.json", "events.jsonl"}
+_PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
 _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT}
@@ -33,24 +44,31 @@ _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT}
 class SageMakerJob(Job):
     """A training job, seen from the process that created it or from any other.
 
-    `description` is an answer of DescribeTrainingJob, if there is one already.
+    Args:
+        storage: the bucket with its results.
+        description: an answer of DescribeTrainingJob, if there is one already.
+        is_project: whether it runs the command of a project, and not our training, which leaves a report.
     """
 
     def __init__(
         self,
         name: str,
         account: Account,
-        output: JobOutput,
+        storage: Storage,
         clock: Clock,
         description: Mapping[str, Any] | None = None,
+        *,
+        is_project: bool = False,
     ) -> None:
         self.name = name
         self.description: Mapping[str, Any] = description or {}
         """The last answer of DescribeTrainingJob; empty before there is one."""
         self._account = account
-        self._results = output
+        self._storage = storage
+        self._is_project = is_project
+        self._files: Mapping[str, bytes] | None = None  # the report and the events; None before they are read
         self._clock = clock
-        self._log = JobLog(account.client("logs"), name, is_project=output.is_project)
+        self._log = JobLog(account.client("logs"), name, is_project=is_project)
         self._created = clock.now()
         self._began = clock.monotonic()
         self._due = self._began if description is None else self._began + self._interval_s
@@ -78,10 +96,11 @@ class SageMakerJob(Job):
         if self._must_stop_again and not self.has_ended:
             self._request_stop()
         status = self.description.get("TrainingJobStatus", "InProgress")
-        if self.has_ended and self._results.files() is None:
+        if self.has_ended and self._results() is None:
             return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # its events are still to be read
         if status in {"Completed", *_GONE}:
-            return self._results.end_state(status)
+            has_completed = status == "Completed" if self._is_project else self._report() is not None
+            return JobState.COMPLETED if has_completed else JobState.FAILED
         if self._stopped_itself:
             return JobState.STOPPED
         state = _STATES.get(status, JobState.RUNNING)
@@ -96,8 +115,9 @@ class SageMakerJob(Job):
         self._look()
         self._drain()
         events, self._log.events = self._log.events, []
-        if self.has_ended:
-            events = events + self._results.events()
+        if self.has_ended and not self._is_project:  # whose files are not ours to believe
+            lines = (self._results() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
+            events = events + [event for event in map(read_event, lines) if event is not None]
         fresh = []
         for event in merge(self._status_events(), events, key=lambda event: event.time):
             if event.line() not in self._seen_lines:
@@ -113,7 +133,7 @@ class SageMakerJob(Job):
 
     def report(self) -> JobReport | None:
         """The report in the job's results in S3."""
-        return self._results.report() if self.state() is JobState.COMPLETED else None
+        return self._report() if self.state() is JobState.COMPLETED else None
 
     def failure(self) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
@@ -128,7 +148,7 @@ class SageMakerJob(Job):
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             reason = str(self.description.get("FailureReason", ""))
             kind, sentence = classify(reason)
-            if self._results.is_project and "ended with exit code" in sentence and (last := self.log_tail(1)):
+            if self._is_project and "ended with exit code" in sentence and (last := self.log_tail(1)):
                 sentence = f"{sentence}: {last[0].strip()}"
             return kind, sentence
         if state is JobState.STOPPED and self.detail() in _LIMITS and not self._asked_to_stop:
@@ -181,16 +201,19 @@ class SageMakerJob(Job):
 
     def profile(self) -> Mapping[str, bytes]:
         """The profile in the job's results."""
-        return self._results.profile()
+        with refused_to(f"read the profile of {self.name}", LostContact):
+            files = read_output(self._storage, self._prefix, _PROFILE_FILE.fullmatch)
+        return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
 
     def model_location(self) -> str:
         """S3 URI of the archive with the trained model, or of its files."""
         compression = self.description.get("OutputDataConfig", {}).get("CompressionType")
-        return self._results.model_uri(is_compressed=compression != "NONE")
+        return self._storage.uri(f"{self._prefix}{'model/' if compression == 'NONE' else 'model.tar.gz'}")
 
     def fetch_output(self, folder: Path) -> Path | None:
         """Download the output of a project's command."""
-        return self._results.download(folder)
+        with refused_to(f"read the results of {self.name}", LostContact):
+            return download_output(self._storage, self._prefix, folder)
 
     def printed(self) -> list[str]:
         """The new lines of a project's command."""
@@ -201,12 +224,34 @@ class SageMakerJob(Job):
 
     def clean_up(self) -> None:
         """Remove our training's checkpoints from S3, which cost by the month."""
-        storage = self._results.storage
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
-        prefix = checkpoints.removeprefix(storage.uri(""))
-        if not self._results.is_project and prefix.startswith(f"{PREFIX}/checkpoints/"):
+        prefix = checkpoints.removeprefix(self._storage.uri(""))
+        if not self._is_project and prefix.startswith(f"{PREFIX}/checkpoints/"):
             with suppress(*AWS_ERRORS):
-                storage.remove(prefix)
+                self._storage.remove(prefix)
+
+    @property
+    def _prefix(self) -> str:
+        """Of the keys of its results, which SageMaker uploads at its end."""
+        return f"{PREFIX}/jobs/{self.name}/output/"
+
+    def _results(self) -> Mapping[str, bytes] | None:
+        """The report and events of the ended job, read once; None while S3 does not answer. Raises LostContact."""
+        if self._files is None:
+            try:
+                self._files = read_output(self._storage, self._prefix, _RESULT_FILES.__contains__)
+            except AWS_ERRORS as error:
+                if is_transient(error):
+                    return None
+                raise LostContact(
+                    f"{explain(error, f'read the results of {self.name}')}\nit has ended; sign in again, then "
+                    f"`{command_line('sync')}`"
+                ) from error
+        return self._files
+
+    def _report(self) -> JobReport | None:
+        report = JobReport.read_json((self._results() or {}).get("report.json", b""))
+        return JobReport(metrics={}) if report is None and self._is_project else report
 
     @property
     def _interval_s(self) -> float:

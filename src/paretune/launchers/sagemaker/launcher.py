@@ -16,7 +16,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, i
 from paretune.launchers.sagemaker.checks import account_faults
 from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
 from paretune.launchers.sagemaker.request import create_request, script_faults
-from paretune.launchers.sagemaker.storage import JobOutput, Storage
+from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
 from paretune.specification.catalog import Instance
@@ -138,8 +138,8 @@ class SageMakerLauncher(Launcher):
         return Storage(s3, self.account.bucket, kms_key=kms_key, check=self._check_interruption)
 
     def _job(self, name: str, storage: Storage, description: Mapping[str, Any] | None = None) -> SageMakerJob:
-        output = JobOutput(storage, name, is_project=self._cluster.project is not None)
-        return SageMakerJob(name, self.account, output, self._clock, description)
+        is_project = self._cluster.project is not None
+        return SageMakerJob(name, self.account, storage, self._clock, description, is_project=is_project)
 
     def _described(self, name: str) -> Mapping[str, Any] | None:
         try:

@@ -9,29 +9,23 @@ s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 """
 
 import hashlib
-import re
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from boto3.exceptions import S3UploadFailedError
 
-from paretune.core.commands import command_line
-from paretune.core.errors import LaunchRefused, LostContact
-from paretune.launchers.base import JobState
+from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.launchers.sagemaker.s3_download import leads_outside
-from paretune.specification.container import PROFILE, Event, JobReport, read_event
 from paretune.storage.archives import Entry, entries, translated_damage
 
-_PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
 _OUTPUT_FOLDERS = ("output", "data")
 """Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
-_RESULT_FILES = {"report.json", "events.jsonl"}
 
 
 @dataclass
@@ -117,96 +111,37 @@ class Storage:
         return f"use the bucket {self.bucket}"
 
 
-class JobOutput:
-    """The upload of SageMaker at the end of a training job: /opt/ml/output/data and /opt/ml/model.
+def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object]) -> dict[str, bytes]:
+    """The needed files of /opt/ml/output/data, by name; none of a damaged archive. Raises boto's errors.
 
-    Each is an archive, output.tar.gz and model.tar.gz, or with CompressionType NONE a prefix with one object per file.
-
-    Args:
-        is_project: whether the job runs the command of a project, and not our training, which leaves a report.
+    SageMaker uploads them at the end of a job below `prefix`: as output.tar.gz, or one by one (CompressionType NONE).
     """
+    packed = storage.open(f"{prefix}output.tar.gz")
+    if packed is not None:
+        return _unpack(packed, is_needed)
+    bodies = {name: storage.open(key) for name, key in _loose_files(storage, prefix).items() if is_needed(name)}
+    return {name: body.read() for name, body in bodies.items() if body is not None}
 
-    def __init__(self, storage: Storage, job_name: str, *, is_project: bool = False) -> None:
-        self.storage = storage
-        self.is_project = is_project
-        self._job_name = job_name
-        self._files: Mapping[str, bytes] | None = None
 
-    def files(self) -> Mapping[str, bytes] | None:
-        """The report and events of an ended job, read once; None while S3 does not answer. Raises LostContact."""
-        if self._files is None:
-            try:
-                self._files = self._read(_RESULT_FILES.__contains__)
-            except AWS_ERRORS as error:
-                if is_transient(error):
-                    return None
-                raise LostContact(
-                    f"{explain(error, f'read the results of {self._job_name}')}\nit has ended; sign in again, then "
-                    f"`{command_line('sync')}`"
-                ) from error
-        return self._files
+def download_output(storage: Storage, prefix: str, folder: Path) -> Path | None:
+    """Download the archive or the files of /opt/ml/output/data; None if there are none. Raises boto's errors."""
+    if (packed := storage.open(f"{prefix}output.tar.gz")) is not None:
+        with (folder / "output.tar.gz").open("wb") as file:
+            shutil.copyfileobj(packed, file)
+        return folder / "output.tar.gz"
+    files, folder = _loose_files(storage, prefix), folder / "output"
+    for name, key in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        storage.s3.download_file(storage.bucket, key, str(folder / name))
+    return folder if files else None
 
-    def end_state(self, status: str) -> JobState:
-        """The state of an ended job with this TrainingJobStatus: ours has failed if it left no report."""
-        has_completed = status == "Completed" if self.is_project else self.report() is not None
-        return JobState.COMPLETED if has_completed else JobState.FAILED
 
-    def report(self) -> JobReport | None:
-        """The report of an ended job; None if it leaves none."""
-        report = JobReport.read_json((self.files() or {}).get("report.json", b""))
-        return JobReport(metrics={}) if report is None and self.is_project else report
-
-    def events(self) -> list[Event]:
-        """The events in the output of an ended job; none of a project, whose files are not ours to believe."""
-        if self.is_project:
-            return []
-        lines = (self.files() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
-        return [event for event in map(read_event, lines) if event is not None]
-
-    def profile(self) -> dict[str, bytes]:
-        """The files of the job's profile; reads the archive again, as a trace is large. Raises LostContact."""
-        try:
-            files = self._read(_PROFILE_FILE.fullmatch)
-        except AWS_ERRORS as error:
-            raise LostContact(explain(error, f"read the profile of {self._job_name}")) from error
-        return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
-
-    def download(self, folder: Path) -> Path | None:
-        """Download the archive or its files to a folder; None if there are none. Raises LostContact."""
-        try:
-            if (packed := self.storage.open(self._key("output.tar.gz"))) is not None:
-                with (folder / "output.tar.gz").open("wb") as file:
-                    shutil.copyfileobj(packed, file)
-                return folder / "output.tar.gz"
-            objects, folder = self._objects(), folder / "output"
-            for name, key in objects.items():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                self.storage.s3.download_file(self.storage.bucket, key, str(folder / name))
-        except AWS_ERRORS as error:
-            raise LostContact(explain(error, f"read the results of {self._job_name}")) from error
-        return folder if objects else None
-
-    def model_uri(self, *, is_compressed: bool) -> str:
-        """S3 URI of the archive of /opt/ml/model, or of the prefix with its files."""
-        return self.storage.uri(self._key("model.tar.gz" if is_compressed else "model/"))
-
-    def _read(self, is_needed: Callable[[str], object]) -> dict[str, bytes]:
-        packed = self.storage.open(self._key("output.tar.gz"))
-        if packed is not None:
-            return _unpack(packed, is_needed)
-        bodies = {name: self.storage.open(key) for name, key in self._objects().items() if is_needed(name)}
-        return {name: body.read() for name, body in bodies.items() if body is not None}
-
-    def _objects(self) -> dict[str, str]:
-        """Name below /opt/ml/output/data to key of an uncompressed output."""
-        prefix = self._key("")
-        folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
-        keys = [key for key in self.storage.sizes(prefix) if key.startswith(folders)]
-        names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys}
-        return {name: key for name, key in names.items() if not leads_outside(name)}
-
-    def _key(self, name: str) -> str:
-        return f"{PREFIX}/jobs/{self._job_name}/output/{name}"
+def _loose_files(storage: Storage, prefix: str) -> dict[str, str]:
+    """Name below /opt/ml/output/data to key of an uncompressed output."""
+    folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
+    keys = [key for key in storage.sizes(prefix) if key.startswith(folders)]
+    names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys}
+    return {name: key for name, key in names.items() if not leads_outside(name)}
 
 
 def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:

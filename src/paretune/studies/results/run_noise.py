@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import ndtr, stdtrit
 
 from paretune.estimating.noise import (
     F1_DEGREES,
@@ -27,11 +27,11 @@ from paretune.estimating.noise import (
     Scatter,
     binomial_error,
     posterior_deviation,
-    widened,
 )
 from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER, Objective
 
 INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
+_ONE = float(ndtr(1.0))  # probability below one standard deviation
 _USUAL_SHARE = 0.4
 """Noise that is likely before any repeats, as a share of the largest that was seen: the median pair of repeated jobs
 differs by a tenth of what the largest does."""
@@ -60,16 +60,16 @@ class RunNoise:
         return self.deviation * (abs(value) if self.is_relative else 1.0)
 
     def standard_error(self, value: float, runs: float) -> float:
-        """Widened standard error of the mean `value` of this many runs."""
+        """Standard error of the mean `value` of this many runs, see `widened`."""
         return self.widened(self.of_one_run(value) / math.sqrt(runs))
 
     def widened(self, error: float) -> float:
-        """The standard error enlarged so that 2 of it hold 95 % although the deviation is uncertain."""
-        return widened(error, self.degrees)
+        """The standard error enlarged so that it holds 68 %, as one does, although the deviation is uncertain."""
+        return error * float(stdtrit(self.degrees, _ONE))
 
     def margin(self, error: float) -> float:
         """Half the width of the interval with probability INTERVAL around a mean with this widened error."""
-        return error * 1.96 * float(stdtrit(self.degrees, 0.5 + INTERVAL / 2) / stdtrit(self.degrees, 0.975))
+        return error * float(stdtrit(self.degrees, 0.5 + INTERVAL / 2) / stdtrit(self.degrees, _ONE))
 
 
 def pooled_noise(

@@ -84,14 +84,14 @@ class QualityModel:
         """Means and standard deviations at M keys, without the noise of a single run."""
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
         means, alike = self._by_power(keys)
-        for weight, (it, inverse, weights) in zip(self._weights, self._fits, strict=True):
-            if weight:
-                kernel = self._kernel(it, alike)
-                prior = it.scale**2 + it.type_sd**2 + it.bump**2 + (_LEVEL * self._spread) ** 2
-                variance = np.maximum(prior - ((kernel @ inverse) * kernel).sum(axis=1), 1e-12)
-                expected = means[it.power] + kernel @ weights
-                mean += weight * expected
-                square += weight * (expected**2 + variance)
+        for index in np.flatnonzero(self._weights):
+            weight, it = self._weights[index], self._hypotheses[index]
+            kernel = self._kernel(it, alike)
+            prior = it.scale**2 + it.type_sd**2 + it.bump**2 + (_LEVEL * self._spread) ** 2
+            variance = np.maximum(prior - ((kernel @ self._inverses[index]) * kernel).sum(axis=1), 1e-12)
+            expected = means[it.power] + kernel @ self._alphas[index]
+            mean += weight * expected
+            square += weight * (expected**2 + variance)
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def collapse_probability(self, keys: np.ndarray) -> np.ndarray:
@@ -107,34 +107,33 @@ class QualityModel:
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
         noises, bumps = (_NOISES, (0.0,)) if known is None else ((1.0,), _BUMPS)
-        self._fits, evidence = [], []
+        grid = np.array(list(itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps)))
+        power, scale, noise, type_sd, bump = grid.T
+        units = np.array([1.0, self._spread, usual, self._spread, usual])
+        self._hypotheses = [Hypothesis(*row) for row in grid * units]
         means, alike = self._by_power(self._x)
-        for power, scale, noise, type_sd, bump in itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps):
-            it = Hypothesis(power, scale * self._spread, noise * usual, type_sd * self._spread, bump * usual)
-            variances = np.full(len(y), it.noise**2) if known is None else known**2
-            covariance = self._kernel(it, alike) + np.diag(np.maximum(variances, 1e-12))
-            inverse = np.linalg.inv(covariance)
-            residual = y - means[power]
-            self._fits.append((it, inverse, inverse @ residual))
-            unlikely = (
-                0.25 * math.log(scale) ** 2 + 2.0 * (power - 0.5) ** 2 + math.log(noise) ** 2 + 5.0 * type_sd + bump
-            )
-            fit = residual @ inverse @ residual + np.linalg.slogdet(covariance)[1]
-            evidence.append(-unlikely - 0.5 * fit)
-        likelihood = np.exp(np.array(evidence) - max(evidence))
+        variances = (noise * usual)[:, None] ** 2 * np.ones(len(y)) if known is None else known**2
+        covariances = np.array([self._kernel(it, alike) for it in self._hypotheses])
+        covariances += np.maximum(variances, 1e-12)[..., None] * np.eye(len(y))
+        self._inverses = np.linalg.inv(covariances)
+        residuals = y - np.array([means[it.power] for it in self._hypotheses])
+        self._alphas = (self._inverses @ residuals[..., None])[..., 0]
+        fit = (residuals * self._alphas).sum(axis=1) + np.linalg.slogdet(covariances)[1]
+        unlikely = 0.25 * np.log(scale) ** 2 + 2.0 * (power - 0.5) ** 2 + np.log(noise) ** 2 + 5.0 * type_sd + bump
+        evidence = -unlikely - 0.5 * fit
+        likelihood = np.exp(evidence - evidence.max())
         likelihood[likelihood < _UNLIKELY] = 0.0
         self._weights = likelihood / likelihood.sum()
-        weighted = list(zip(self._weights, (it for it, _, _ in self._fits), strict=True))
-        self.noise = math.sqrt(sum(weight * it.noise**2 for weight, it in weighted))
-        self.type_probability = sum(weight for weight, it in weighted if it.type_sd)
+        self.noise = math.sqrt(self._weights @ (noise * usual) ** 2)
+        self.type_probability = float(self._weights @ (type_sd > 0))
 
     def _find_collapsed(self) -> np.ndarray:
         """The runs far below what all others say of them (leave one out), or far below the best."""
         found = np.zeros(len(self._values), dtype=bool)
         if (~self.collapsed).sum() >= 3:
-            _, inverse, weights = self._fits[int(np.argmax(self._weights))]
-            precision = np.diag(inverse)
-            residual = weights / precision
+            likeliest = int(np.argmax(self._weights))
+            precision = np.diag(self._inverses[likeliest])
+            residual = self._alphas[likeliest] / precision
             far = (residual < -4.0 / np.sqrt(precision)) & (residual < -1.6 * self._spread)
             found[np.flatnonzero(~self.collapsed)[far]] = True
         return np.asarray(found | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))

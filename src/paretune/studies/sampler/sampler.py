@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from paretune.estimating.memory_limits import MemoryLimits
+from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing.prices import PriceList, usual_price
 from paretune.specification import metrics
@@ -108,10 +108,13 @@ class SplitSampler(optuna.samplers.BaseSampler):
             self._jobs = [item for item in self._jobs if item.spec.instance_count == grid.fewest]
         self._keys, self._terms = grid.quality_keys(self._jobs), Terms.of(grid, self._jobs)
         self._usd_per_s = np.array([price_of(item.spec) for item in self._jobs])
+        self._most_s = np.array([60.0 * item.spec.max_runtime_minutes for item in self._jobs])
         self._identities = [item.identity for item in self._jobs]
         self._family = self._families()
         self._model: SecondsModel | None = None  # of the last decision
         self._limits = MemoryLimits()
+        self._fitting: dict[Footprint, bool] = {}
+        self._ways: dict[Any, tuple[list[Job], Terms, np.ndarray]] = {}
         self.accepts: Callable[[Job], bool] = lambda job: True
         self.depends_on_type = False
         self.space: dict[str, BaseDistribution] = {**searched, **grid.own}
@@ -188,15 +191,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
         counted = self._grid.rows
         rows = rows_of(study, self._grid)
         if self._grid.rows != counted:
-            self._terms = Terms.of(self._grid, self._jobs)
-        self._limits = MemoryLimits()
-        for row in rows:
-            if row.outcome == OUT_OF_MEMORY:
-                self._limits.ran_out(row.job.footprint)
+            self._terms, self._ways = Terms.of(self._grid, self._jobs), {}
+        self._limits = MemoryLimits(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
+        self._fitting = {}
         return rows
 
     def _fits(self, job: Job) -> bool:
-        return not self._limits.has_full or self._limits.why_full(job.footprint) is None
+        if job.footprint not in self._fitting:
+            self._fitting[job.footprint] = self._limits.why_full(job.footprint) is None
+        return self._fitting[job.footprint]
 
     def _settled(self, rows: Sequence[Row], tries: int) -> set[Any]:
         """Jobs that are not begun again: they ran, run, or have failed or were cut off so many times."""
@@ -264,15 +267,11 @@ class SplitSampler(optuna.samplers.BaseSampler):
         spent = sum(row.seconds * self._grid.price_of(row.job.spec) for row in rows)
         options: list[tuple[float, Job]] = []
         by_type = self.depends_on_type = bool(quality.type_probability >= BY_TYPE)
-        cheapest: dict[Any, tuple[float, Job] | None] = {}
         for i in map(int, np.argsort(-(of_knowing + of_running), kind="stable")[:MOST_COMPARED]):
             ways = [(of_knowing[i] + of_running[i], usd[i], self._jobs[i])] if belief.is_new[i] else []
             if of_knowing[i] >= LEAST_GAIN:
-                spec, plan = self._jobs[i].spec, self._jobs[i].plan
-                key = self._family[i], plan.global_batch_size, spec.instance_type if by_type else ""
-                if key not in cheapest:
-                    cheapest[key] = self._cheapest(i, model, settled, by_type)
-                ways += [(of_knowing[i], *way)] if (way := cheapest[key]) is not None else []
+                way = self._cheapest(i, model, settled, by_type)
+                ways += [(of_knowing[i], *way)] if way is not None else []
             for worth, price, job in ways:
                 if worth >= LEAST_GAIN and worth * PATIENCE * (spent + price) >= price:
                     options.append((worth / max(price, 1e-9), job))
@@ -306,8 +305,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def _usable(self, seconds: np.ndarray) -> np.ndarray:
         """Candidates that fit into memory and are not believed to take longer than they may."""
-        limits = np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
-        return np.asarray((seconds <= limits) & [self._fits(job) for job in self._jobs])
+        return np.asarray((seconds <= self._most_s) & [self._fits(job) for job in self._jobs])
 
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
@@ -375,27 +373,28 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def _cheapest(self, goal: int, model: SecondsModel, settled: set[Any], by_type: bool) -> tuple[float, Job] | None:
         """Dollars and job of the cheapest new way to know a candidate's quality; `by_type`: on its own type."""
-        size, is_own = self._jobs[goal].plan.global_batch_size, self._grid.is_own
-        ways: list[Job] = []
-        for i in map(int, np.flatnonzero(self._family == self._family[goal])):
-            job = self._jobs[i]
-            if by_type and job.spec.instance_type != self._jobs[goal].spec.instance_type:
-                continue
-            times, rest = divmod(size, job.plan.global_batch_size)
-            if is_own or (times == 1 and not rest):
-                ways.append(job)
-            elif ACCUMULATION in self._grid.own and not rest and (made := self._grid.job(job.point, times)) is not None:
-                ways.append(made)
-        ways = [job for job in ways if job.identity not in settled and self._fits(job)]
-        if not ways:
+        job = self._jobs[goal]
+        key = self._family[goal], job.plan.global_batch_size, job.spec.instance_type if by_type else ""
+        if key not in self._ways:
+            ways = [way for i in np.flatnonzero(self._family == key[0]) if (way := self._way(self._jobs[i], *key[1:]))]
+            prices = np.array([self._grid.price_of(way.spec) for way in ways])
+            self._ways[key] = ways, Terms.of(self._grid, ways), prices
+        ways, terms, prices = self._ways[key]
+        seconds, _ = model.predict(terms)
+        for i in map(int, np.argsort(seconds * prices, kind="stable")):
+            way = ways[i]
+            if way.identity not in settled and self._fits(way) and seconds[i] <= 60.0 * way.spec.max_runtime_minutes:
+                return float(seconds[i] * prices[i]), way
+        return None
+
+    def _way(self, job: Job, size: int, instance_type: str) -> Job | None:
+        """A candidate with the global batch `size`, by accumulation if it must be; None if it cannot have that."""
+        if instance_type and job.spec.instance_type != instance_type:
             return None
-        seconds, _ = model.predict(Terms.of(self._grid, ways))
-        usd = [
-            s * self._grid.price_of(job.spec) if s <= 60 * job.spec.max_runtime_minutes else math.inf
-            for s, job in zip(seconds, ways, strict=True)
-        ]
-        best = int(np.argmin(usd))
-        return (usd[best], ways[best]) if math.isfinite(usd[best]) else None
+        times, rest = divmod(size, job.plan.global_batch_size)
+        if self._grid.is_own or (times == 1 and not rest):
+            return job
+        return self._grid.job(job.point, times) if times and not rest and ACCUMULATION in self._grid.own else None
 
 
 def _list_price() -> Callable[[JobSpec], float]:

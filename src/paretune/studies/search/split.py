@@ -21,7 +21,7 @@ FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 """Times what a job takes if it goes rather badly: its limit, and the least one."""
-_TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds, where dollars are short
+_TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
 _UNPRICED = Price(usd_per_hour=UNPRICED_USD_PER_HOUR, region="", as_of="", source="unknown", confidence="missing")
@@ -87,7 +87,8 @@ class Split:
         if known is None or known[1] > _GUESS:
             return [] if money.exceeds_limit(job.spec) else [money.limited(job.spec)]
         slow_s = known[0] * math.exp(2.0 * known[1])
-        return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + _SLOW_START_S])
+        tight_s = _TIGHT * slow_s + min(_SLOW_START_S, slow_s)
+        return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), tight_s])
 
     @staticmethod
     def _with_limits(job: Job, seconds: Sequence[float]) -> list[JobSpec]:

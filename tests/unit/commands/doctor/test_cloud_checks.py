@@ -9,7 +9,7 @@ from botocore.exceptions import NoCredentialsError
 from paretune.commands.doctor.cloud_checks import cloud_findings
 from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, Verdict
-from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, error
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 
 __all__ = ["nothing_of_this_machine"]

@@ -29,7 +29,7 @@ from paretune.pricing.prices import PriceList
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking
 from paretune.tracking import Run as TrackedRun
-from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.workplaces import make_workplace
 
 BILLED_S = 360  # of every job
@@ -284,7 +284,7 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert user.sync() == {}
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
     (job,) = map(RecordedJob, recorded)
-    assert (job.origin, job.cluster.instance_type, job.cluster.instance_count) == ("measured", "ml.m5.large", 1)
+    assert (job.origin, job.instance_type, job.instance_count) == ("measured", "ml.m5.large", 1)
     assert new_cost(job, PriceList.read({}), ReportRequest(region="us-east-1")).usd == pytest.approx(USD)
 
 

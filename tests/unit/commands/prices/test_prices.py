@@ -12,7 +12,7 @@ from paretune.cli import main
 from paretune.commands.prices.prices import read_prices
 from paretune.core.errors import LaunchRefused
 from paretune.pricing.prices import Price
-from tests.unit.launchers.sagemaker.aws import Aws
+from tests.stand_ins.aws import Aws
 
 Run = Callable[..., tuple[int, str, str]]
 FILE = Path("cache/paretune/prices.csv")

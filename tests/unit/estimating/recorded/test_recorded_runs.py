@@ -219,6 +219,17 @@ def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
     assert ask(table, probe_steps=24, startup_seconds=60).billable_seconds == pytest.approx(60 + 1540 * 24 / 480)
 
 
+@pytest.mark.parametrize(("failed_after", "status"), [(1000, "Completed"), (30, "Failed")])
+def test_a_probe_fails_only_if_the_run_failed_as_early(tmp_path: Path, failed_after: int, status: str) -> None:
+    fails = f"{SMALL},1,16,4e-5,{failed_after},,Failed"
+    others = [f"{line},Completed" for line in GRID if not line.startswith(f"{SMALL},1,16,4e-05")]
+    others += [f"{SMALL},1,{batch},4e-5,1600,0.9,Completed" for batch in (8, 32)]
+    table = runs(tmp_path, fails, *others, more=",status")
+
+    assert ask(table, probe_steps=24).status == status
+    assert ask(table).status == "Failed"
+
+
 def test_a_probe_of_other_data_needs_their_number_of_rows(tmp_path: Path) -> None:
     table = runs(tmp_path, *GRID)
 

@@ -15,7 +15,7 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws, Sts
+from tests.stand_ins.aws import ACCOUNT, Aws, Sts
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
 CONFIGURATION = f"""

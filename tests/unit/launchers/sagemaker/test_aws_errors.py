@@ -7,7 +7,7 @@ from botocore.exceptions import BotoCoreError
 from botocore.parsers import ResponseParserError
 
 from paretune.launchers.sagemaker.aws_errors import explain, is_denied, is_missing, is_transient
-from tests.unit.launchers.sagemaker.aws import error
+from tests.stand_ins.aws import error
 
 CREDENTIALS: list[BotoCoreError] = [
     exceptions.NoCredentialsError(),

@@ -9,7 +9,7 @@ from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.checks import account_faults, role_findings
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, error
+from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
 CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
 USAGE = "ml.g5.xlarge for training job usage"

@@ -15,7 +15,7 @@ from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 
 NAME = "paretune-run1-1"
 REPORT = JobReport(metrics={"f1": 0.75})

@@ -17,7 +17,7 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"

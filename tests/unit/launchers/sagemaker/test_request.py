@@ -16,9 +16,9 @@ from botocore.validate import ParamValidator
 
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
+from tests.stand_ins.aws import BUCKET, Aws
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
-from tests.unit.launchers.sagemaker.aws import BUCKET, Aws
 
 Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]

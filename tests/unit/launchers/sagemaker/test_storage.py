@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.storage import Storage
-from tests.unit.launchers.sagemaker.aws import BUCKET, Aws
+from tests.stand_ins.aws import BUCKET, Aws
 
 
 @pytest.fixture

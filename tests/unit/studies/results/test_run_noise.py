@@ -25,7 +25,7 @@ def test_dollars_and_seconds_scatter_in_proportion() -> None:
 
     assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + 4 * SECONDS_NOISE**2) / 6))
     assert noise.of_one_run(50.0) == pytest.approx(50 * noise.deviation)
-    assert noise.standard_error(50.0, 4) == pytest.approx(25 * noise.deviation * student.ppf(0.975, 6) / 1.96)
+    assert noise.standard_error(50.0, 4) == pytest.approx(25 * noise.deviation * student.ppf(0.841345, 6), rel=1e-5)
 
 
 def test_repeated_sagemaker_jobs_stand_in_for_repeats_of_seconds() -> None:

@@ -184,14 +184,3 @@ def test_a_gated_model_is_explained_with_the_way_to_log_in(
     assert hub.explain("model", "someone/secret", refused.value) == (
         "model someone/secret needs an access token with accepted terms: log in with `hf auth login`"
     )
-
-
-def test_a_probe_that_is_refused_switches_this_process_off_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in online(f"http://127.0.0.1:{closed_port()}").items():
-        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    assert not hub.is_offline()
-
-    hub.go_offline_if_unreachable()
-
-    assert hub.is_offline()
