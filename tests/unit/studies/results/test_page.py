@@ -81,7 +81,8 @@ def test_hostile_names_are_texts_everywhere() -> None:
     text = page_of([*trials, failed(9, TrialStatus.FAILED, EVIL)], name=EVIL)
     reader = Reader(text)
 
-    assert set(reader.tags) <= set(Reader(page_of(many_trials(9))).tags)
+    plain = page_of([*many_trials(9), failed(9, TrialStatus.FAILED, "it broke")])
+    assert set(reader.tags) <= set(Reader(plain).tags)
     assert text.count("alert(") > 20
     assert "<script>alert" not in text
     assert "\u2028" not in text
@@ -149,7 +150,7 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
     text = Reader(page_of(trials, ALL_THREE, default=trials[0])).text
 
     parts = ["Take trial", "paretune train --", "What else is on the front", "Did the search pay"]
-    parts += ["How far one run scatters", "All trials"]
+    parts += ["What ± means", "All trials"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert all(trial.run_id in text for trial in trials)
