@@ -310,18 +310,6 @@ def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_t
     assert user.sync() == {}
 
 
-def test_records_that_cannot_be_read_leave_the_run_closed_and_say_so(user: User) -> None:
-    run_id = user.start().run_id
-    user.aws.s3.put_object(Key=f"paretune/jobs/{job_name(run_id, 1)}/output/output.tar.gz", Body=b"no archive")
-    user.end(run_id)
-
-    remark = user.sync()[run_id].remark
-
-    assert "could not be copied" in remark
-    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(USD))
-    assert "could not be copied" in user.client.get_run(run_id).data.tags["paretune.remarks"]
-
-
 def stop_at_once(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs end when they are asked to stop."""
     stop = user.aws.sagemaker.stop_training_job
