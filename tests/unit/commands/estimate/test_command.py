@@ -200,7 +200,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "negative number": ({"max_train_samples": "-5"}, "max_train_samples must be at least 1, got -5"),
     "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got '-1'"),
     "steps": ({"training_arguments": json.dumps({"max_steps": "abc"})}, "max_steps must be a whole number"),
-    "model": ({"model": "nobody/knows"}, "model nobody/knows is not well known, and its config.json is needed: HF_HUB_OFFLINE"),
+    "model": ({"model": "nobody/knows"}, "model nobody/knows is not well known, and its config.json is needed"),
     "name": ({"instance_typ": "ml.g5.xlarge"}, "unknown parameter instance_typ: did you mean instance_type"),
 }
 
