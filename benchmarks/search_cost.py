@@ -50,7 +50,17 @@ OPTUNA = ("random", "tpe", "nsga2", "gp")
 SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego", "smac-eips")
 LIBRARIES = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax", "smac": "smac", "flaml": "flaml"}
 """Prefix of a method's name to the module that it needs."""
-METHODS = (*OPTUNA, "rival", "syne-morea", "syne-moasha", "flaml-cfo", "flaml-blendsearch", *SLOW[1:], *PRODUCT)
+METHODS = (
+    *OPTUNA,
+    "rival",
+    "sampler",
+    "syne-morea",
+    "syne-moasha",
+    "flaml-cfo",
+    "flaml-blendsearch",
+    *SLOW[1:],
+    *PRODUCT,
+)
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
 PACKAGES = (
@@ -100,6 +110,8 @@ def _asking(table: Table, task: Task) -> peers.Asking:
     """The library behind a method."""
     library, _, name = task.method.partition("-")
     count = len(OBJECTIVES[task.objectives])
+    if library == "sampler":
+        return product.Sampler(table, task.objectives)
     if library == "rival":
         return rival.Rival(table, task.objectives)
     if library == "syne":

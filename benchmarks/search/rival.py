@@ -30,6 +30,7 @@ from search.tables import Outcome, Point, Table
 
 _SPREAD, _NOISE = 0.03, 0.004  # standard deviations of F1: between points, of one run
 _PATIENCE, _LEAST = 50.0, 0.0005
+_ROWS = 10_000.0  # of data that nobody has counted
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "learning_rate"}
 
@@ -53,7 +54,6 @@ class Rival(Asking):
     def __init__(self, table: Table, objectives: str) -> None:
         self._table, self._is_time = table, objectives.startswith("time")
         self._others = [name for name in table.axes if name not in _CLUSTER and table.is_ordered(name)]
-        self._rows = next(row.measured["train_rows"] for row in table.runs.table.rows if "train_rows" in row.measured)
         jobs = [job for point in table.points if (job := self._job(point)) is not None]
         fewest = min(job.terms[2] for job in jobs)
         self._jobs = [job for job in jobs if self._is_time or job.terms[2] == fewest]
@@ -80,7 +80,7 @@ class Rival(Asking):
             plan.per_device_train_batch_size,
             plan.global_batch_size,
             np.array([times, row_s, spec.instance_count - 1], dtype=float),
-            spec.probe_steps or math.ceil(self._rows * spec.num_train_epochs / plan.global_batch_size),
+            spec.probe_steps or math.ceil((self._table.rows or _ROWS) * spec.num_train_epochs / plan.global_batch_size),
             self._table.usd(spec, 1.0),
             (spec.instance_type, math.log2(plan.global_batch_size), math.log(plan.learning_rate), *others),
         )

@@ -117,7 +117,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self._identities = [item.identity for item in self._jobs]
         self._family = self._families()
         self._model: SecondsModel | None = None  # of the last decision
-        self._decided: tuple[list[Row], Job | None] = [], None  # by `is_done`, for the trial that is asked for next
+        self._decided: tuple[list[Row] | None, Job | None] = None, None  # by `is_done`, for the next trial
         self._limits = MemoryLimits()
         self._fitting: dict[Footprint, bool] = {}
         self._ways: dict[Any, tuple[list[Job], Terms, np.ndarray]] = {}
@@ -135,7 +135,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         """The parameters of the next job; of the last one again if none is worth its dollars."""
         rows = self._rows(study)
         job = self._decided[1] if self._decided[0] == rows else self.next_job(study)
-        self._decided = [], None
+        self._decided = None, None
         return self.params(job or next((row.job for row in reversed(rows) if row.values), self._jobs[0]))
 
     def sample_independent(
