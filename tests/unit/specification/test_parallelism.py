@@ -66,10 +66,6 @@ def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
         ({"instance_count": 2, "strategy": "fsdp", "tensor_parallel_degree": 4}, "must divide the 2 devices, got 4"),
         ({**P4D, "tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}, "exclude each other, got 2 and 2"),
         ({**P4D, "micro_batches": 2}, "micro_batches are those of a pipeline"),
-        (
-            {**P4D, "pipeline_parallel_degree": 2, "micro_batches": 3, "per_device_train_batch_size": 8},
-            "micro_batches must divide per_device_train_batch_size 8, got 3",
-        ),
         ({**P4D, "activation_offloading": True}, "set gradient_checkpointing in training_arguments too"),
         ({"cpu_offload": True}, "cpu_offload goes with strategy=fsdp, got strategy=ddp"),
         ({"fine_tuning": "qlora", "strategy": "fsdp", "instance_count": 2}, "4-bit weights cannot be sharded"),
