@@ -6,5 +6,5 @@ from paretune.cli import go_where_typed, main
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    spelling = go_where_typed(words)
-    sys.exit(main(words, spelling))
+    go_where_typed(words)
+    sys.exit(main(words))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 import click
 
 from paretune.core.clock import SystemClock
-from paretune.core.commands import Spelling, spelled
+from paretune.core.commands import started_by
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
@@ -85,11 +85,10 @@ def run() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def main(arguments: Sequence[str], spelling: Spelling | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one document, be it the answer or the error. `spelling` is how the user types
-    commands; None: by the program `paretune`.
+    With `--json`, standard output gets one document, be it the answer or the error.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it writes ~/.config/mlflow/telemetry.json on import
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk
@@ -97,7 +96,7 @@ def main(arguments: Sequence[str], spelling: Spelling | None = None) -> int:
     output = sys.stdout
     with (
         contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
-        spelled(spelling or program()),
+        started_by(*program()),
     ):
         try:
             answer = _answer(words, faults)
@@ -150,21 +149,18 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     if rest and entry.first_word and not rest[0].startswith("-"):
         rest[0] = f"--{entry.first_word}={rest[0]}"
     from paretune.specification.inputs import PATHS
-    from paretune.specification.job import JobSpec
-    from paretune.specification.parameters import unknown
     from paretune.storage.shipped import find_path
 
     command = command_named(name)
     options = command.models()
     switches = {option for option, model in options.items() if model.schema_at([option])["type"] == "boolean"}
     texts, more = read_words(rest, switches)
-    known = {*options, *command.excluded, *command.hidden}
-    for option in [option for option, text in texts.items() if not text.strip() and not _is_known(option, known)]:
-        del texts[option]  # it has no default that the empty text could stand for
-        more = [fault for fault in more if not fault.startswith(f"{option} needs")]
-        near = did_you_mean(option, [key for key, model in options.items() if model is command.options])
-        model = JobSpec if command.takes_jobs or command.options is None else command.options
-        more.append(f"unknown parameter {option}: {near}" if near else unknown(model, option))
+    for option in [option for option, text in texts.items() if not text.strip()]:
+        outer, _, inner = option.partition(".")
+        inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
+        if inner not in (*inside, "") or outer not in (*options, *command.excluded, *command.hidden):
+            texts[option] = "true"  # the empty text would mean a default, which it does not have
+            more = [fault for fault in more if not fault.startswith(f"{option} needs")]
     texts = {key: find_path(text) if key in (*PATHS, *_FILE_OPTIONS[1:]) else text for key, text in texts.items()}
     all_faults, request = [*faults, *more], None
     with collecting(all_faults):
@@ -172,15 +168,6 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     if all_faults:
         raise BadInput(list(dict.fromkeys(all_faults)))
     return command.run(request)
-
-
-def _is_known(option: str, names: Collection[str]) -> bool:
-    """Whether an option is one of the names, or lies in a mapping that may hold it, such as lora.r."""
-    from paretune.specification.job import JobSpec
-
-    outer, _, inner = option.partition(".")
-    inside = JobSpec.schema_at([outer]).get("properties") if outer in JobSpec.model_fields else None
-    return outer in names and (not inner or inside is None or inner in inside)
 
 
 def entry_named(name: str) -> Entry:
@@ -345,33 +332,23 @@ def _record_refusal(error: ParetuneError, environment: Mapping[str, str]) -> Non
             run.set_tags({schema.FAILURE_REASON: str(error), schema.NOTE: note})
 
 
-def program() -> Spelling:
+def program() -> Sequence[str]:
     """Return `paretune` if the search path leads to the one of this environment, else `PYTHON -m paretune`."""
     found = shutil.which("paretune")
     is_here = found is not None and Path(found).parent.absolute() == Path(sys.executable).parent.absolute()
-    return Spelling(words=("paretune",) if is_here else (sys.executable, "-m", "paretune"))
+    return ("paretune",) if is_here else (sys.executable, "-m", "paretune")
 
 
-def mlflow_run(project: Path, environment: Mapping[str, str] = os.environ) -> Spelling:
-    """Return the `mlflow run` that starts commands of a project's folder from the current one as this one was."""
-    words = ["mlflow", "run", "." if project == Path.cwd() else str(project)]
-    if not Path(sys.prefix).name.startswith("mlflow-"):  # the name of environments that MLflow makes
-        words += ["--env-manager", "local"]
-    experiment = environment.get("MLFLOW_EXPERIMENT_ID", "0")
-    words += ["--experiment-id", experiment] if experiment != "0" else []
-    return Spelling(words=tuple(words), by_mlflow=True)
-
-
-def go_where_typed(words: list[str]) -> Spelling:
+def go_where_typed(words: list[str]) -> None:
     """Change to the folder where `mlflow run` was typed, and make the project's own paths in `words` absolute.
 
     MLflow starts an entry point in the folder of the project, which may be a clone in a temporary folder. The folder
     where the command was typed is that of the process that has started the entry point, MLflow itself. A relative path
     counts from there; if nothing has that name there, from the folder of the project. Stays here for a command that
-    MLflow has not started. Returns how commands are typed there.
+    MLflow has not started.
     """
     if "MLFLOW_RUN_ID" not in os.environ:
-        return program()
+        return
     project = Path.cwd()
     typed = _mlflow_folder() or project
     os.chdir(typed)
@@ -387,7 +364,6 @@ def go_where_typed(words: list[str]) -> Spelling:
                 words[index] = f"--{name}={find_path(text, project)}"
             elif index + 1 < len(words):
                 words[index + 1] = find_path(words[index + 1], project)
-    return mlflow_run(project)
 
 
 def _mlflow_folder() -> Path | None:

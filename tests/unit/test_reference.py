@@ -35,17 +35,15 @@ def test_the_committed_pages_are_what_the_code_says_and_explain_everything(refer
 
 
 def test_the_pages_written_by_hand_are_complete() -> None:
-    environment, files = ((ROOT / "docs" / "reference" / name).read_text() for name in ("environment.md", "files.md"))
+    page = (ROOT / "docs" / "reference" / "files.md").read_text()
     codes = re.findall(r"[├└]── (\w+) +(\d+) +(.+)", errors.__doc__ or "")
     folders = set(re.findall(r"\bhome / \"([\w.-]+)\"", CODE))
 
-    assert set(re.findall(r"\bPARETUNE_[A-Z_]+", CODE)) - OF_OUR_OWN == set(
-        re.findall(r"^\| `(PAR\w+)`", environment, re.M)
-    )
+    assert set(re.findall(r"\bPARETUNE_[A-Z_]+", CODE)) - OF_OUR_OWN == set(re.findall(r"^\| `(PAR\w+)`", page, re.M))
     assert [
-        f"| {code} | `{name}` | {text} |" for name, code, text in codes if f"| `{name}` | {text} |" not in environment
+        f"| {code} | `{name}` | {text} |" for name, code, text in codes if f"| `{name}` | {text} |" not in page
     ] == []
-    assert {name for name in {*folders, *COMMANDS, *SETTABLE} if f"`{name}`" not in files} == set()
+    assert {name for name in {*folders, *COMMANDS, *SETTABLE} if f"`{name}`" not in page} == set()
 
 
 def test_every_metric_and_tag_of_a_job_has_an_entry(

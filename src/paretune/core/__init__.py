@@ -2,7 +2,7 @@
 
 checks         Finding, Verdict             results of checks on machine, account and server
 clock          Clock, SystemClock           time as a value that is passed in
-commands       command_line, Spelling       commands as text that the user can paste
+commands       command_line                 commands as text that the user can paste
 errors         ParetuneError                the tree of errors, and suggestions for misspelt names
 interruption   Interruption                 Ctrl-C, SIGTERM and the end of the parent process
 packages       training_is_missing          installed packages and the extras that they belong to

@@ -87,7 +87,8 @@ def exchange_of(
         micro_batch = (gathers * short * parameters + scattered) * _ring(degrees.sharers, devices)
         copies = instances * devices // degrees.sharers
         if copies > 1:
-            micro_batch += 8.0 * trained * _between_copies(copies, instances, devices, degrees.sharers)
+            # Of shards between instances, even where some copies are in one.
+            micro_batch += 8.0 * trained * Volume(network=(copies - 1) / copies * devices / degrees.sharers)
     sent = short * activations
     times = (6 if recomputes else 4) * layers / stages
     blocking = Volume(link=times * 2 * (tensor - 1) / tensor * sent)
@@ -106,11 +107,3 @@ def _ring(members: int, devices: int) -> Volume:
     """Return the shares of a byte in an all-gather over `members` devices, on as few instances as hold them."""
     within, across = min(members, devices), math.ceil(members / devices)
     return Volume(link=(within - 1) / within, network=(across - 1) / across)
-
-
-def _between_copies(copies: int, instances: int, devices: int, sharers: int) -> Volume:
-    """Return the shares of a byte of all gradients in an all-gather between copies, which have a shard per device."""
-    if sharers >= devices:
-        return Volume(network=(copies - 1) / copies * devices / sharers)
-    here = devices // sharers
-    return Volume(link=(here - 1) / here / sharers, network=(instances - 1) / instances)

@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import at_home, is_file
+from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.untrusted import at_home, exists, is_file
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import split_list
@@ -29,16 +29,10 @@ def data_faults(spec: JobSpec) -> list[str]:
     for split, parameter in _FILES.items():
         path = at_home(getattr(spec, parameter) or "")
         is_text = path.suffix.lower() in _TEXT and is_file(path) and 0 < path.stat().st_size <= LARGEST
-        if spec.runs_own_training or not is_text:
-            continue
-        try:
-            columns = _columns(path, parameter)
-        except BadInput as error:
-            faults += error.faults
-            continue
-        if columns:
-            faults += column_faults(spec, split, list(columns))
-            faults += _missing_cells(spec, split, columns)
+        if is_text and not spec.runs_own_training:
+            with collecting(faults):
+                columns = _columns(path, parameter)
+                faults += column_faults(spec, split, columns) if columns else []
     return faults
 
 
@@ -57,7 +51,7 @@ def _columns(path: Path, parameter: str) -> dict[str, Sequence[object]]:
     except (ValueError, csv.Error, AttributeError, RecursionError):
         return {}
     header, *cells = [line for line in lines if line] or [[]]
-    return {name: [line[at] if at < len(line) else "" for line in cells] for at, name in enumerate(header)}
+    return {name: [line[at] or None if at < len(line) else None for line in cells] for at, name in enumerate(header)}
 
 
 def separator(path: Path, content: bytes) -> str:
@@ -88,55 +82,41 @@ def label_columns(spec: JobSpec, columns: Sequence[str]) -> tuple[str, ...]:
     return (spec.label_column,)
 
 
-def may_be_empty(spec: JobSpec, columns: Sequence[str]) -> bool:
-    """Whether an empty cell of the label column is allowed, because it means that the row has no labels."""
-    return spec.task == metrics.MULTI_LABEL and len(label_columns(spec, columns)) == 1
-
-
 def used_columns(spec: JobSpec, columns: Sequence[str]) -> list[tuple[str, str]]:
     """The parameters that name columns, each with one column: the text, then the labels."""
     return [("text_column", spec.text_column), *(("label_column", name) for name in label_columns(spec, columns))]
 
 
-def column_faults(spec: JobSpec, split: str, columns: Sequence[str]) -> list[str]:
-    """One fault for each column that a split must have and has not."""
+def column_faults(spec: JobSpec, split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
+    """One fault for each column that a split must have and has not, and for each one with missing cells."""
     faults = []
-    for parameter, column in used_columns(spec, columns):
+    for parameter, column in used_columns(spec, [*columns]):
         if column not in columns:
             same = [name for name in columns if name.lower() == column.lower()]
             meant = f"did you mean {same[0]}? " if same else did_you_mean(column, columns, most=1) + " "
             absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
             names = ", ".join(columns)
             faults.append(f"{absent}: {meant.lstrip()}they have {names}; set {parameter} to one of them")
+        elif spec.missing_rows == "refuse" and (rows := missing_rows(spec, parameter, column, columns[column])):
+            kind = "missing or blank" if looks_for_blanks(spec, parameter) else "missing"
+            missing = f"{column!r} is {kind} in {len(rows)} of {len(columns[column])} {split} rows"
+            first = ", ".join(map(str, rows[:5]))
+            faults.append(f"{missing} (first: rows {first}): fill them, or set missing_rows=drop")
     return faults
-
-
-def missing_fault(column: str, rows: Sequence[int], count: int, split: str, kind: str) -> str:
-    """The fault of rows, counted from 1, that have no value in a column; `count` is the number of all rows."""
-    first = f"first: rows {', '.join(map(str, rows[:5]))}"
-    missing = f"{column!r} is {kind} in {len(rows)} of {count} {split} rows"
-    return f"{missing} ({first}): fill them, or set missing_rows=drop"
 
 
 def looks_for_blanks(spec: JobSpec, parameter: str) -> bool:
-    """Whether blank texts count as missing: not those of language models, where they are part of a text."""
-    return parameter == "text_column" and spec.task != metrics.CAUSAL_LM
+    """Whether blank texts count as missing: not those of language models, nor of the hub, which are not the user's."""
+    return parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 
-def _is_missing(cell: object, *, blanks: bool) -> bool:
-    return cell is None or (isinstance(cell, str) and (not cell.strip() if blanks else not cell))
-
-
-def _missing_cells(spec: JobSpec, split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
-    if spec.missing_rows == "drop":
-        return []
-    faults = []
-    for parameter, column in used_columns(spec, list(columns)):
-        if column not in columns or (parameter == "label_column" and may_be_empty(spec, list(columns))):
-            continue
-        blanks = looks_for_blanks(spec, parameter)
-        rows = [row for row, cell in enumerate(columns[column], 1) if _is_missing(cell, blanks=blanks)]
-        if rows:
-            kind = "missing or blank" if blanks else "missing"
-            faults.append(missing_fault(column, rows, len(columns[column]), split, kind))
-    return faults
+def missing_rows(spec: JobSpec, parameter: str, column: str, cells: Sequence[object]) -> list[int]:
+    """Numbers of the rows, counted from 1, without a value in a column."""
+    if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
+        return []  # an empty cell means that the row has no labels
+    blanks = looks_for_blanks(spec, parameter)
+    return [
+        row
+        for row, cell in enumerate(cells, 1)
+        if cell is None or (blanks and isinstance(cell, str) and not cell.strip())
+    ]

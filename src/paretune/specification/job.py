@@ -30,24 +30,24 @@ from paretune.specification.simulation import Simulation
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
 ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
-LONGEST_KEEP_ALIVE_MINUTES = 360  # of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
+LONGEST_POOL = 360  # minutes of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
 _ADAPTERS_OVER_FULL = 10.0
+_QUALITY: frozenset[Effect] = frozenset({"quality"})
 _ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
+_SAMPLE: frozenset[Effect] = frozenset({"data", "quality"})
 _BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
 _ACCOUNT: frozenset[Effect] = frozenset({"ownership"})
+_LAUNCHER: frozenset[Effect] = frozenset({"launcher"})
 _ONE_TRAINING = "a study compares settings of one training"
-_NO_RESULT = "it changes no result"
 
 
 class Lora(Parameters):
     """Adapters, in the names of peft's LoraConfig."""
 
     r: int = parameter(8, "rank of the adapters", ge=1, le=1024, affects=TRAINING, also="rank lora_rank")
-    lora_alpha: float = parameter(
-        16.0, "adapters are scaled by lora_alpha / r", gt=0, affects={"quality"}, also="alpha"
-    )
+    lora_alpha: float = parameter(16.0, "adapters are scaled by lora_alpha / r", gt=0, affects=_QUALITY, also="alpha")
     lora_dropout: float = parameter(
         0.0, "dropout of the adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout"
     )
@@ -55,10 +55,7 @@ class Lora(Parameters):
         (ALL_LINEAR,), "linear layers that get adapters", affects=TRAINING, also="lora_target_modules"
     )
     merge: bool = parameter(
-        True,
-        "merge the adapters into the weights at the end; false: save adapters and the name of their base model",
-        affects={"launcher"},
-        not_searched="it is another form of the same model",
+        True, "merge the adapters into the weights; false: save adapters and the name of their base", affects=_LAUNCHER
     )
 
 
@@ -72,11 +69,7 @@ class SageMaker(Parameters):
         None, "bucket for data, models and results; by default sagemaker-REGION-ACCOUNT", also="bucket"
     )
     volume_size_in_gb: int | None = parameter(
-        None,
-        "storage volume of each instance; by default derived from model and data",
-        ge=1,
-        le=16_384,
-        also="volume_gib volume_size",
+        None, "volume of each instance; by default derived", ge=1, le=16_384, also="volume_gib volume_size"
     )
     subnets: tuple[str, ...] = parameter((), "subnets of a VPC")
     security_group_ids: tuple[str, ...] = parameter((), "security groups of a VPC")
@@ -102,9 +95,7 @@ class JobSpec(Parameters):
         also="model_name_or_path model_name model_id",
     )
     init: Literal["pretrained", "random"] = parameter(
-        "pretrained",
-        "initial weights; random trains from scratch with the model's configuration and tokenizer",
-        affects={"data", "quality"},
+        "pretrained", "weights at the start; random: only configuration and tokenizer are taken", affects=_SAMPLE
     )
 
     dataset: str = parameter(
@@ -140,25 +131,13 @@ class JobSpec(Parameters):
         metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
     )
     max_train_samples: int | None = parameter(
-        None,
-        "number of training rows, sampled with a fixed seed; all = every row",
-        ge=1,
-        none="all",
-        affects={"data", "quality"},
+        None, "number of training rows, drawn with a fixed seed; all = every row", ge=1, none="all", affects=_SAMPLE
     )
     max_eval_samples: int | None = parameter(
-        None,
-        "number of rows per evaluated split; by default a ninth of max_train_samples, or all",
-        ge=1,
-        none="all",
-        affects=_ROWS,
+        None, "rows per evaluated split; by default a ninth of max_train_samples", ge=1, none="all", affects=_ROWS
     )
     max_seq_length: int = parameter(
-        128,
-        "maximum tokens per row; longer texts are truncated and counted",
-        ge=4,
-        affects=TRAINING | {"data"},
-        also="max_length",
+        128, "tokens per row; longer texts are cut and counted", ge=4, affects=TRAINING | {"data"}, also="max_length"
     )
 
     per_device_train_batch_size: int | None = parameter(
@@ -175,11 +154,7 @@ class JobSpec(Parameters):
         None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     global_batch_size: int | None = parameter(
-        None,
-        "rows per optimiser step, over all devices; per-device batch and accumulation are derived if not set",
-        ge=1,
-        le=LARGEST_BATCH_SIZE,
-        affects=_BATCH,
+        None, "rows per optimiser step, over all devices; the parts follow", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     learning_rate: float | None = parameter(
         None,
@@ -197,7 +172,7 @@ class JobSpec(Parameters):
         16, "global batch size for which learning_rate is given", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     num_train_epochs: float = parameter(
-        1.0, "passes over the training rows", gt=0, le=10_000, affects={"quality"}, basic=True, also="epochs"
+        1.0, "passes over the training rows", gt=0, le=10_000, affects=_QUALITY, basic=True, also="epochs"
     )
     seed: int = parameter(
         42, "seed of initialisation, order and dropout", ge=0, le=2**32 - 1, affects={"noise"}, also="seed_everything"
@@ -253,14 +228,13 @@ class JobSpec(Parameters):
     metric_definitions: tuple[dict[str, str], ...] = parameter(
         (),
         "project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines",
-        affects={"launcher"},
-        not_searched="it says which numbers are read",
+        affects=_LAUNCHER,
         example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}],
     )
 
     strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
         "ddp",
-        "how one job is spread over devices",
+        "who has which part of the model; smp is for scripts of your own",
         affects=STEP,
         group="strategy: how one job is spread over devices",
     )
@@ -271,10 +245,7 @@ class JobSpec(Parameters):
         None, "fsdp: number of pipeline stages, each with a part of the layers", ge=1, affects=STEP
     )
     micro_batches: int | None = parameter(
-        None,
-        "pipeline: micro-batches that a per-device batch is split into; by default one per stage",
-        ge=1,
-        affects=STEP,
+        None, "pipeline: parts of a per-device batch that follow each other; one per stage", ge=1, affects=STEP
     )
     hybrid_shard_degree: int | None = parameter(
         None, "fsdp, smp: number of devices that share one copy of the weights; 0 = all", ge=0, affects=STEP
@@ -303,9 +274,7 @@ class JobSpec(Parameters):
         also="nodes num_nodes instances",
     )
     launcher: Literal["auto", "local", "sagemaker", "simulated"] = parameter(
-        "auto",
-        "where the job runs; auto follows instance_type; simulated runs nothing and pays nothing",
-        affects={"launcher"},
+        "auto", "auto follows instance_type; simulated runs nothing and pays nothing", affects=_LAUNCHER
     )
     fallback_instance_types: tuple[str, ...] = parameter(
         (),
@@ -322,7 +291,7 @@ class JobSpec(Parameters):
     simulation: Simulation = parameter(
         Simulation(),
         "launcher=simulated: seed, delays and failure rates; runs: a CSV table of recorded runs to replay",
-        affects={"launcher"},
+        affects=_LAUNCHER,
         example={"failure_rate": 0.1, "seed": 7},
     )
 
@@ -336,30 +305,16 @@ class JobSpec(Parameters):
         also="timeout max_runtime max_run max_time",
     )
     max_silence_minutes: float = parameter(
-        30.0,
-        "stop a job that hangs: no events and no CPU or GPU in use for this many minutes; 0 = never",
-        ge=0,
-        le=40_320,
-        affects={"stopping"},
+        30.0, "stop a job that does nothing for this many minutes; 0 = never", ge=0, le=40_320, affects={"stopping"}
     )
     max_cost_usd: float | None = parameter(
-        None,
-        "do not launch the job if its worst case costs more",
-        ge=0,
-        affects={"stopping", "ownership"},
-        basic=True,
+        None, "do not launch a job whose worst case costs more", ge=0, affects={"stopping", "ownership"}, basic=True
     )
     budget: str | None = parameter(
-        None,
-        "YAML file with monthly budgets, for all jobs or by tags; a job that does not fit is refused",
-        affects=_ACCOUNT,
+        None, "YAML file with monthly budgets, for all jobs or by tags; what does not fit is refused", affects=_ACCOUNT
     )
     keep_alive_minutes: float = parameter(
-        0.0,
-        "keep the instances as a warm pool for this many minutes after the job; they are billed",
-        ge=0,
-        le=LONGEST_KEEP_ALIVE_MINUTES,
-        affects=_ACCOUNT,
+        0.0, "keep the instances as a warm pool after the job; it is billed", ge=0, le=LONGEST_POOL, affects=_ACCOUNT
     )
     tags: dict[str, str] = parameter(
         {},
@@ -390,43 +345,33 @@ class JobSpec(Parameters):
         None,
         "only measure time and memory: train this many optimiser steps and evaluate nothing",
         ge=10,
-        affects={"quality"},
+        affects=_QUALITY,
         not_searched="a job that is cut off has no F1",
         group="run: what is measured and recorded",
     )
     profile_steps: int | None = parameter(
-        None,
-        "profile this many optimiser steps after the warm-up: trace.json.gz, profile.json, profile.md",
-        ge=1,
-        le=MOST_PROFILED_STEPS,
-        affects={"launcher"},
-        not_searched="it measures a job and changes no result",
+        None, "profile this many steps: trace.json.gz, profile.md", ge=1, le=MOST_PROFILED_STEPS, affects=_LAUNCHER
     )
     log_model: bool = parameter(
-        True,
-        "record the model in MLflow, for mlflow.transformers.load_model; false: leave it where the job wrote it",
-        affects={"launcher"},
-        not_searched=_NO_RESULT,
+        True, "record the model in MLflow; false: leave it where the job wrote it", affects=_LAUNCHER
     )
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
-        affects={"launcher"},
+        affects=_LAUNCHER,
         not_searched="it changes no result; a study registers the model that it recommends",
     )
     force: bool = parameter(
         False,
         "launch even if an identical job is running, the estimate is longer than max_runtime_minutes or the learning "
         "rate is unusual",
-        affects={"launcher"},
-        not_searched="a study starts no job twice",
+        affects=_LAUNCHER,
         also="again allow_timeout",
     )
     dry_run: bool = parameter(
         False,
         "check everything, print the job and its worst-case dollars, launch nothing",
-        affects={"launcher"},
-        not_searched="a job that is not run has no result",
+        affects=_LAUNCHER,
         basic=True,
     )
 

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,60 +23,47 @@ _PHASE_OF = {
     **dict.fromkeys(("Training", "Stopping"), "training"),
     "Uploading": "uploading",
 }
-_ENDS = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
+FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPhases:
-    """The seconds and states that a job's transitions show."""
+    """The seconds that a job's transitions show."""
 
     seconds: Mapping[str, float]  # phase to seconds, `downloading` for data and image; absent without a transition
     billed_seconds: int
     """Whole seconds billed per instance on demand, from the first download to the end: SageMaker counts from whole
     second to whole second, as 19 of 19 public answers with exact times do."""
-    has_ended: bool  # whether a final status is among the transitions
-    faults: tuple[str, ...] = ()  # what could not be read, a sentence each
-
-
-@dataclass(frozen=True)
-class _Transition:
-    status: str
-    message: str
-    begin: float
-    end: float | None
 
 
 def read_phases(description: Mapping[str, Any], now: float | None = None) -> JobPhases:
-    """Return the phases in an answer of DescribeTrainingJob, read as far as it goes.
+    """The phases in an answer of DescribeTrainingJob; a transition without a time is left out.
 
     Times are datetimes, seconds since the epoch or ISO 8601 texts. The last phase of a job that has not ended lasts
-    until `now`, seconds since the epoch, or until the last time in the answer.
+    until `now`, seconds since the epoch, or until the last time in the answer. A transition that begins before its
+    predecessor begins with it, and one of an unknown status belongs to the phase before it.
     """
-    faults: list[str] = []
-    raw = description.get("SecondaryStatusTransitions") or ()
-    if not isinstance(raw, list | tuple):
-        faults.append(f"SecondaryStatusTransitions must be a list, got {type(raw).__name__}")
-        raw = ()
-    transitions = list(_in_order(_transitions(raw, faults), faults))
+    entries = description.get("SecondaryStatusTransitions") or ()
+    times = [(seconds_since_epoch(item.get("StartTime")), item) for item in entries]
+    known = [(begin, item) for begin, item in times if begin is not None]
+    begins = list(itertools.accumulate((begin for begin, _ in known), max))
     seconds: dict[str, float] = {}
-    billed, phase, has_ended = 0, "starting", False
-    for transition, following in itertools.zip_longest(transitions, transitions[1:]):
-        has_ended = transition.status in _ENDS
-        if has_ended:
+    billed, phase = 0, "starting"
+    for number, (begin, (_, item)) in enumerate(zip(begins, known, strict=True)):
+        if item.get("Status") in FINAL:
             break
-        phase = _phase(transition, phase, faults)
-        last = now if transition.end is None else transition.end
-        end = following.begin if following is not None else max(transition.begin, last or transition.begin)
-        seconds[phase] = seconds.get(phase, 0.0) + end - transition.begin
-        if phase not in UNBILLED:
-            billed += math.floor(end) - math.floor(transition.begin)
-    if has_ended and not billed and "training" not in seconds and "Completed" in {item.status for item in transitions}:
-        faults.append("the job completed without a transition of its training: its bill does not follow from them")
-    return JobPhases(seconds=seconds, billed_seconds=billed, has_ended=has_ended, faults=tuple(faults))
+        phase = _PHASE_OF.get(item.get("Status", ""), phase)
+        if item.get("Status") == "Starting" and "capacity" in (item.get("StatusMessage") or "").lower():
+            phase = "waiting"  # "Insufficient capacity error from EC2 while launching instances, retrying!"
+        is_last = number == len(known) - 1
+        end = max(begin, seconds_since_epoch(item.get("EndTime")) or now or begin) if is_last else begins[number + 1]
+        seconds[phase] = seconds.get(phase, 0.0) + end - begin
+        billed += 0 if phase in UNBILLED else math.floor(end) - math.floor(begin)
+    return JobPhases(seconds=seconds, billed_seconds=billed)
 
 
 def seconds_since_epoch(value: object) -> float | None:
-    """Return a time of an AWS answer, a datetime or a number or an ISO 8601 text, as seconds; None if it is none."""
+    """A time of an AWS answer, a datetime or a number or an ISO 8601 text, as seconds; None if it is none."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value)
@@ -84,37 +71,3 @@ def seconds_since_epoch(value: object) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _transitions(raw: Iterable[Any], faults: list[str]) -> Iterator[_Transition]:
-    """Yield the transitions that have a status and a begin."""
-    for number, entry in enumerate(raw, start=1):
-        entry = entry if isinstance(entry, Mapping) else {}
-        status, begin = entry.get("Status"), seconds_since_epoch(entry.get("StartTime"))
-        if not status or begin is None:
-            faults.append(f"transition {number} ({status or 'no status'}) has no time that can be read: left out")
-            continue
-        message = str(entry.get("StatusMessage") or "")
-        yield _Transition(str(status), message, begin, seconds_since_epoch(entry.get("EndTime")))
-
-
-def _in_order(transitions: Iterable[_Transition], faults: list[str]) -> Iterator[_Transition]:
-    """Yield the transitions; one that begins before its predecessor begins with it."""
-    before: _Transition | None = None
-    for item in transitions:
-        if before is not None and item.begin < before.begin:
-            faults.append(f"{item.status} begins before {before.status}, which precedes it: {before.status} has 0 s")
-            item = _Transition(item.status, item.message, before.begin, item.end)
-        if item.end is not None and item.end < item.begin:
-            faults.append(f"{item.status} ends before it begins")
-        yield item
-        before = item
-
-
-def _phase(transition: _Transition, before: str, faults: list[str]) -> str:
-    """Return the phase of a transition; that of its predecessor if its status is unknown."""
-    if transition.status == "Starting" and "capacity" in transition.message.lower():
-        return "waiting"  # "Insufficient capacity error from EC2 while launching instances, retrying!"
-    if transition.status not in _PHASE_OF:
-        faults.append(f"secondary status {transition.status} is unknown: its seconds count as {before}")
-    return _PHASE_OF.get(transition.status, before)

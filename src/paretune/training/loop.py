@@ -38,34 +38,29 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     Raises:
         Diverged: the loss does not stay finite.
     """
+    spec = document.spec
     if not device.has_gpu():
         device.keep_freed_memory()
-    strategies.begin(document.spec)
-    inputs = _open(document.spec, folder)
+    strategies.begin(spec)
+    inputs = _open(spec, folder)
     trainer = _trainer(document, inputs, stop_signal)
-    for remark in device.machine_remarks(document.spec):
+    for remark in device.machine_remarks(spec):
         trainer.callback.events.write(0, {}, message=remark)
-    return _finish(trainer, inputs, document)
-
-
-def _finish(trainer: LengthGroupedTrainer, inputs: "_Inputs", document: JobDocument) -> bool:
-    """Train from the newest checkpoint to the end, and write model and report; False when the training was stopped."""
-    checkpoint = checkpoints.agree(inputs.folder.checkpoints)
-    if not _fit(trainer, document, inputs.folder, checkpoint):
+    checkpoint = checkpoints.agree(folder.checkpoints)
+    if not _fit(trainer, document, folder, checkpoint):
         return False
     _write_results(trainer, inputs, document, resumed=checkpoint is not None)
     processes.wait_for_all()
     if processes.is_first(of_instance=True):
-        checkpoints.remove(inputs.folder.checkpoints)
+        checkpoints.remove(folder.checkpoints)
     return True
 
 
 def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder, checkpoint: Path | None) -> bool:
     """Train from the checkpoint, or from the start if it is None; False when the training was stopped."""
     callback = trainer.callback
-    profiler = None
+    profiler = ProfileCallback(document.spec.profile_steps or 0, folder.profile, callback)
     if document.spec.profile_steps is not None and trainer.is_world_process_zero():
-        profiler = ProfileCallback(document.spec.profile_steps, folder.profile, callback)
         trainer.add_callback(profiler)
     if checkpoint is not None:
         callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
@@ -74,8 +69,7 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
     try:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     finally:
-        if profiler is not None:
-            profiler.abandon()
+        profiler.abandon()
     callback.stopwatch.stop()
     if callback.stopped_at is None or callback.stopped_at >= trainer.state.max_steps:
         return True
@@ -223,10 +217,9 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
     config = trainer.model.config
     names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
     sizes = {name: getattr(config, attribute) for name, attribute in names.items() if hasattr(config, attribute)}
-    peak_gib = max(processes.gather(device.peak_memory_gib()))
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
-        **dict.fromkeys((metrics.PEAK_MEMORY_GIB, metrics.MEMORY_GIB_PER_PROCESS), peak_gib),
+        metrics.PEAK_MEMORY_GIB: max(processes.gather(device.peak_memory_gib())),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
         metrics.TOTAL_PARAMETERS: shape.total,
         "matrix_parameters": shape.matrices,

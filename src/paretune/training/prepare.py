@@ -113,14 +113,11 @@ def strategy_faults(spec: JobSpec) -> list[str]:
     if spec.entry_script is not None:
         return []
     faults = []
-    sharded = spec.strategy in {"fsdp", "smp"}
-    if spec.is_compiled and (sharded or spec.strategy in {*DEEPSPEED, DEVICE_MAP}):
+    if spec.is_compiled and spec.strategy in {"fsdp", *DEEPSPEED, DEVICE_MAP}:
         faults.append(f"torch_compile goes with strategy ddp, got {spec.strategy}: leave it out of training_arguments")
     for name in ("fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"):
         if name in spec.training_arguments and not (name == "deepspeed" and spec.strategy in DEEPSPEED):
             faults.append(f"training_arguments must not set {name}: use the parameter strategy")
-    if sharded and spec.training_arguments.get("save_only_model"):
-        faults.append(f"training_arguments must not set save_only_model with strategy {spec.strategy}: leave it out")
     return faults
 
 

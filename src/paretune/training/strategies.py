@@ -4,18 +4,18 @@
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
                 tensor groups, or layers into the stages of a pipeline (folder parallel)    (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
-    smp         as fsdp, with tensor parallelism                                            (AWS pytorch-smp images)
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2; with deepspeed_zero3 also the weights, which
                 are gathered for the saved model                                            (package deepspeed)
     device_map  one process loads the layers onto all of its devices                        (Hugging Face)
 
-smddp, smp and deepspeed need GPUs and further packages. No training has run with them: smddp and smp were started with
-stand-ins for those packages, and for deepspeed only the configuration was checked.
+smddp and deepspeed need GPUs and further packages. No training has run with them: smddp was started with a stand-in for
+its package, and for deepspeed only the configuration was checked. smp is for training scripts of the user's own.
 """
 
 import importlib
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -28,13 +28,12 @@ from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, ZERO3
 from paretune.training import device
-from paretune.training.model import Shape, layers_of
 from paretune.training.parallel.sharding import Build, Division
 
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
 the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
-_PACKAGES = {"smddp": "smdistributed", "smp": "torch.sagemaker", **dict.fromkeys(DEEPSPEED, "deepspeed")}
+_PACKAGES = {"smddp": "smdistributed", **dict.fromkeys(DEEPSPEED, "deepspeed")}
 """Strategy to the module that the image must have."""
 
 
@@ -59,11 +58,6 @@ def begin(spec: JobSpec) -> None:
         _join("smddp")
     elif divides(spec):
         _join("cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo")  # offloaded weights are exchanged on the CPU
-    if strategy == "smp":
-        names = ("tensor_parallel_degree", "hybrid_shard_degree")
-        degrees = {name: value for name in names if (value := getattr(spec, name)) is not None}
-        options = {"sm_activation_offloading": spec.activation_offloading, "random_seed": spec.seed}
-        importlib.import_module("torch.sagemaker").init(degrees | options)
 
 
 def _join(backend: str) -> None:
@@ -86,12 +80,12 @@ def _of(spec: JobSpec) -> str:
 
 def divides(spec: JobSpec) -> bool:
     """Whether the processes of the job have a `Division` of the model."""
-    return _of(spec) in {"fsdp", "smp"}
+    return _of(spec) == "fsdp"
 
 
 def waits_for_others(spec: JobSpec) -> bool:
     """Whether a forward pass needs the other processes."""
-    return _of(spec) in {"fsdp", "smp", *DEEPSPEED}
+    return divides(spec) or spec.strategy in DEEPSPEED
 
 
 def data_rank(spec: JobSpec) -> int:
@@ -101,32 +95,27 @@ def data_rank(spec: JobSpec) -> int:
 
 
 def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
-    """TrainingArguments that the strategy needs.
+    """TrainingArguments that the strategy needs; those of the user replace them.
 
-    For DeepSpeed values that it can derive are `auto`; a configuration in the user's `training_arguments` under
-    `deepspeed` replaces this one.
+    For DeepSpeed values that it can derive are `auto`.
     """
     arguments: dict[str, Any] = {"ddp_timeout": PROCESS_TIMEOUT_S}
-    if divides(spec):  # names that the Trainer cannot read from a stage or a wrapped model
-        arguments["label_names"] = ["labels"]
+    if divides(spec):  # the Trainer cannot read names of labels from a stage, and the `Division` saves the optimiser
+        arguments |= {"label_names": ["labels"], "save_only_model": True}
     if spec.strategy in DEEPSPEED:
         sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
-        zero: dict[str, Any] = {"stage": 2, "overlap_comm": True}
-        if spec.strategy == ZERO3:
-            zero |= {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
+        gathers = {"stage3_gather_16bit_weights_on_model_save": True} if spec.strategy == ZERO3 else {}
         arguments["deepspeed"] = {
             **dict.fromkeys((*sizes, "gradient_clipping"), "auto"),
             **{precision: {"enabled": "auto"} for precision in ("bf16", "fp16")},
-            "zero_optimization": zero,
+            "zero_optimization": {"stage": 3 if gathers else 2, "overlap_comm": True, **gathers},
         }
     return arguments
 
 
 def division_of(spec: JobSpec, build: Build) -> Division | None:
     """The share of this process in the model that `build` makes, or None if it has the whole; all must call it."""
-    if not divides(spec):
-        return None
-    return (SageMakerDivision if spec.strategy == "smp" else Division)(spec, build)
+    return Division(spec, build) if divides(spec) else None
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
@@ -136,49 +125,14 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
     inputs are kept in the machine's memory; without a GPU they are there already, so it changes nothing. Results are
     the same: random numbers are drawn again from the same states.
     """
-    if not spec.checkpoints_activations or spec.strategy == "smp":
+    if not spec.checkpoints_activations:
         return
 
     def run(layer: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-        if not spec.activation_offloading:
-            return checkpoint(layer, *inputs, use_reentrant=False, **options)
-        with save_on_cpu(pin_memory=device.has_gpu()):
+        with save_on_cpu(pin_memory=device.has_gpu()) if spec.activation_offloading else nullcontext():
             return checkpoint(layer, *inputs, use_reentrant=False, **options)
 
     for module in model.modules():
         if hasattr(module, "gradient_checkpointing"):
             module.gradient_checkpointing = True
             module._gradient_checkpointing_func = run
-
-
-class SageMakerDivision(Division):
-    """A model transformed by SageMaker's model parallel library, version 2, and sharded by PyTorch's FSDP version 1.
-
-    `torch.sagemaker.init` gets the degrees from the specification, so the job request needs no further entries. Each
-    group of tensor parallel processes, which have adjacent ranks, trains on the same rows. Activations are checkpointed
-    by PyTorch's wrapper, as in the library's documentation, because it replaces the layers that transformers could
-    checkpoint.
-    Source: SageMaker Developer Guide, "The SageMaker model parallel library v2 reference".
-    """
-
-    def __init__(self, spec: JobSpec, build: Build) -> None:
-        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
-        from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
-        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-
-        self._degrees = spec.degrees
-        whole, _ = build()
-        self.model, self.shape = whole, Shape.of(whole)
-        model = importlib.import_module("torch.sagemaker").transform(whole)
-        number = device.half_format(device.choose_precision(spec.precision))
-        mixed = None if number is None else MixedPrecision(param_dtype=number, reduce_dtype=torch.float32)
-        kinds: set[type[torch.nn.Module]] = {type(layer) for layer in layers_of(model)}
-        self.part = FullyShardedDataParallel(
-            model,
-            auto_wrap_policy=ModuleWrapPolicy(kinds),
-            mixed_precision=mixed,
-            use_orig_params=True,
-            device_id=torch.cuda.current_device() if device.has_gpu() else torch.device("cpu"),
-        )
-        if spec.checkpoints_activations:
-            apply_activation_checkpointing(self.part, check_fn=lambda module: type(module) in kinds)

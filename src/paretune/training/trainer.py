@@ -1,10 +1,9 @@
 """The Hugging Face Trainer with our batches and default arguments."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -84,15 +83,14 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluatedBatch:
-    """Rows of an evaluation, computed by one process; `predictions` and `labels` are None without metrics."""
+class EvaluatedBatch(NamedTuple):
+    """Rows of an evaluation, computed by one process; predictions and labels are None without metrics."""
 
     rows: list[int]
     loss: float  # sum of the losses of `items`: rows, or for language models tokens
     items: int
-    predictions: np.ndarray | None = None
-    labels: np.ndarray | None = None
+    predictions: np.ndarray | None
+    labels: np.ndarray | None
 
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
@@ -172,7 +170,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         if self.division is None:
             super().save_model(output_dir, _internal_call=True)
         else:
-            self.division.save(Path(output_dir), self.optimizer)
+            self.division.save(Path(output_dir), self.optimizer, self.lr_scheduler)
 
     def evaluation_loop(
         self, dataloader: Any, description: str, *_: Any, metric_key_prefix: str = "eval", **__: Any
@@ -206,74 +204,53 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         model.eval()
         if hasattr(self.optimizer, "eval"):
             self.optimizer.eval()
-        shares = processes.gather(self._share_or_failure(model, rows))
-        for failure in filter(None, (failure for failure, _ in shares)):
-            raise RuntimeError(failure)
-        batches = [batch for _, share in shares for batch in share]
+        size, failure, share = self.args.eval_batch_size, "", list[EvaluatedBatch]()
+        if self._waits_for_others:
+            share = self._evaluate_share(size, model, rows)
+        else:
+            try:
+                share = find_executable_batch_size(self._evaluate_share, starting_batch_size=size)(model, rows)
+            except Exception as error:  # the other processes wait for this one
+                failure = first_line(error)
+        failures, shares = zip(*processes.gather((failure, share)), strict=True)
+        if any(failures):
+            raise RuntimeError(next(filter(None, failures)))
+        batches = [batch for part in shares for batch in part]
         items = sum(batch.items for batch in batches)
         values = {"loss": sum(batch.loss for batch in batches) / items} if items else {}
         if self.compute_metrics is not None and batches:
             order = np.argsort([row for batch in batches for row in batch.rows], kind="stable")
-            predictions, labels = (
-                _stack([getattr(batch, name) for batch in batches])[order] for name in ("predictions", "labels")
-            )
+            predictions, labels = (_stack(parts)[order] for parts in list(zip(*batches, strict=True))[3:])
             values |= self.compute_metrics(EvalPrediction(predictions=predictions, label_ids=labels))
         return values
 
-    def _share_or_failure(self, model: Any, rows: Any) -> tuple[str, list[EvaluatedBatch]]:
-        """The share of an evaluation that this process computes, with smaller batches if one does not fit."""
-        if self._waits_for_others:
-            return "", self._evaluate_share(self.args.eval_batch_size, model, rows)
-        evaluate = find_executable_batch_size(self._evaluate_share, starting_batch_size=self.args.eval_batch_size)
-        try:
-            return "", evaluate(model, rows)
-        except Exception as error:  # the other processes wait for this one
-            return first_line(error), []
-
-    def _share(self) -> tuple[int, int, bool]:
-        """Number of this process's share of the evaluated rows, number of shares, and whether it reports them."""
-        if self.division is not None:
-            return self.division.share()
-        return self.args.process_index, self.args.world_size, True
-
+    @torch.no_grad()
     def _evaluate_share(self, size: int, model: Any, rows: Any) -> list[EvaluatedBatch]:
         """The results of every n-th row for n shares of the data, in batches of `size`.
 
         All processes compute equally many batches; one that has no row left computes another's and leaves it out.
         """
-        rank, shares, is_reported = self._share()
+        rank, shares, is_reported = self.args.process_index, self.args.world_size, True
+        pipeline = None
+        if self.division is not None:
+            (rank, shares, is_reported), pipeline = self.division.share(), self.division.pipeline
         share, batches = np.arange(len(rows))[rank::shares], []
         for start in range(0, -(-len(rows) // shares), size):
             index = share[start : start + size].tolist()
-            batch = self._evaluate_batch(model, rows, index or [0])
-            if batch is not None and index and is_reported:
-                batches.append(batch)
+            batch = self._prepare_inputs(self.data_collator(rows.__getitems__(index or [0])))
+            labels = batch.pop("labels")
+            with self.compute_loss_context_manager():
+                logits = model(**batch)["logits"] if pipeline is None else pipeline.predict(batch)
+            if logits is None or not index or not is_reported:
+                continue
+            loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1)
+            counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
+            items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
+            results = (None, None)
+            if self.compute_metrics is not None:
+                results = self.compute_metrics.predict(logits), labels.cpu().numpy()
+            batches.append(EvaluatedBatch(index, float(loss), items, *results))
         return batches
-
-    @torch.no_grad()
-    def _evaluate_batch(self, model: Any, rows: Any, index: list[int]) -> EvaluatedBatch | None:
-        """The results of the rows `index`; None without logits in this process."""
-        batch = self._prepare_inputs(self.data_collator(rows.__getitems__(index)))
-        labels = batch.pop("labels")
-        with self.compute_loss_context_manager():
-            logits = self._logits(model, batch)
-        if logits is None:
-            return None
-        loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1)
-        counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
-        items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
-        if self.compute_metrics is None:
-            return EvaluatedBatch(rows=index, loss=float(loss), items=items)
-        predictions = self.compute_metrics.predict(logits)
-        return EvaluatedBatch(
-            rows=index, loss=float(loss), items=items, predictions=predictions, labels=labels.cpu().numpy()
-        )
-
-    def _logits(self, model: Any, inputs: Any) -> torch.Tensor | None:
-        if self.division is not None and self.division.pipeline is not None:
-            return self.division.pipeline.predict(inputs)
-        logits: torch.Tensor = model(**inputs)["logits"]
-        return logits
 
 
 def _no_operations(*_: Any, **__: Any) -> int:

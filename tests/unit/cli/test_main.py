@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli import COMMANDS, SHELLS, Program, command_named, mlflow_run, program, read_words
-from paretune.core.commands import spelled
+from paretune.cli import COMMANDS, SHELLS, Program, command_named, program, read_words
+from paretune.core.commands import started_by
 from paretune.specification.job import JobSpec
 from tests.unit.cli.conftest import Run
 
@@ -94,7 +94,7 @@ def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: 
     code, out, _ = run("train", "train.py", "--seed", "7", "--dry_run", "yes")
 
     assert code == 0
-    with spelled(program()):
+    with started_by(*program()):
         assert out.rstrip().endswith(f"to launch it: {JobSpec(entry_script='train.py', seed=7).command()}")
 
 
@@ -137,33 +137,15 @@ def test_a_command_writes_nothing_into_the_user_s_home(workplace: Path) -> None:
     assert [*home.rglob("*")] == []
 
 
-@pytest.mark.parametrize(
-    ("prefix", "environment", "options"),
-    [
-        ("/env", {}, ("--env-manager", "local")),
-        ("/home/me/.mlflow/envs/mlflow-0a1b", {"MLFLOW_EXPERIMENT_ID": "0"}, ()),
-        ("/envs/mlflow-0a1b", {"MLFLOW_EXPERIMENT_ID": "7"}, ("--experiment-id", "7")),
-    ],
-)
-def test_a_command_of_mlflow_run_is_repeated_in_its_environment_and_experiment(
-    prefix: str, environment: dict[str, str], options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "prefix", prefix)
-
-    assert mlflow_run(tmp_path, environment).words == ("mlflow", "run", ".", *options)
-    assert mlflow_run(Path("/clone"), environment).words == ("mlflow", "run", "/clone", *options)
-
-
 def test_a_program_that_the_search_path_does_not_lead_to_is_spelled_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "paretune").touch(mode=0o755)
 
-    assert program().words == (sys.executable, "-m", "paretune")  # that of another environment
+    assert program() == (sys.executable, "-m", "paretune")  # that of another environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert program().words == ("paretune",)
+    assert program() == ("paretune",)
 
 
 def test_every_command_has_options_that_its_models_declare() -> None:

@@ -21,7 +21,7 @@ WRONG = {  # words to sentences of the one message
     "train --lora.rr= --dry_run": ["unknown parameter lora.rr: did you mean lora.r"],
     "study smoke --n_trails= --budget_uds=": ["n_trails: did you mean n_trials", "budget_uds: did you mean budget_usd"],
     "estimate --regoin=": ["unknown parameter regoin: did you mean region?"],
-    "import --colums=": ["unknown parameter colums: did you mean columns?"],
+    "import --colums=": ["import needs a table"],
     "sync --all": ["unknown parameter all: `paretune sync --help all`"],
     "train --seed 1 --seed 2": ["seed is given twice: '1' and '2'"],
     "train --spot perhaps": ["spot must be true or false, got 'perhaps'"],

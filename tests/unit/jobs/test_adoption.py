@@ -11,7 +11,6 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.commands import Spelling, spelled
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
@@ -115,13 +114,6 @@ def test_force_starts_another(user: User) -> None:
 
     assert user.type(force=True).run_id != run_id
     assert len(user.launcher.created) == 2
-
-
-def test_the_same_command_in_another_spelling_watches_the_job_of_a_killed_one(user: User) -> None:
-    run_id = user.is_killed()
-
-    with spelled(Spelling(words=("mlflow", "run", ".", "--env-manager", "local"), by_mlflow=True)):
-        assert user.type().run_id == run_id
 
 
 @pytest.mark.parametrize("changes", [{"learning_rate": 1e-3}, {"max_runtime_minutes": 7.0}])

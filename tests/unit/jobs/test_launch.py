@@ -19,7 +19,7 @@ SMP = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "region": "us-east
 def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = {**SMP, "tensor_parallel_degree": "2", "max_train_samples": "4000"}
+    job = {**SMP, "max_train_samples": "4000"}
     words = [word for name, text in job.items() for word in (f"--{name}", text)]
     for command in (
         ["train", *words, "--launcher", "simulated"],
@@ -27,9 +27,9 @@ def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
         ["estimate", *words],
     ):
         assert main(command) == 2
-        assert "tensor_parallel_degree above 1 with strategy=smp needs a training script" in capsys.readouterr().err
+        assert "strategy=smp needs a training script" in capsys.readouterr().err
     (fault,) = images.faults(JobSpec.read(job), "us-east-1")
-    assert "tensor_parallel_degree above 1 with strategy=smp needs a training script" in fault
+    assert "strategy=smp needs a training script" in fault
 
 
 def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(

@@ -1,7 +1,6 @@
 """Phases and bills of real jobs. `describe_answers/` has public answers of DescribeTrainingJob, with their sources."""
 
 import json
-from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,6 @@ def test_there_are_as_many_public_answers_as_the_docs_say() -> None:
 def test_the_bill_of_a_real_job_follows_from_its_transitions_to_the_second(name: str) -> None:
     phases = read_phases(_COMPLETED[name])
     assert phases.billed_seconds == _COMPLETED[name]["TrainingTimeInSeconds"]
-    assert phases.has_ended
-    assert phases.faults == ()
 
 
 @pytest.mark.parametrize("name", sorted(_COMPLETED))
@@ -49,38 +46,11 @@ def test_a_job_that_still_starts_has_no_bill(name: str) -> None:
     phases = read_phases(_ANSWERS[name], now=begin + 30)
     assert phases.seconds == {"starting": 30}
     assert phases.billed_seconds == 0
-    assert not phases.has_ended
 
 
-@pytest.mark.parametrize("name", sorted(_ANSWERS))
-@pytest.mark.parametrize("damage", ["status", "begin", "end", "shape", "unknown", "none", "first"])
-def test_a_damaged_answer_is_read_as_far_as_it_goes(name: str, damage: str) -> None:
-    answer = deepcopy(_ANSWERS[name])
-    entries = answer["SecondaryStatusTransitions"]
-    changes: dict[str, Any] = {
-        "status": entries[0] | {"Status": None},
-        "begin": entries[0] | {"StartTime": "yesterday"},
-        "end": entries[0] | {"EndTime": "1970-01-01T00:00:00"},
-        "shape": "Starting",
-        "unknown": entries[0] | {"Status": "Meditating"},
-    }
-    if damage == "none":
-        answer["SecondaryStatusTransitions"] = 7
-    elif damage == "first":
-        answer["SecondaryStatusTransitions"] = entries[:1]
-    else:
-        entries[0] = changes[damage]
-    phases = read_phases(answer)
-    assert (phases.faults != ()) == (damage != "first")
-    assert all(seconds >= 0 for seconds in phases.seconds.values())
-    if damage not in {"none", "first"} and name in _COMPLETED:
-        assert phases.billed_seconds == read_phases(_COMPLETED[name]).billed_seconds
-
-
-def test_an_unknown_status_is_named_and_counts_as_the_phase_before_it() -> None:
+def test_an_unknown_status_counts_as_the_phase_before_it() -> None:
     phases = read_phases(_job(("Downloading", 0, 10), ("Meditating", 10, 25), ("Training", 25, 40), ("Failed", 40, 40)))
     assert phases.seconds == {"downloading": 25, "training": 15}
-    assert phases.faults == ("secondary status Meditating is unknown: its seconds count as downloading",)
 
 
 def test_waits_for_capacity_are_told_apart_and_not_billed() -> None:
@@ -102,14 +72,9 @@ def test_a_stopped_job_is_billed_to_the_end_of_its_upload() -> None:
     assert read_phases(job | {"TrainingJobStatus": "Stopped"}).seconds["training"] == 7
 
 
-def test_a_status_that_begins_before_its_predecessor_is_named() -> None:
+def test_a_status_that_begins_before_its_predecessor_begins_with_it() -> None:
     phases = read_phases(_job(("Starting", 0, 10), ("Training", 50, 60), ("Uploading", 20, 65), ("Completed", 65, 65)))
     assert phases.seconds == {"starting": 50, "training": 0, "uploading": 15}
-    assert phases.faults == ("Uploading begins before Training, which precedes it: Training has 0 s",)
-
-
-def test_a_job_that_completed_without_training_is_named() -> None:
-    assert read_phases(_job(("Starting", 0, 10), ("Completed", 10, 10))).faults
 
 
 def _at(text: str) -> float:

@@ -14,7 +14,7 @@ from transformers import TrainerControl, TrainerState
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event
 from paretune.training import callback
-from paretune.training.callback import EventWriter, MetricsCallback, Progress, Stopwatch
+from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows.batches import GlobalBatchSampler
 
 
@@ -44,64 +44,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
     return turned
 
 
-def test_paused_time_is_not_counted(clock: HandTurned) -> None:
-    watch = Stopwatch()
-    watch.start()
-    clock.pass_(1)
-    with watch.paused():
-        clock.pass_(60)
-        with watch.paused():  # a checkpoint inside an evaluation
-            clock.pass_(60)
-        clock.pass_(60)
-        assert watch.seconds() == 1
-    clock.pass_(2)
-
-    assert watch.seconds() == 3
-
-
 def plan_of(batch: int, devices: int = 1, accumulation: int = 1) -> BatchPlan:
     return BatchPlan(
         per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, devices=devices, learning_rate=1e-4
     )
 
 
-@pytest.mark.parametrize("plan", [plan_of(8), plan_of(2, accumulation=4), plan_of(2, devices=2, accumulation=2)])
-@pytest.mark.parametrize("rows", [64, 61, 5])
-def test_progress_counts_the_rows_and_tokens_that_the_sampler_deals(plan: BatchPlan, rows: int) -> None:
-    lengths = np.random.default_rng(0).integers(3, 40, size=rows)
-    samplers = [GlobalBatchSampler(lengths, plan, rank=rank, seed=1) for rank in range(plan.devices)]
-    progress = Progress(GlobalBatchSampler(lengths, plan, rank=0, seed=1), lengths)
-
-    done = 0
-    for epoch in range(3):
-        progress.sampler.set_epoch(epoch)
-        dealt = []
-        for sampler in samplers:
-            sampler.set_epoch(epoch)
-            dealt += [row for micro_batch in sampler for row in micro_batch]
-        before = progress.rows, progress.tokens
-        for _ in range(samplers[0].steps):
-            progress.count_step(done)
-            done += 1
-        # A row that fills a place of another device is dealt twice and counted once.
-        assert progress.rows - before[0] == len(set(dealt)) == rows
-        assert progress.tokens - before[1] == lengths[sorted(set(dealt))].sum()
-
-
 def read(path: Path) -> list[Event]:
     return [Event.model_validate_json(line) for line in path.read_text().splitlines()]
-
-
-def test_an_event_is_a_line_in_the_file_and_on_standard_output(
-    tmp_path: Path, clock: HandTurned, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "events.jsonl"
-    EventWriter(path).write(3, {"train/loss": 0.5}, total_steps=10, message="hello")
-
-    assert read(path) == [
-        Event(time=1_700_000_100.0, step=3, metrics={"train/loss": 0.5}, total_steps=10, message="hello")
-    ]
-    assert capsys.readouterr().out == path.read_text()
 
 
 class Training:
@@ -197,20 +147,6 @@ def test_a_training_that_is_asked_to_stop_saves_and_stops_after_the_step(clock: 
     assert training.control.should_training_stop
     assert training.control.should_save
     assert training.callback.stopped_at == 3
-
-
-@pytest.mark.parametrize(("done", "saves"), [(3, True), (4, False)])
-def test_no_checkpoint_is_written_where_the_model_is_about_to_be(
-    done: int, saves: bool, clock: HandTurned, events: Path
-) -> None:
-    training = Training(clock, events, steps=4)
-    training.begin()
-    for _ in range(done):
-        training.step(1.0)
-    training.control.should_save = True  # as save_strategy="epoch" sets it
-    training.end_epoch()
-
-    assert training.control.should_save is saves
 
 
 def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_they_take_long(

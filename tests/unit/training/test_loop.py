@@ -58,7 +58,7 @@ def test_the_model_is_kept_although_its_evaluation_fails(folder: JobFolder, monk
     def fail(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(LengthGroupedTrainer, "_evaluate_batch", fail)
+    monkeypatch.setattr(LengthGroupedTrainer, "_evaluate_share", fail)
     report = report_of(SPEC, folder)
 
     assert report.metrics["train_seconds"] > 0

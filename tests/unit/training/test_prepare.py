@@ -116,7 +116,6 @@ def test_training_arguments_that_cannot_work_are_refused_before_the_job(
             JobSpec(training_arguments={"fsdp": True}),
             "training_arguments must not set fsdp: use the parameter strategy",
         ),
-        (JobSpec(strategy="fsdp", training_arguments={"save_only_model": True}), "must not set save_only_model"),
     ],
 )
 def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None:

@@ -10,30 +10,13 @@ import pytest
 import torch
 from torch.autograd import DeviceType
 
-from paretune.specification.container import EventReader, JobDocument, JobFolder
+from paretune.specification.container import EventReader, JobFolder
 from paretune.training import profile as profiling
-from paretune.training.callback import Progress
-from paretune.training.loop import train
-from paretune.training.stop_signal import StopSignal
 from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # they train
 
 SPEC = conftest.SPEC.replace(num_train_epochs=2.0, training_arguments={"logging_steps": 1, "eval_steps": 3})
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers, from 0, of the steps whose rows count for throughput."""
-    steps: list[int] = []
-    count = Progress.count_step
-
-    def step(progress: Progress, done: int) -> None:
-        steps.append(done)
-        count(progress, done)
-
-    monkeypatch.setattr(Progress, "count_step", step)
-    return steps
 
 
 def steps_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -63,34 +46,6 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
     page = (folder.profile / "profile.md").read_text()
     assert document["summary"] in page
     assert "aten::addmm" in page
-
-
-def test_profiled_steps_count_neither_for_throughput_nor_for_the_time_of_the_training(
-    folder: JobFolder, counted: list[int]
-) -> None:
-    report = test_loop.report_of(SPEC.replace(profile_steps=3), folder)
-
-    assert counted == [0, 4, 5, 6, 7, 8, 9, 10, 11]
-    assert report.metrics["throughput_samples_per_second"] > 0
-    assert report.facts["steps"] == 12
-
-
-def test_a_training_that_is_stopped_writes_its_checkpoint_and_no_profile(folder: JobFolder) -> None:
-    spec = SPEC.replace(profile_steps=9)
-    stop = StopSignal()
-    first = profiling.ProfileCallback.on_step_end
-
-    def stopping(callback: Any, args: Any, state: Any, control: Any, **kw: Any) -> None:
-        if state.global_step == 3:
-            stop.stop_requested = True
-        first(callback, args, state, control, **kw)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profiling.ProfileCallback, "on_step_end", stopping)
-        assert not train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, stop)
-
-    assert not folder.profile.exists()
-    assert not torch.autograd.profiler._is_profiler_enabled
 
 
 def test_a_disk_that_is_full_costs_the_profile_and_not_the_training(

@@ -15,7 +15,7 @@ from paretune.specification.container import EventReader, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import EVAL_LOSS, F1, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.callback import EventWriter
-from paretune.training.script import PrintedMetrics, script_arguments, trim_model_folder
+from paretune.training.script import PrintedMetrics, trim_model_folder
 
 SCRIPT = '''
 """A script as people write them: nothing in it knows of paretune."""
@@ -76,82 +76,6 @@ def document(**values: Any) -> JobDocument:
     return JobDocument(job_name="job", spec=spec, plan=spec.plan(), attempt=2)
 
 
-def arguments(**values: Any) -> dict[str, str]:
-    """The script's command line as name to word."""
-    job = document(**values)
-    words = script_arguments(job.spec, job.plan, "/opt/ml/model")
-    assert all(name.startswith("--") for name in words[::2])
-    return dict(zip([name.removeprefix("--") for name in words[::2]], words[1::2], strict=True))
-
-
-# --- the command line
-
-
-def test_without_parameters_a_script_gets_only_what_paretune_decides() -> None:
-    assert arguments() == {
-        "output_dir": "/opt/ml/model",
-        "learning_rate": "5e-05",
-        "per_device_train_batch_size": "16",
-        "gradient_accumulation_steps": "1",
-        "num_train_epochs": "1.0",
-        "seed": "42",
-        "logging_steps": "10",
-        "disable_tqdm": "true",
-        "report_to": "none",
-    }
-
-
-def test_batch_and_rate_are_those_of_the_plan() -> None:
-    result = arguments(
-        global_batch_size=64, per_device_train_batch_size=8, learning_rate=1e-4, learning_rate_scaling="sqrt"
-    )
-
-    assert result["per_device_train_batch_size"] == "8"
-    assert result["gradient_accumulation_steps"] == "8"
-    assert float(result["learning_rate"]) == pytest.approx(2e-4)  # 64 is 4 x 16, and the root of 4 is 2
-
-
-def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.touch()
-
-    result = arguments(
-        model="bert-base-uncased",
-        dataset=str(rows),
-        validation_file="v.csv",
-        test_file="t.csv",
-        max_seq_length=64,
-        max_train_samples=100,
-        max_eval_samples=50,
-        precision="bf16",
-        training_arguments={"torch_compile": True},
-    )
-
-    custom = {name: word for name, word in result.items() if name not in arguments()}
-    assert custom == {
-        "model_name_or_path": "bert-base-uncased",
-        "train_file": str(rows),
-        "validation_file": "v.csv",
-        "test_file": "t.csv",
-        "max_seq_length": "64",
-        "max_train_samples": "100",
-        "max_eval_samples": "50",
-        "bf16": "true",
-        "torch_compile": "true",
-    }
-
-
-def test_training_arguments_come_last_and_may_hold_the_scripts_own() -> None:
-    result = arguments(
-        training_arguments={"logging_steps": 5, "lowercase": True, "mapping": {"a": 1}, "note": "two words"}
-    )
-
-    assert result["logging_steps"] == "5"
-    assert result["lowercase"] == "true"
-    assert json.loads(result["mapping"]) == {"a": 1}
-    assert result["note"] == "two words"
-
-
 # --- what it prints
 
 
@@ -178,33 +102,6 @@ def test_printed_dictionaries_of_texts_become_curves(
     )
     assert (evaluation.step, evaluation.metrics) == (10, {"eval/loss": 0.5, "eval/f1": 0.75, "eval/epoch": 0.5})
     assert (second.step, second.metrics) == (20, {"train/loss": 0.25, "train/epoch": 1.0})
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{'train_runtime': '3.2', 'train_loss': '0.5'}",  # the summary, which is in train_results.json
-        "{'name': 'tiny', 'kind': 'bert'}",
-        "{'loss': ",
-        "{not python}",
-        "{1, 2}",
-        "[{'loss': 0.5}]",
-        "loss: {'loss': 0.5}",
-        "{'loss': 'nan'}",
-        "{}",
-        "",
-    ],
-)
-def test_other_lines_are_no_events(reader: tuple[PrintedMetrics, io.StringIO, EventReader], line: str) -> None:
-    output, stream, events = reader
-
-    print(line, file=output)
-
-    assert list(events.new()) == []
-    assert stream.getvalue() == line + "\n"
-
-
-# --- what it leaves
 
 
 # --- for real

@@ -20,9 +20,7 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda rank: monkeypatch.setenv("RANK", str(rank))
 
 
-@pytest.mark.parametrize(
-    ("name", "package"), [("smddp", "smdistributed"), ("smp", "torch.sagemaker"), ("deepspeed", "deepspeed")]
-)
+@pytest.mark.parametrize(("name", "package"), [("smddp", "smdistributed"), ("deepspeed", "deepspeed")])
 def test_an_image_without_the_library_is_named_with_a_way_out(
     name: str, package: str, as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,26 +88,6 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
     assert request == ["smddp"]
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
     assert strategies.data_rank(spec) == 3
-
-
-SMP = {"strategy": "smp", "tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "activation_offloading": True}
-
-
-def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
-    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_rank(5)
-    arguments: list[Any] = []
-    stand_in(monkeypatch, "torch.sagemaker", init=arguments.append)
-    monkeypatch.setattr(device, "has_gpu", lambda: False)
-
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    spec = JobSpec(**SMP, **GPU)
-    strategies.begin(spec)
-
-    expected = {"tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "sm_activation_offloading": True}
-    assert arguments == [expected | {"random_seed": 42}]
-    assert strategies.data_rank(spec) == 2  # ranks 4 and 5 share their rows
 
 
 def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:

@@ -1,6 +1,7 @@
 """The Trainer's arguments, its metrics, and its evaluation."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,23 +52,6 @@ def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
     assert (made.num_train_epochs, made.seed) == (2.5, 7)
     assert made.output_dir == str(folder.checkpoints)
     assert (made.bf16, made.fp16, made.torch_compile) == (False, False, False)
-
-
-@pytest.mark.parametrize(("steps", "points"), [(100, 4), (7, 4), (2, 2), (1, 1)])
-def test_a_short_training_is_evaluated_four_times_at_most_and_at_its_end(
-    steps: int, points: int, folder: JobFolder
-) -> None:
-    made = arguments_of(BASE, folder, steps_per_epoch=steps)
-
-    assert made.eval_strategy == "steps"
-    evaluated = [step for step in range(1, steps + 1) if step % made.eval_steps == 0]
-    assert len(evaluated) <= points
-    assert steps - (evaluated[-1] if evaluated else 0) < made.eval_steps  # the rest is measured after the training
-
-
-@pytest.mark.parametrize(("steps", "every"), [(10, 1), (100, 2), (2500, 50), (100_000, 50)])
-def test_a_curve_has_fifty_points_where_there_are_steps_for_them(steps: int, every: int, folder: JobFolder) -> None:
-    assert arguments_of(BASE, folder, steps_per_epoch=steps).logging_steps == every
 
 
 def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
@@ -151,8 +135,9 @@ def test_an_evaluation_does_not_depend_on_processes_and_batches(
     trainer.args.per_device_eval_batch_size = 5
     parts = []
     for rank in range(4):  # 50 rows: 13, 13, 12 and 12
-        monkeypatch.setattr(trainer, "_share", lambda rank=rank: (rank, 4, True))
+        trainer.division = SimpleNamespace(share=lambda rank=rank: (rank, 4, True), pipeline=None)
         parts.append(("", trainer._evaluate_share(5, trainer.model, rows)))
+    trainer.division = None
     monkeypatch.setattr(processes, "gather", lambda _: parts)
     together = trainer.evaluate()
 
@@ -166,19 +151,19 @@ def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
 ) -> None:
     rows = TokenRows(prepared / "validation.arrow", pad_id=0, longest_first=True)
     trainer = trainer_of(rows, tiny_model, folder, tmp_path / "events.jsonl")
-    expected, forward = trainer.evaluate(), trainer._logits
+    expected, forward = trainer.evaluate(), trainer.model.forward
 
     def small(most: int) -> Any:
-        def logits(model: Any, inputs: Any) -> Any:
+        def logits(**inputs: Any) -> Any:
             if len(inputs["input_ids"]) > most:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
-            return forward(model, inputs)
+            return forward(**inputs)
 
         return logits
 
-    monkeypatch.setattr(trainer, "_logits", small(3))
+    monkeypatch.setattr(trainer.model, "forward", small(3))
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-6)
-    monkeypatch.setattr(trainer, "_logits", small(0))
+    monkeypatch.setattr(trainer.model, "forward", small(0))
     assert "eval_loss" not in trainer.evaluate()
     text = (tmp_path / "events.jsonl").read_text()
     assert "the evaluation has failed, and the model is kept: No executable batch size" in text

@@ -43,7 +43,7 @@ _FOCUS = {
     "x_UsageType": "usage",
 }
 _OPTIONAL = {"net_usd", "plan_usd", "reserved_usd", "id", "interval", "usage", "currency", "amount"}
-_NUMBERS = ("billed_usd", "effective_usd", "amount", "net_usd", "plan_usd", "reserved_usd")
+_NUMBERS = ["billed_usd", "effective_usd", "amount", "net_usd", "plan_usd", "reserved_usd"]
 _COVERED = {"SavingsPlanCoveredUsage": "plan_usd", "DiscountedUsage": "reserved_usd"}
 _CHARGES = r"Usage|Discount$"  # types of lines that a job costs; not tax, credits, refunds, fees and negations of plans
 _HOURS = r"Train\w*[:-](?:\w+:)?ml\."  # usage types of instance hours, such as USE1-Train:ml.m5.large
@@ -67,9 +67,7 @@ def read_bill(path: Path) -> Bill:
     files = _files(path)
     frames, untils = zip(*map(_read, files), strict=True)
     lines = pd.concat(frames, ignore_index=True)
-    if "id" in lines:  # the same line in two files
-        known = lines["id"].notna()
-        lines = lines[~(known & lines.duplicated(["id", "interval", "type", "job"]))]
+    lines = lines[lines["id"].isna() | ~lines.duplicated(["id", "interval", "type", "job"])]  # a line in two files
     until = max((each for each in untils if each is not None), default=None)
     return Bill(lines, until)
 
@@ -91,36 +89,29 @@ def _files(path: Path) -> list[Path]:
 def _read(path: Path) -> tuple[pd.DataFrame, datetime | None]:
     """The lines of training jobs in one file, and the end of its last line of any service."""
     try:
-        is_parquet = path.suffix.lower() == ".parquet"
-        names = parquet.read_schema(path).names if is_parquet else list(pd.read_csv(path, nrows=0))
-        columns = _columns(path, names)
-        if is_parquet:
+        if path.suffix.lower() == ".parquet":
+            columns = _columns(path, parquet.read_schema(path).names)
             frame = pd.read_parquet(path, columns=list(columns))
         else:
+            columns = _columns(path, list(pd.read_csv(path, nrows=0)))
             frame = pd.read_csv(path, usecols=list(columns), dtype=str)
-    except (OSError, ValueError, UnicodeDecodeError) as error:  # pyarrow's and pandas' are ValueErrors
+        frame = frame.rename(columns=columns).reindex(columns=dict.fromkeys([*_CUR.values(), *_FOCUS.values()]))
+        texts = ["resource", "type", "usage", "currency"]
+        frame[texts] = frame[texts].astype("string").fillna("")
+        ends = pd.to_datetime(frame["end"], utc=True, errors="coerce", format="mixed").dropna()
+        frame = frame[frame["resource"].str.contains(":training-job/")].copy()
+        frame[_NUMBERS] = frame[_NUMBERS].replace("", None).astype(float)
+    except (OSError, ValueError) as error:  # pyarrow's and pandas' are ValueErrors
         text = f"{path} cannot be read as a bill ({first_line(error)}): fetch or export it again"
         raise BadInput([text]) from error
-    frame = frame.rename(columns=columns)
-    ends = pd.to_datetime(frame["end"], utc=True, errors="coerce", format="mixed").dropna()
-    until = None if ends.empty else ends.max().to_pydatetime()
-    frame = frame[frame["resource"].astype("string").str.contains(":training-job/", na=False)].copy()
-    others = set(frame.get("currency", pd.Series(dtype=str)).dropna()) - {"", "USD"}
-    if others:
+    if others := set(frame["currency"]) - {"", "USD"}:
         raise BadInput([f"{path}: the currency must be USD, got {', '.join(others)}: costs are recorded in dollars"])
-    for name in {*_NUMBERS} & {*frame}:
-        numbers = pd.to_numeric(frame[name].astype("string").replace("", pd.NA), errors="coerce")
-        if (numbers.isna() & frame[name].astype("string").fillna("").str.strip().ne("")).any():
-            raise BadInput([f"{path}: a cell of {name} is no number: export the bill again"])
-        frame[name] = numbers.astype(float)
-    frame["job"] = frame["resource"].astype("string").str.replace(r"^.*:training-job/", "", regex=True).str.lower()
-    frame = frame[frame["type"].astype("string").str.contains(_CHARGES, na=False)]
-    if "effective_usd" not in frame:
-        frame["effective_usd"] = _effective(frame)
-    is_hours = frame.get("usage", pd.Series("", frame.index)).astype("string").str.contains(_HOURS, na=False)
-    frame["hours"] = frame.get("amount", pd.Series(0.0, frame.index)).where(is_hours, 0.0)
-    keep = ["job", "type", "billed_usd", "effective_usd", "hours", *({"id", "interval"} & {*frame})]
-    return frame[keep], until
+    frame = frame[frame["type"].str.contains(_CHARGES)]
+    frame["job"] = frame["resource"].str.replace(r"^.*:training-job/", "", regex=True).str.lower()
+    frame["effective_usd"] = frame["effective_usd"] if "BilledCost" in columns else _effective(frame)
+    frame["hours"] = frame["amount"].where(frame["usage"].str.contains(_HOURS), 0.0)
+    until = None if ends.empty else ends.max().to_pydatetime()
+    return frame[["job", "type", "billed_usd", "effective_usd", "hours", "id", "interval"]], until
 
 
 def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
@@ -135,9 +126,8 @@ def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
 
 def _effective(frame: pd.DataFrame) -> pd.Series:
     """What a line of CUR costs with Savings Plans, reservations and private rates; NaN where the bill lacks it."""
-    net = frame.get("net_usd", pd.Series(float("nan"), frame.index))
-    usd = net.fillna(frame["billed_usd"]) if net.fillna(0.0).any() else frame["billed_usd"]
+    usd = frame["net_usd"].fillna(frame["billed_usd"]) if frame["net_usd"].any() else frame["billed_usd"]
     for kind, column in _COVERED.items():
-        paid = frame.get(column, pd.Series(float("nan"), frame.index))
-        usd = usd.mask(frame["type"] == kind, paid.where(paid.ne(0.0) | frame["billed_usd"].eq(0.0)))
+        known = frame[column].where(frame[column].ne(0.0) | frame["billed_usd"].eq(0.0))
+        usd = usd.mask(frame["type"] == kind, known)
     return usd

@@ -11,7 +11,7 @@ import pandas as pd
 from paretune.commands.bill.command import ReconcileRequest
 from paretune.commands.bill.lines import SUFFIXES, Bill, read_bill
 from paretune.core.clock import SystemClock
-from paretune.core.result import CommandOutput
+from paretune.core.result import CommandOutput, as_json
 from paretune.core.untrusted import at_home, markdown
 from paretune.jobs.workplace import Workplaces
 from paretune.launchers.base import parse_job_name
@@ -31,7 +31,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     environment = dict(os.environ)
     bill = read_bill(_on_disk(request.bill, environment))
     tracking = Tracking(environment, SystemClock())
-    runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).cluster.instance_type.startswith("ml.")]
+    runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
     table = reconciled(bill, runs)
     kept, written = _record(table, {run.run_id: run for run in runs}, bill, tracking)
     remarks = _remarks(table, kept)
@@ -41,18 +41,14 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     run.log_text(table.to_csv(index=False), "reconcile.csv")
     run.end(RunStatus.FINISHED)
     open_command = tracking.open_command(run.run_id)
-    largest = table.assign(size=table["difference_usd"].abs()).sort_values("size", ascending=False)[COLUMNS][:_MOST]
-    shown = largest.assign(run_id=largest["run_id"].str[:8]).drop(columns="job")
+    shown = table[COLUMNS].drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
     lines = [shown.to_string(index=False, na_rep="", float_format="{:.4f}".format)] if len(table) else []
     lines += ["", *(f"- {remark}" for remark in remarks), "", f"reconcile.csv is in run {run.run_id}: {open_command}"]
     return CommandOutput(
         text="\n".join(lines),
         document={
             "run_id": run.run_id,
-            "rows": [
-                {name: None if isinstance(cell, float) and math.isnan(cell) else cell for name, cell in row.items()}
-                for row in table.to_dict("records")
-            ],
+            "rows": as_json(table.to_dict("records")),
             "covered_until": None if bill.until is None else bill.until.isoformat(),
             "recorded": written,
             "remarks": remarks,
@@ -64,38 +60,34 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
 def reconciled(bill: Bill, runs: list[RecordedRun]) -> pd.DataFrame:
     """A row for each run on the bill or that should be there, then for each job that no run tells of."""
     lines = bill.lines.assign(run_id=[(parse_job_name(name) or ("",))[0] for name in bill.lines["job"]])
-    sums = lines.groupby("run_id")[["billed_usd", "effective_usd", "hours"]].sum(min_count=1)
-    unknown = lines[lines["effective_usd"].isna()]["run_id"]
-    names = lines.groupby("run_id")["job"].agg(lambda jobs: " ".join(dict.fromkeys(jobs)))
+    jobs = lines.groupby("run_id").agg(
+        job=("job", lambda names: " ".join(dict.fromkeys(names))),
+        billed_usd=("billed_usd", "sum"),
+        effective_usd=("effective_usd", lambda usd: usd.sum(skipna=False)),
+        hours=("hours", "sum"),
+    )
     rows = []
     for run in runs:
-        is_billed = run.run_id in sums.index
-        recorded = RecordedJob(run).bill
-        remark = _missing(run, bill, float(sums["hours"].get(run.run_id, 0.0)) if is_billed else None)
-        if not is_billed and remark:  # nobody expects it on the bill yet
+        billed = jobs.loc[run.run_id].to_dict() if run.run_id in jobs.index else {}
+        remark = _missing(run, bill, billed.pop("hours", None))
+        if not billed and remark:  # nobody expects it on the bill yet
             continue
-        billed = float(sums["billed_usd"].get(run.run_id, math.nan))
-        effective = math.nan if run.run_id in set(unknown) else float(sums["effective_usd"].get(run.run_id, math.nan))
-        if is_billed and not remark and math.isnan(effective):
+        if billed and not remark and math.isnan(billed["effective_usd"]):
             remark = "the bill lacks the effective cost of hours of a Savings Plan or reservation"
+        row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).cost_usd}
+        is_complete = bool(billed) and not remark
         rows.append(
-            {
-                "run_id": run.run_id,
-                "job": names.get(run.run_id, run.tags[schema.JOB_NAME]),
-                "cost_usd": recorded.cost_usd,
-                "billed_usd": billed,
-                "effective_usd": effective,
-                "difference_usd": billed - (math.nan if recorded.cost_usd is None else recorded.cost_usd),
-                "complete": is_billed and not remark,
-                "remark": remark if is_billed else "the bill has no line of it",
-            }
+            row
+            | billed
+            | {"complete": is_complete, "remark": remark or ("" if billed else "the bill has no line of it")}
         )
     strangers = lines[~lines["run_id"].isin([run.run_id for run in runs]) & (lines["run_id"] != "")]
     for name, usd in strangers.groupby("job")["billed_usd"].sum().items():
         rows.append({"run_id": "", "job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
     table = pd.DataFrame(rows, columns=COLUMNS)
-    numbers = ["cost_usd", "billed_usd", "effective_usd", "difference_usd"]
-    return table.astype(dict.fromkeys(numbers, float))
+    numbers = ["cost_usd", "billed_usd", "effective_usd"]
+    table[numbers] = table[numbers].astype(float)
+    return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
 
 
 def _missing(run: RecordedRun, bill: Bill, hours: float | None) -> str:
@@ -104,15 +96,15 @@ def _missing(run: RecordedRun, bill: Bill, hours: float | None) -> str:
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if job.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
-    ended = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.bill.warm_pool_seconds)
+    ended = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.warm_pool_seconds)
     if bill.until is None or bill.until < ended + (_LATE if hours is None else timedelta(0)) - timedelta(minutes=10):
         until = "nowhere" if bill.until is None else f"{bill.until:%Y-%m-%d %H:%M}"
         return f"the bill ends at {until} (UTC), and the job at {ended:%Y-%m-%d %H:%M}"
-    expected = (job.bill.billable_seconds or 0.0) * job.cluster.instance_count / 3600
-    minute = job.cluster.instance_count / 60
+    expected = (job.billable_seconds or 0.0) * job.instance_count / 3600
+    minute = job.instance_count / 60
     if hours is not None and expected - hours > max(minute, min(5 * minute, 0.02 * expected)):
         return f"the bill has {hours:.2f} of {expected:.2f} recorded instance hours"
-    pool = job.bill.warm_pool_seconds * job.cluster.instance_count / 3600
+    pool = job.warm_pool_seconds * job.instance_count / 3600
     if hours is not None and expected and hours > 1.5 * (expected + pool) + 5 * minute:
         return (
             f"the bill has {hours:.2f} instance hours, and {expected + pool:.2f} are recorded: is a month in it twice?"
@@ -149,19 +141,14 @@ def _record(
 
 
 def _remarks(table: pd.DataFrame, kept: list[str]) -> list[str]:
+    texts = ["billed_usd is before tax, credits, refunds and fees of plans; effective_usd with plans and private rates"]
     on_bill = table[(table["run_id"] != "") & table["billed_usd"].notna()]
-    texts = [
-        "billed_usd is before tax, credits, refunds and the fees of plans; effective_usd with them and private rates"
-    ]
     if len(on_bill):
         total, complete = on_bill["difference_usd"].sum(), int(on_bill["complete"].sum())
-        texts.append(
-            f"billed minus recorded: {total:+.4f} USD, {len(on_bill):,} runs on the bill, {complete:,} complete"
-        )
+        texts.append(f"billed minus recorded: {total:+.4f} USD, {len(on_bill)} runs on the bill, {complete} complete")
     for remark, group in table[~table["complete"].astype(bool)].groupby("remark"):
-        names = group["run_id"].where(group["run_id"] != "", group["job"]).tolist()
-        more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
-        texts.append(f"{remark}: {', '.join(names[:_MOST])}{more}")
+        names = group["run_id"].where(group["run_id"] != "", group["job"])
+        texts.append(f"{remark}: {', '.join(names[:_MOST])}{' and more' if len(names) > _MOST else ''}")
     if kept:
         texts.append(f"another bill covered more of these runs, so its figures stay: {', '.join(kept[:_MOST])}")
     return texts

@@ -144,14 +144,12 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
     except BudgetRefused as error:
         yield failed(BUDGETS, str(error))
         return
-    never, used_tags = ledger.unmatched()
     for standing in ledger.statuses(now, "measured"):
         balance, name = standing.balance, standing.budget.name
         tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
         status = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
         if standing.left_usd > 0:
-            spelling = f"; no job has had these tags yet, jobs have had {', '.join(used_tags)}: check the spelling"
-            yield passed(BUDGETS, status + (spelling if standing.budget in never else ""))
+            yield passed(BUDGETS, status)
         else:
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
             yield failed(
@@ -225,22 +223,19 @@ def _answers(uri: str) -> Iterator[Finding]:
 
 def _sqlite_fault(path: Path) -> str | None:
     """Why a SQLite file cannot be written or made; empty if it can, None if it has no tables yet."""
-    folder = path.parent
+    if fault := file_fault(path):
+        return f"{fault}: `unset MLFLOW_TRACKING_URI` uses a file here"
     if not path.exists():
-        if path.is_symlink():
-            return f"{file_fault(path)}: `unlink {path}`" if file_fault(path) else None
-        if folder.is_dir() and os.access(folder, os.W_OK):
-            return None
-        return f"{folder} must be a folder that can be written to, for {path.name}: `mkdir -p {folder}`"
-    if not path.is_file():
-        return f"{file_fault(path)}: `unset MLFLOW_TRACKING_URI` uses a file here"
+        return (
+            None
+            if path.is_symlink() or path.parent.is_dir()
+            else f"{path.parent} does not exist: `mkdir -p {path.parent}`"
+        )
     try:
         with closing(sqlite3.connect(path, timeout=_LOCK_TIMEOUT_S, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'alembic_version'").fetchall()
             connection.execute("ROLLBACK")
     except sqlite3.Error as error:
-        if "locked" in str(error):
-            return f"{path} has been locked for {_LOCK_TIMEOUT_S:g} s: `fuser {path}` shows which process writes to it"
-        return f"{path} must be a SQLite file that can be written to ({error}): `chmod u+w {path}`, or move it away"
+        return f"{path} cannot be written to ({error}): `fuser {path}` shows who holds it; else `chmod u+w {path}`"
     return "" if tables else None

@@ -1,16 +1,13 @@
 """The command `import`: a table of finished runs, brought into MLflow."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paretune.commands.command import Command, imported_later
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
-from paretune.core.untrusted import parse_json
 from paretune.estimating.recorded.run_table import OF_ALL_ROWS, RunTable
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter
@@ -52,11 +49,12 @@ class ImportRequest:
     def from_text(cls, texts: Mapping[str, str]) -> "ImportRequest":
         """Read the typed texts, `recorded_runs` and parameters of a job; raises BadInput with all faults."""
         typed = {name: text for name, text in texts.items() if text.strip()}
-        path = typed.pop("recorded_runs", None)
-        if path is None:
+        known = {name: typed.pop(name) for name in ("recorded_runs", "columns") if name in typed}
+        own = ImportOptions.read(known)
+        if own.recorded_runs is None:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
-        columns = _columns(typed.pop("columns", "{}"))
-        table = RunTable.read(Path(path), columns, {name: typed[name] for name in OF_ALL_ROWS if name in typed})
+        of_all = {name: typed[name] for name in OF_ALL_ROWS if name in typed}
+        table = RunTable.read(Path(own.recorded_runs), own.columns, of_all)
         doubled = [name for name in typed if name in table.columns]
         refuse([f"{name} is a column of {table.name} already: leave it out" for name in doubled])
         of_jobs = {name: text for name, text in typed.items() if name not in OF_ALL_ROWS}
@@ -85,24 +83,6 @@ class ImportRequest:
             located += [_located(text, empty, table, is_always=True)] if empty else []
         refuse(located)
         return cls(table=table, specs=tuple(specs), typed=typed)
-
-
-def _columns(text: str) -> dict[str, str]:
-    """Names of columns in the file to names here; raises BadInput if that is no JSON object of texts."""
-    names: Counter[str] = Counter()
-
-    def counted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names.update(name for name, _ in pairs)
-        return dict(pairs)
-
-    try:
-        columns = parse_json(text, counted)
-    except ValueError:
-        columns = None
-    if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns.values()):
-        raise BadInput([f'columns must be a JSON object such as {{"seconds": "billable_seconds"}}, got {text!r}'])
-    refuse([f"columns: {name} is mapped twice: leave one out" for name, count in names.items() if count > 1])
-    return columns
 
 
 def _located(fault: str, lines: Sequence[int], table: RunTable, *, is_always: bool = False) -> str:

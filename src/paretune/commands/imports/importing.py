@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from paretune.commands.command import describe_opened_run
@@ -29,22 +28,15 @@ from paretune.tracking import RecordedJob, Run, RunStatus, Tracking, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
 
 ORIGIN = "published"
-_SAME_COST = 0.01  # largest relative difference that rounded seconds and prices make
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """The result of an import: ids of new runs, number of rows that had a run, and instance types without a price.
-
-    `deviating_lines` are those of new rows whose cost_usd is not seconds x instances x hourly price, by more than 1 %.
-    `untaught` maps why new rows do not teach estimates to the number of rows.
-    """
+    """The result of an import: ids of new runs, number of rows that had a run, and remarks on the new ones."""
 
     added: tuple[str, ...]
     already_there: int
-    unpriced: tuple[str, ...]
-    deviating_lines: tuple[int, ...] = ()
-    untaught: Mapping[str, int] = field(default_factory=dict)
+    remarks: Mapping[str, int]  # to the number of runs
 
 
 def import_runs(
@@ -63,21 +55,19 @@ def import_runs(
         if job.row_key
     }
     added: list[str] = []
-    untaught = Counter[str]()
-    already_there, unpriced, deviating, counts = 0, dict[str, None](), list[int](), Counter[str]()
+    remarks, counts = Counter[str](), Counter[str]()
     for row, spec in zip(request.table.rows, request.specs, strict=True):
-        key = _key(row, request, counts)
+        counts[row.digest()] += 1  # equal rows are repeats
+        identity = json.dumps([row.digest(), counts[row.digest()], sorted(request.typed.items())])
+        key = hashlib.sha256(identity.encode()).hexdigest()[:24]
         unfinished = imported.get(key)
         if key in imported and unfinished is None:
-            already_there += 1
             continue
         price = _price(row, spec, request.table.name) or (price_of(spec) if row.cost_usd is None else None)
-        if _deviates(row, spec, price):
-            deviating.append(row.line)
         if price is None and row.cost_usd is None:
-            unpriced[spec.instance_type] = None
+            remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
         sizes = _sizes(spec)
-        untaught.update(_why_untaught(spec, sizes, row.measured))
+        remarks.update(_why_untaught(spec, sizes, row.measured))
         tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
         _fill(run, row, spec, price, request.table.name, now, sizes)
@@ -85,13 +75,7 @@ def import_runs(
             gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
-    return Imported(
-        added=tuple(added),
-        already_there=already_there,
-        unpriced=tuple(unpriced),
-        deviating_lines=tuple(deviating),
-        untaught=untaught,
-    )
+    return Imported(added=tuple(added), already_there=len(request.specs) - len(added), remarks=remarks)
 
 
 def _sizes(spec: JobSpec) -> dict[str, float]:
@@ -113,10 +97,10 @@ def _why_untaught(spec: JobSpec, sizes: Mapping[str, float], measured: Mapping[s
     """Return why a run of this job does not teach estimates; empty if it does."""
     reasons = []
     if not sizes and well_known(spec.model) is None:
-        reasons.append(f"{spec.model} is not well known: give model=FOLDER with its config.json")
+        reasons.append(f"estimates learn nothing: {spec.model} is not well known, give model=FOLDER with config.json")
     if training_rows(spec, measured) is None:
         columns = "give a column num_steps or train_rows, or set max_train_samples"
-        reasons.append(f"the training rows of {spec.dataset} are not known: {columns}")
+        reasons.append(f"estimates learn nothing: the training rows of {spec.dataset} are not known, {columns}")
     return reasons
 
 
@@ -132,21 +116,6 @@ def _price(row: RecordedRow, spec: JobSpec, source: str) -> Price | None:
         instance_type=spec.instance_type,
         confidence="user",
     )
-
-
-def _deviates(row: RecordedRow, spec: JobSpec, price: Price | None) -> bool:
-    """Whether the cost in the row differs from seconds x price."""
-    if price is None or row.cost_usd is None or row.billable_seconds is None:
-        return False
-    return not math.isclose(row.cost_usd, cost_usd(price, spec, row.billable_seconds) or 0.0, rel_tol=_SAME_COST)
-
-
-def _key(row: RecordedRow, request: ImportRequest, counts: Counter[str]) -> str:
-    """Return the identity of a row: its cells, the typed parameters, and its position among equal rows."""
-    digest = row.digest()
-    counts[digest] += 1
-    identity = json.dumps([digest, counts[digest], sorted(request.typed.items())])
-    return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 
 def _fill(
@@ -202,15 +171,7 @@ def run_import(request: ImportRequest) -> CommandOutput:
     ]
     if table.ignored:
         lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
-    if imported.unpriced:
-        lines.append(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
-    lines += [f"{count} runs teach estimates nothing: {reason}" for reason, count in imported.untaught.items()]
-    if imported.deviating_lines:
-        lines.append(
-            "cost_usd is kept as it was given, and differs from seconds x instances x hourly price by more than 1 % "
-            f"in {len(imported.deviating_lines)} runs, such as line {imported.deviating_lines[0]}: it may contain "
-            "storage or a discount"
-        )
+    lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in imported.remarks.items()]
     describe_opened_run("import", "\n".join(lines))
     return CommandOutput(
         text="\n".join(lines),
@@ -219,6 +180,6 @@ def run_import(request: ImportRequest) -> CommandOutput:
             "run_ids": list(imported.added),
             "known": imported.already_there,
             "ignored_columns": list(table.ignored),
-            "unpriced_instance_types": list(imported.unpriced),
+            "remarks": lines[1:],
         },
     )

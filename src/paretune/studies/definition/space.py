@@ -31,7 +31,7 @@ _SAME_RESULT = "it changes nothing that comes out"
 _WHY_NOT: Mapping[Effect, str] = {
     "evaluation": "F1 compares jobs only on the same rows: make one study of each",
     "noise": "what differs only in it is noise, which a study measures by itself",
-    "launcher": "seconds of one launcher say nothing about another's",
+    "launcher": "it says where a job runs and what is recorded, not what comes out",
     "stopping": "it limits a job and changes nothing that comes out",
     "ownership": "it belongs to your account and changes nothing that comes out",
 }

@@ -11,7 +11,7 @@ the others, and again when the trained model is written. Checkpoints are written
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -19,7 +19,6 @@ from torch import distributed
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
-    get_model_state_dict,
     get_state_dict,
     set_state_dict,
 )
@@ -166,8 +165,6 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
     def clip(self, limit: float) -> torch.Tensor:
         """The norm of all gradients of the model, which are scaled down if it is above `limit`."""
-        if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1, which sums over the processes
-            return torch.as_tensor(self.part.clip_grad_norm_(limit))
         parameters = [item for item in self.part.parameters() if item.grad is not None]
         if self.pipeline is None:
             norm = processes.whole(torch.nn.utils.get_total_norm([item.grad for item in parameters]))
@@ -181,9 +178,6 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
         One weight is gathered at a time. `model` is the attribute, or without its adapters if there are any.
         """
-        if hasattr(self.part, "clip_grad_norm_"):  # FSDP version 1
-            options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-            return cast("dict[str, torch.Tensor]", get_model_state_dict(self.part, options=options))
         weights = _weights_of(model) if self.pipeline is None else self._weights_of_stages()
         return {name: value.cpu() for name, value in weights if processes.is_first()}
 
@@ -213,19 +207,12 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         weights, moments = get_state_dict(self.part, _bare(optimizer), options=_TRAINED)
         return {"weights": weights, "moments": moments}
 
-    def save(self, checkpoint: Path, optimizer: Any) -> None:
+    def save(self, checkpoint: Path, optimizer: Any, scheduler: Any) -> None:
         """Write this process's share of a checkpoint. All processes must call it."""
         state_dict_saver.save(self._state(optimizer), checkpoint_id=checkpoint / _STATE)
-        # The Trainer reads a file of weights and writes the optimiser's state of the first process: both empty here.
         if distributed.get_rank() == 0:
-            save_file({}, checkpoint / _WEIGHTS)
-        self._hook = _bare(optimizer).register_state_dict_post_hook(lambda *_: {})
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Remove the Trainer's empty file of the optimiser, so that it reads none."""
-        self._hook.remove()
-        if distributed.get_rank() == 0:
-            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / "optimizer.pt").unlink(missing_ok=True)
+            save_file({}, checkpoint / _WEIGHTS)  # the Trainer reads a file of weights
+            torch.save(scheduler.state_dict(), checkpoint / _SCHEDULER)
 
     def _load(self, checkpoint: Path, optimizer: Any) -> None:
         state = self._state(optimizer)
@@ -236,31 +223,19 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         )
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        optimizer: Any = None,
-        lr_scheduler: Any = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **objects: Any
     ) -> None:
         """Restore the checkpoint to go on from."""
-        if self.resumes_from is None:
-            return
-        self._load(self.resumes_from, optimizer)
-        lr_scheduler.load_state_dict(torch.load(self.resumes_from / _SCHEDULER, weights_only=True))
+        if self.resumes_from is not None:
+            self._load(self.resumes_from, objects["optimizer"])
+            objects["lr_scheduler"].load_state_dict(torch.load(self.resumes_from / _SCHEDULER, weights_only=True))
 
     def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        optimizer: Any = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **objects: Any
     ) -> None:
         """Restore the best checkpoint if the training returns it."""
         if args.load_best_model_at_end and state.best_model_checkpoint is not None:
-            self._load(Path(state.best_model_checkpoint), optimizer)
+            self._load(Path(state.best_model_checkpoint), objects["optimizer"])
 
 
 def _assign(parameter: torch.Tensor, value: torch.Tensor) -> None:

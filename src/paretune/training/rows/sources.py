@@ -10,8 +10,6 @@ from typing import Any
 import datasets
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
@@ -21,9 +19,7 @@ from paretune.specification import metrics
 from paretune.specification.data_files import (
     column_faults,
     encoding_fault,
-    looks_for_blanks,
-    may_be_empty,
-    missing_fault,
+    missing_rows,
     separator,
     used_columns,
 )
@@ -32,6 +28,7 @@ from paretune.specification.job import JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.tokenised import Rows
 from paretune.training.tasks import (
+    cells_of,
     label_type_faults,
     missing_faults,
     read_targets,
@@ -183,22 +180,13 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
     faults = []
     for split, table in tables.items():
-        faults += column_faults(spec, split, table.column_names)
-        for parameter, column in used_columns(spec, table.column_names):
-            if column not in table.column_names:
-                continue
-            values = table.data.column(column)
-            try:
-                values.validate(full=True)
-            except pa.ArrowInvalid:  # the JSON reader accepts any bytes as text
-                location = f"column {column!r} of its {split} rows"
-                faults.append(f"dataset {spec.dataset} is not UTF-8 text ({location}): convert it, e.g. with iconv")
-                continue
-            rows = [] if spec.missing_rows == "drop" else _missing_rows(spec, table, parameter, column)
-            if rows:
-                kind = "missing or blank" if looks_for_blanks(spec, parameter) else "missing"
-                faults.append(missing_fault(column, rows, len(table), split, kind))
-        faults += label_type_faults(spec, table.features)
+        used = {column for _, column in used_columns(spec, table.column_names)}
+        try:
+            columns = {name: cells_of(table, name) if name in used else () for name in table.column_names}
+        except UnicodeDecodeError:  # the JSON reader accepts any bytes as text
+            faults.append(f"dataset {spec.dataset} is not UTF-8 text in its {split} rows: convert it, e.g. with iconv")
+            continue
+        faults += column_faults(spec, split, columns) + label_type_faults(spec, table.features)
         kind = table.features.get(spec.text_column)
         inner = getattr(kind, "feature", kind) if spec.task == metrics.WORDS else kind
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
@@ -212,22 +200,9 @@ def _without_missing(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset
     missing = {
         row
         for parameter, column in used_columns(spec, table.column_names)
-        for row in _missing_rows(spec, table, parameter, column)
+        for row in missing_rows(spec, parameter, column, cells_of(table, column))
     }
     return table.select([row - 1 for row in range(1, len(table) + 1) if row not in missing]) if missing else table
-
-
-def _missing_rows(spec: JobSpec, table: datasets.Dataset, parameter: str, column: str) -> list[int]:
-    """Numbers of the rows, counted from 1, without a value in a column, and also of those whose text is blank."""
-    if parameter == "label_column" and may_be_empty(spec, table.column_names):
-        return []
-    values = table.data.column(column)
-    empty = values.is_null()
-    finds_blanks = looks_for_blanks(spec, parameter) and exists(spec.dataset)  # those of the hub are not the user's
-    if finds_blanks and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(values), ""))
-    numbers: list[int] = (np.flatnonzero(empty.to_numpy()) + 1).tolist()
-    return numbers
 
 
 def _pick(

@@ -27,7 +27,7 @@ from paretune.specification.metrics import DROPPED_ROWS, TRUNCATED_SHARE, WORDS
 from paretune.training import device
 from paretune.training.tasks import baselines_of
 
-_FORMAT = 1
+_FORMAT = 2
 _BATCH = 1000  # texts given to the tokenizer at once
 
 
@@ -163,8 +163,7 @@ def prepare(
             tell("computing baselines to compare with")
             facts |= _baselines(spec, rows, labels)
             facts |= {DROPPED_ROWS: dropped} if (dropped := rows["train"].dropped) else {}
-            validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
-            PreparedDataset(key=key, folder=made, labels=labels, facts=facts, validation_rows=validation_rows).write()
+            PreparedDataset(key=key, folder=made, labels=labels, facts=facts).write()
             if not (folder / "dataset.json").exists():  # another process may have been faster
                 shutil.rmtree(folder, ignore_errors=True)  # incomplete, from an interrupted copy
                 made.rename(folder)
@@ -179,24 +178,21 @@ def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...])
     return baselines_of(spec.task, (train.texts, train.labels), (validation.texts, validation.labels), labels)
 
 
-def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
-    """Sixteen hexadecimal digits of the texts and labels of `rows`, in their order, and of the class names `labels`.
+def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
+    content = {split: _digest(part) for split, part in sorted(rows.items())}
+    tokens = _tokenizer_text(tokenizer)
+    header = [_FORMAT, spec.task, spec.max_seq_length, tokens, rows["train"].dropped, labels, content]
+    return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
-    Tokenizer and length are left out: models that read the same rows differently are judged on the same rows.
-    """
-    digest = hashlib.sha256(json.dumps([len(rows), labels]).encode())
+
+def _digest(rows: Rows) -> str:
+    """Hexadecimal digits of the texts and labels of `rows`, in their order."""
+    digest = hashlib.sha256()
     for text in rows.texts:
         encoded = text.encode(errors="surrogatepass")
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
-    if rows.labels is not None:
-        digest.update(json.dumps(rows.labels.tolist()).encode())
-    return digest.hexdigest()[:16]
-
-
-def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
-    content = {split: digest_of(part, labels) for split, part in sorted(rows.items())}
-    header = [_FORMAT, spec.task, spec.max_seq_length, _tokenizer_text(tokenizer), rows["train"].dropped, content]
-    return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
+    digest.update(b"" if rows.labels is None else json.dumps(rows.labels.tolist()).encode())
+    return digest.hexdigest()
 
 
 def _tokenizer_text(tokenizer: Any) -> str:
@@ -219,7 +215,7 @@ def _write_splits(
         if spec.task == "causal-lm":
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
         elif spec.task == WORDS and part.labels is not None:
-            tokens, labels, truncated = _tokenise_words(part, tokenizer, spec.max_seq_length)
+            tokens, labels, truncated = tokenise_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         else:
@@ -246,21 +242,13 @@ def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
     return tokens, truncated
 
 
-def _tokenise_words(rows: Rows, tokenizer: Any, limit: int) -> tuple[list[list[int]], list[list[int]], int]:
-    """Token ids of rows of words, at most `limit`, labels (-100 but for first tokens), and how many were longer."""
-    tokens, firsts, truncated = first_tokens(rows.texts, tokenizer, limit)
-    labels = [[-100] * len(ids) for ids in tokens]
-    for row, positions, classes in zip(labels, firsts, rows.labels if rows.labels is not None else (), strict=True):
-        for position, label in zip(positions, classes, strict=False):  # the last words may be cut off
-            if position >= 0:
-                row[position] = label
-    return tokens, labels, truncated
+def tokenise_words(
+    texts: Sequence[str], labels: Sequence[Sequence[int]], tokenizer: Any, limit: int
+) -> tuple[list[list[int]], list[list[int]], int]:
+    """Token ids of rows of words, at most `limit`, their labels, and how many rows were longer.
 
-
-def first_tokens(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], list[list[int]], int]:
-    """Token ids of each text, at most `limit`, the places of the first token of each word, and how many were longer.
-
-    Words have one space between them. The place of a word without a token, such as a control character, is -1.
+    Words have one space between them. The first token of a word has its label, all others -100; a word may have no
+    token, such as a control character.
 
     Raises:
         BadInput: the tokenizer cannot say which characters a token stands for.
@@ -268,19 +256,19 @@ def first_tokens(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list
     if not tokenizer.is_fast:
         name = type(tokenizer).__name__
         raise BadInput([f"task {WORDS} needs a fast tokenizer, got {name}: take another model"])
-    tokens, firsts, truncated = [], [], 0
-    for text in texts:
+    tokens, targets, truncated = [], [], 0
+    for text, of_words in zip(texts, labels, strict=True):
         encoded = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=limit)
         word_of_character = np.cumsum([character == " " for character in text])
-        places: list[int] = []
+        target, last = [-100] * len(encoded["input_ids"]), -1
         for token, (start, end) in enumerate(encoded["offset_mapping"]):
             # The end of a token is inside its word, its beginning may be the space before.
-            if end > start and text[end - 1] != " " and (word := int(word_of_character[end - 1])) >= len(places):
-                places += [-1] * (word - len(places)) + [token]
+            if end > start and text[end - 1] != " " and (word := int(word_of_character[end - 1])) > last:
+                target[token], last = of_words[word], word
         tokens.append(encoded["input_ids"])
-        firsts.append(places)
-        truncated += bool(text) and len(places) <= int(word_of_character[-1])
-    return tokens, firsts, truncated
+        targets.append(target)
+        truncated += last + 1 < len(of_words)
+    return tokens, targets, truncated
 
 
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:

@@ -55,33 +55,6 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
     assert nlp.commands == ["paretune sync"]
 
 
-def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that_jobs_have(workplace: Path) -> None:
-    Path("team.yaml").write_text(
-        "budgets: [{name: a, usd_per_month: 9, tags: {Team: nlp}}, {name: b, usd_per_month: 9}]"
-    )
-    environment = profile()
-    request = DoctorRequest.from_text(LOCAL, environment)
-    assert not any(
-        "no job" in result.text for result in budget_findings(request, environment, NOW)
-    )  # there was none at all
-
-    accounts = budget_ledger_of("team.yaml", {})
-    accounts.reserve(
-        BudgetRequest(
-            job="j",
-            run_id="j",
-            worst_usd=1.0,
-            tags={"team": "nlp"},
-            origin="measured",
-            now=NOW,
-            instance_type="ml.g5.xlarge",
-        )
-    )
-    first, other = budget_findings(request, environment, NOW)
-    assert first.text.endswith("Team=nlp; no job has had these tags yet, jobs have had team: check the spelling")
-    assert other.text.endswith("every job")
-
-
 def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> None:
     Path("team.yaml").write_text(TEAM)
     budget_ledger_of("team.yaml", {}).check_storage(NOW, "measured", claims=True)

@@ -97,7 +97,7 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
     ("changes", "part"),
     [
         ({"instance_type": "ml.g5.48xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
-        ({"instance_type": GPU, "strategy": "smp"}, "strategy smp needs an instance of p4d"),
+        ({"instance_type": GPU, "strategy": "smp"}, "strategy=smp needs a training script of your own"),
         ({"instance_type": CPU, "strategy": "deepspeed"}, "needs GPUs, and ml.m5.large has none"),
         (
             {"instance_type": CPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"},

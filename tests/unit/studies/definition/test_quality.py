@@ -114,7 +114,7 @@ def test_names_in_a_mapping_that_cannot_be_searched_are_refused(
 
 def test_another_mapping_of_the_job_is_not_searched(tmp_path: Path) -> None:
     text = OWN.replace("training_arguments.leaves", "simulation.seed")
-    assert "simulation.seed cannot be searched: seconds of one launcher" in faults(tmp_path, "", text)
+    assert "simulation.seed cannot be searched: it says where a job runs" in faults(tmp_path, "", text)
 
 
 def test_without_a_training_of_ones_own_an_unknown_metric_stays_an_error_with_what_was_meant(tmp_path: Path) -> None:

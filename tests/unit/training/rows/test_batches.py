@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,19 +108,3 @@ def test_the_first_step_of_all_holds_the_longest_row_in_its_first_micro_batch(
     ranks = by_rank(lengths, plan, seed, 0)
 
     assert max(lengths[row] for batches in ranks for row in batches[0]) == lengths.max()
-
-
-@pytest.mark.parametrize("shape", [plan(16), plan(8, 2), plan(4, 2, 2)])
-def test_padding_is_a_small_part_of_random_lengths(shape: BatchPlan) -> None:
-    lengths = np.random.default_rng(0).integers(5, 128, size=3000)
-
-    def padded_share(batches: list[list[int]]) -> float:
-        room = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
-        return 1 - int(sum(lengths[batch].sum() for batch in batches)) / room
-
-    grouped = [batch for rank in by_rank(lengths, shape, 0, 1) for batch in rank]
-    shuffled = np.random.default_rng(1).permutation(3000)
-    random = [shuffled[start : start + 16].tolist() for start in range(0, 3000, 16)]
-
-    assert padded_share(grouped) < 0.03
-    assert padded_share(random) > 0.4  # what is saved

@@ -18,7 +18,7 @@ from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import TRUNCATED_SHARE
 from paretune.training.rows import tokenised
-from paretune.training.rows.tokenised import Rows, TokenRows, first_tokens, prepare
+from paretune.training.rows.tokenised import Rows, TokenRows, prepare, tokenise_words
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
@@ -201,10 +201,10 @@ def test_a_folder_without_its_description_is_made_again(tmp_path: Path) -> None:
 def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     text = "the unbelievable film"
-    _, (places,), truncated = first_tokens([text], tokenizer, 64)
+    _, (labels,), truncated = tokenise_words([text], [[5, 6, 7]], tokenizer, 64)
     starts = [start for start, _ in tokenizer(text, return_offsets_mapping=True)["offset_mapping"]]
 
-    assert [starts[place] for place in places] == [0, 4, 17]
+    assert [(starts[place], label) for place, label in enumerate(labels) if label >= 0] == [(0, 5), (4, 6), (17, 7)]
     assert truncated == 0
-    short, firsts, truncated = first_tokens([text], tokenizer, 3)
-    assert (len(short[0]), firsts, truncated) == (3, [[1]], 1)
+    short, targets, truncated = tokenise_words([text], [[5, 6, 7]], tokenizer, 3)
+    assert (len(short[0]), targets, truncated) == (3, [[-100, 5, -100]], 1)

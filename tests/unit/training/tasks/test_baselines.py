@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from paretune.specification.metrics import BASELINE_MAJORITY, BASELINE_TFIDF
-from paretune.training.tasks import classification_baselines, multi_label_baselines
+from paretune.training.tasks import text_baselines
 
 REVIEW_WORDS = "good great fine bad awful poor so film plot cast and the".split()  # noqa: SIM905
 
@@ -26,7 +26,7 @@ def three_classes(count: int, seed: int) -> tuple[list[str], np.ndarray]:
 def test_both_baselines_are_those_of_scikit_learn() -> None:
     train, validation = three_classes(300, 0), three_classes(80, 1)
 
-    result = classification_baselines(train, validation, 3)
+    result = text_baselines(train, validation)
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
     model = LogisticRegression(C=5, max_iter=1000).fit(vectorizer.fit_transform(train[0]), train[1])
@@ -42,14 +42,14 @@ def test_both_baselines_are_those_of_scikit_learn() -> None:
 def test_tf_idf_is_absent_when_no_word_occurs_twice() -> None:
     train = ["alpha beta", "gamma delta"], np.array([0, 1])
 
-    assert classification_baselines(train, train, 2).keys() == {BASELINE_MAJORITY}
+    assert text_baselines(train, train).keys() == {BASELINE_MAJORITY}
 
 
 def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
     texts = ["war film", "old film", "war and old film"] * 10 + ["war film"] * 5
     labels = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 1]] * 10 + [[1, 0, 1]] * 5, dtype=np.float32)
 
-    result = multi_label_baselines((texts, labels), (texts[:3], labels[:3]))
+    result = text_baselines((texts, labels), (texts[:3], labels[:3]))
 
     # always {first, third}: F1 of 2 x 2 / (2 x 2 + 1), none, and all of the last label, which every row has
     assert result["baseline_f1_majority"] == pytest.approx((4 / 5 + 0 + 1) / 3)

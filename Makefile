@@ -1,0 +1,35 @@
+# `make` lists the targets. They use the active environment: uv pip install -c constraints.txt -e '.[test,docs]'
+# `.ci/run` makes an environment of its own and runs them all, and `.ci/full` has the checks that take hours.
+SHELL := /bin/bash -o pipefail
+.PHONY: help check test lint fix types docs bench constraints
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile
+
+check: lint types test  ## what every commit should pass
+
+test:  ## the default tests, two at a time; `python -m pytest -m slow` has the others
+	python -m pytest --durations=10
+
+lint:  ## formatter, linter, and the order of folders
+	ruff format --check .
+	ruff check .
+	lint-imports --no-logo --no-cache
+
+fix:  ## format, and mend what the linter can
+	ruff check --fix --quiet .
+	ruff format --quiet .
+
+types:  ## mypy
+	mypy
+
+docs:  ## the pages as a site, in site/
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+
+bench:  ## every benchmark in small, two at a time
+	grep --files-with-matches '^if __name__ == "__main__":' benchmarks/*.py | OMP_NUM_THREADS=1 xargs -P 2 -I{} python {} --small
+
+constraints:  ## the newest versions into constraints.txt, without the GPU's packages
+	sed -i '/^[^#]/d' constraints.txt
+	uv pip compile --quiet --no-header --no-annotate --extra test --extra docs pyproject.toml | \
+	  grep -vE '^(cuda|nvidia|triton)' >> constraints.txt
