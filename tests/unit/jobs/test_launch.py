@@ -11,8 +11,6 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.tracking import schema
 
-SMP = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "region": "us-east-1"}
-
 
 def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
