@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from alembic.util.exc import CommandError
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
@@ -436,48 +434,6 @@ def test_two_processes_that_open_a_new_store_at_once_both_find_it_made(tmp_path:
     assert [process.returncode for process in both] == [0, 0], message
     assert len({out for out, _ in message}) == 2
     assert [path.name for path in tmp_path.glob("*.lock")] == []
-
-
-class ImpatientClock(SystemClock):
-    """Says that a long time has passed whenever somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.slept = 0.0
-
-    def monotonic(self) -> float:
-        return self.slept
-
-    def sleep(self, seconds: float) -> None:
-        self.slept += 10 * seconds
-
-
-def test_tables_that_another_process_is_making_are_waited_for(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    troubles = [CommandError("Online migration expected to match one row"), MlflowException("duplicate column name: x")]
-    search = MlflowClient.search_experiments
-
-    def meet_trouble(self: MlflowClient, **terms: object) -> object:
-        if troubles:
-            raise troubles.pop()
-        return search(self, **terms)
-
-    monkeypatch.setattr(MlflowClient, "search_experiments", meet_trouble)
-
-    assert Tracking({}, ImpatientClock()).create("x").run_id
-
-
-def test_tables_that_stay_half_made_are_named_and_no_server_is_blamed(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: MlflowClient, **terms: object) -> object:
-        raise MlflowException("(sqlite3.OperationalError) duplicate column name: step")
-
-    monkeypatch.setattr(MlflowClient, "search_experiments", fail)
-
-    with pytest.raises(TrackingUnavailable, match=r"half made \(.*duplicate column.*another process") as caught:
-        Tracking({}, ImpatientClock())
-    assert "check MLFLOW_TRACKING_URI" not in str(caught.value)
 
 
 def test_a_run_that_is_not_in_the_store_is_said_to_be_missing(
