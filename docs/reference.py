@@ -27,6 +27,8 @@ _CONSTANT = re.compile(
     re.MULTILINE,
 )
 """A title, or a constant with the explanation beside it or below it."""
+_KEPT = {*("anyOf", "type", "enum", "items", "minimum", "maximum", "description", "default", "$ref")}
+"""What the schema of a study's file says of a key."""
 _MORE_METRICS = """\
 | `train/*` | curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second |
 | `eval/*` | curves of the evaluations by step |
@@ -61,17 +63,7 @@ def study_schema() -> dict[str, Any]:
     for model in models:
         model["patternProperties"] = {r"^\w+\.": {}}  # a name with a dot lies in a nested value: lora.r
         for field in model["properties"].values():
-            for name in set(field) - {
-                "anyOf",
-                "type",
-                "enum",
-                "items",
-                "minimum",
-                "maximum",
-                "description",
-                "default",
-                "$ref",
-            }:
+            for name in set(field) - _KEPT:
                 del field[name]
             if field.get("type") == "array":
                 field["type"] = ["array", "string"]  # a,b

@@ -26,32 +26,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paretune.commands.estimate.estimate import estimate
-    from paretune.commands.prices.prices import prices
-    from paretune.core.errors import ParetuneError
-    from paretune.core.result import Result
-    from paretune.jobs.launch import launch
-    from paretune.specification.job import JobSpec
-    from paretune.studies.foreign import log_study
-    from paretune.studies.recorded_front import front
-    from paretune.studies.run import run_study, study
-    from paretune.studies.sampler.sampler import SplitSampler
+    from paretune.commands.estimate.estimate import estimate as estimate
+    from paretune.commands.prices.prices import prices as prices
+    from paretune.core.errors import ParetuneError as ParetuneError
+    from paretune.core.result import Result as Result
+    from paretune.jobs.launch import launch as launch
+    from paretune.specification.job import JobSpec as JobSpec
+    from paretune.studies.foreign import log_study as log_study
+    from paretune.studies.recorded_front import front as front
+    from paretune.studies.run import run_study as run_study
+    from paretune.studies.run import study as study
+    from paretune.studies.sampler.sampler import SplitSampler as SplitSampler
 
 __version__ = "0.5.0"
-__all__ = [
-    "JobSpec",
-    "ParetuneError",
-    "Result",
-    "SplitSampler",
-    "estimate",
-    "front",
-    "launch",
-    "log_study",
-    "prices",
-    "run_study",
-    "study",
-]
-
 # Imported when first used: MLflow takes a second, and the process of a job needs none of them.
 _MODULES = {
     "JobSpec": "paretune.specification.job",
@@ -66,6 +53,7 @@ _MODULES = {
     "run_study": "paretune.studies.run",
     "study": "paretune.studies.run",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> object:

@@ -70,7 +70,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
 def _ran_on_another_machine(run: RecordedRun, machine: str) -> bool:
     """Whether a run was local to another machine; SageMaker instances are the same from everywhere."""
     job = RecordedJob(run)
-    return job.param("instance_type") in {"", "local"} and (job.cluster.machine or machine) != machine
+    return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
@@ -97,12 +97,12 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
 
 def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """Return the job of a run as it ended: with its instance type and per-device batch."""
-    spec = job.request.spec_as_run()
+    spec = job.spec_as_run()
     if spec.runs_own_training:
         raise BadInput(["a script of the user's own may do anything"])
-    if job.request.used_precision and spec.has_instances and spec.instance().has_gpu:
-        spec = spec.replace(precision=job.request.used_precision)  # `auto` may have gone on in fp32
-    plan, measured = job.request.used_plan(spec), job.run.metrics
+    if job.used_precision and spec.has_instances and spec.instance().has_gpu:
+        spec = spec.replace(precision=job.used_precision)  # `auto` may have gone on in fp32
+    plan, measured = job.used_plan(spec), job.run.metrics
     built = _built(spec, measured)
     facts = {name: measured[name] for name in _DATA_FACTS if name in measured}
     return spec, plan, describe(spec, plan, built, facts) if built is not None else None
@@ -128,8 +128,8 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
     """Return the seconds of the run; if it was interrupted, retried, profiled or on spot, only those of a step."""
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
-    is_whole = not (job.was_retried or job.cluster.is_spot or job.metric("resumed") or job.param("profile_steps"))
-    seconds = job.bill.billable_seconds if is_whole else None
+    is_whole = not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
+    seconds = job.billable_seconds if is_whole else None
     if step is None and seconds is None:
         return None
     if not all(value is None or 0 < value < math.inf for value in (step, seconds)):  # written by another program

@@ -68,13 +68,13 @@ class OwnTrainingTimes:
 def _read(job: RecordedJob, machine: str) -> tuple[JobSpec, float] | None:
     """Return the job of a run and its seconds, or None if they are not those of a whole job on its cluster."""
     try:
-        spec = job.request.spec_as_run()
+        spec = job.spec_as_run()
     except (BadInput, ValueError, KeyError):
         return None
-    is_elsewhere = not spec.has_instances and (job.cluster.machine or machine) != machine
-    if is_elsewhere or job.was_retried or job.cluster.is_spot or not job.bill.billable_seconds:
+    is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
+    if is_elsewhere or job.was_retried or job.is_spot or not job.billable_seconds:
         return None
-    return spec, job.bill.billable_seconds
+    return spec, job.billable_seconds
 
 
 def _mean(seconds: Sequence[float]) -> Seconds:

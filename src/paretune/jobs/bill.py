@@ -160,14 +160,14 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
 
 def recorded_price(job: RecordedJob) -> Price | None:
     """The price that `price_tags` has recorded for a job; None if none is recorded."""
-    if job.bill.price_usd_per_hour is None:
+    if job.price_usd_per_hour is None:
         return None
     return Price(
-        usd_per_hour=job.bill.price_usd_per_hour,
-        region=job.bill.price_region,
-        as_of=job.bill.price_as_of,
-        source=job.bill.price_source,
-        instance_type=job.cluster.instance_type,
+        usd_per_hour=job.price_usd_per_hour,
+        region=job.price_region,
+        as_of=job.price_as_of,
+        source=job.price_source,
+        instance_type=job.instance_type,
         confidence="notional",  # the launch of the job has printed its remarks already
     )
 
@@ -202,9 +202,9 @@ class KeptPool:
             status = WarmPoolStatus(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds)
         if status.is_kept:
             return None
-        usd, bill = self.usd(status), self.job.bill
+        usd, bill = self.usd(status), self.job
         with suppress(BadInput):  # the file of the budgets is gone
-            ledger = self.workplace.budget_ledger(self.job.request.budget)
+            ledger = self.workplace.budget_ledger(self.job.budget)
             if ledger is not None:
                 ledger.book_kept(self.job.run_id, usd or 0.0)
         values: dict[str, float] = {}
@@ -222,7 +222,7 @@ class KeptPool:
     def usd(self, status: WarmPoolStatus) -> float | None:
         """Dollars of the instances' seconds; None if the price is unknown."""
         price = recorded_price(self.job)
-        return None if price is None else price.cost_usd(status.seconds, self.job.cluster.instance_count)
+        return None if price is None else price.cost_usd(status.seconds, self.job.instance_count)
 
     def sentence(self, status: WarmPoolStatus) -> str:
         """Seconds for which the instances, which are no longer kept, were billed."""

@@ -84,8 +84,7 @@ class JobRecord:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
                 rows = {"training": "train_rows", "validation": "validation_rows"}
                 counts = {context: dataset.facts[name] for context, name in rows.items() if name in dataset.facts}
-                validation_rows = dataset.validation_rows or None
-                self.run.set_tags({schema.DATASET_KEY: dataset.key, schema.VALIDATION_ROWS: validation_rows})
+                self.run.set_tags({schema.DATASET_KEY: dataset.key})
                 self.run.log_dataset(self.spec.dataset, dataset.key, self.spec.dataset, counts)
             self.run.log_metrics(self.former_metrics)
 

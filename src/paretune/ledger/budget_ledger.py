@@ -6,9 +6,8 @@
 
 A job's worst case is compared with every budget whose tags the job has; that and the reservation are one transaction. A
 reservation that was never booked belongs to a job that still runs, or whose launcher was killed. A job counts in the
-calendar month (UTC) in which it was reserved, however long it runs. One reservation covers all attempts of a job: its
-maximum runtime is for all of them together. A job that was booked and is started again in a later month gets a second
-row: each month keeps the dollars that were promised in it.
+calendar month (UTC) in which it was first reserved, however long it runs. One reservation covers all attempts of a job:
+its maximum runtime is for all of them together.
 
 Simulated jobs are counted apart, with the same limits: they never use up a budget of real dollars.
 """
@@ -43,7 +42,7 @@ _ROWS = sa.Table(
     "paretune_reservations",
     sa.MetaData(),
     sa.Column("job", sa.String(255), primary_key=True),  # a random name of the reservation, or the job's MLflow run
-    sa.Column("month", sa.String(7), primary_key=True),  # such as 2026-11, UTC
+    sa.Column("month", sa.String(7), nullable=False),  # such as 2026-11, UTC
     sa.Column("run_id", sa.String(64), nullable=False, index=True),  # its MLflow run; empty until that is created
     sa.Column("origin", sa.String(16), nullable=False),  # measured or simulated
     sa.Column("tags", sa.Text, nullable=False),  # JSON, by name
@@ -153,40 +152,33 @@ class BudgetLedger:
             BudgetRefused: some budget does not cover it, or its price is unknown; nothing was written.
         """
         with self._transaction() as connection:
-            row, month = self._newest(connection, request), month_of(request.now)
+            row = self._row_of(connection, request)
             if row is not None and row.booked_usd is None:
                 return
-            if row is not None and month < row.month:
-                raise BudgetRefused(
-                    f"the clock of this machine shows {month}, but the job was reserved in {row.month}: it has gone "
-                    "back; set it (`timedatectl` shows whether it is synchronised) and repeat the command"
-                )
-            self._admit(connection, request)
+            month = month_of(request.now) if row is None else row.month
+            self._admit(connection, request, month)
             if request.worst_usd is None:  # no budget is concerned
                 return
             self.check_storage(request.now, request.origin, claims=True)
-            spent_usd = 0.0 if row is None else row.booked_usd + (row.kept_usd or 0.0)
-            if row is not None and row.month == month:
-                again = {"worst_usd": spent_usd + request.worst_usd, "booked_usd": None, "kept_usd": None}
-                again |= {"reserved_at": request.now, "origin": request.origin}
-                connection.execute(_ROWS.update().where(*_is(row)).values(**again))
-                return
-            values = {"job": request.job, "run_id": request.run_id}
-            if row is not None:
-                connection.execute(_ROWS.update().where(*_is(row)).values(booked_usd=spent_usd, kept_usd=0.0))
-                values = {"job": row.job, "run_id": request.run_id or row.run_id}
-            values |= {"month": month, "origin": request.origin, "tags": json.dumps(dict(request.tags), sort_keys=True)}
-            connection.execute(_ROWS.insert().values(**values, worst_usd=request.worst_usd, reserved_at=request.now))
+            values = {"worst_usd": request.worst_usd, "reserved_at": request.now, "origin": request.origin}
+            if row is None:
+                tags = json.dumps(dict(request.tags), sort_keys=True)
+                values |= {"job": request.job, "run_id": request.run_id, "month": month, "tags": tags}
+                connection.execute(_ROWS.insert().values(**values))
+            else:
+                values["worst_usd"] += row.booked_usd + (row.kept_usd or 0.0)
+                values |= {"booked_usd": None, "kept_usd": None}
+                connection.execute(_ROWS.update().where(_ROW.job == row.job).values(**values))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
         """The budgets that a job counts against; nothing is reserved. Raises BudgetRefused as `reserve`."""
         with self._transaction() as connection:
-            return self._admit(connection, request)
+            return self._admit(connection, request, month_of(request.now))
 
     def statuses(self, now: float, origin: str) -> list[BudgetStatus]:
         """All budgets of the file."""
         with self._transaction() as connection:
-            return self._statuses(connection, now, origin, None)
+            return self._statuses(connection, month_of(now), origin, None)
 
     def name_run(self, job: str, run_id: str) -> None:
         """Record the MLflow run of a job that had none when it was reserved."""
@@ -200,14 +192,11 @@ class BudgetLedger:
         kept after it can cost; it stays reserved until `book_kept`.
         """
         with self._transaction() as connection:
-            query = sa.select(_ROWS).where(_ROW.run_id == run_id).order_by(_ROW.month.desc())
-            rows = connection.execute(query).all()
-            if not rows:
+            row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == run_id)).first()
+            if row is None:
                 return False
-            newest, *earlier = rows
-            rest = newest.worst_usd if usd is None else max(0.0, usd - sum(row.booked_usd or 0.0 for row in earlier))
-            rest = max(rest, newest.booked_usd or 0.0)  # a second booking never lowers the first
-            connection.execute(_ROWS.update().where(*_is(newest)).values(booked_usd=rest, kept_usd=kept_usd))
+            usd = max(row.worst_usd if usd is None else usd, row.booked_usd or 0.0)  # never lower than booked before
+            connection.execute(_ROWS.update().where(_ROW.job == row.job).values(booked_usd=usd, kept_usd=kept_usd))
         return True
 
     def book_kept(self, run_id: str, usd: float) -> None:
@@ -259,26 +248,26 @@ class BudgetLedger:
                 f"`storage` in the file or PARETUNE_STORAGE back; to move them, copy the database and delete {mark}"
             )
 
-    def _newest(self, connection: sa.Connection, request: BudgetRequest) -> Any:
+    def _row_of(self, connection: sa.Connection, request: BudgetRequest) -> Any:
         same = _ROW.job == request.job
         if request.run_id:  # a trial is reserved before it has a run
             same |= _ROW.run_id == request.run_id
-        return connection.execute(sa.select(_ROWS).where(same).order_by(_ROW.month.desc())).first()
+        return connection.execute(sa.select(_ROWS).where(same)).first()
 
-    def _admit(self, connection: sa.Connection, request: BudgetRequest) -> list[BudgetStatus]:
+    def _admit(self, connection: sa.Connection, request: BudgetRequest, month: str) -> list[BudgetStatus]:
         self.check_storage(request.now, request.origin)
-        statuses = self._statuses(connection, request.now, request.origin, request.tags)
+        statuses = self._statuses(connection, month, request.origin, request.tags)
         refusals = (status.refusal(request, self.file.path) for status in statuses)
         if faults := list(filter(None, refusals)):
             raise BudgetRefused("\n".join(faults))
         return statuses
 
     def _statuses(
-        self, connection: sa.Connection, now: float, origin: str, tags: Mapping[str, str] | None
+        self, connection: sa.Connection, month: str, origin: str, tags: Mapping[str, str] | None
     ) -> list[BudgetStatus]:
-        month, is_open = month_of(now), _ROW.booked_usd.is_(None)
         spent = sa.func.sum(sa.func.coalesce(_ROW.booked_usd, 0.0))
-        committed = sa.func.sum(sa.case((is_open, _ROW.worst_usd), else_=sa.func.coalesce(_ROW.kept_usd, 0.0)))
+        kept_usd = sa.func.coalesce(_ROW.kept_usd, 0.0)
+        committed = sa.func.sum(sa.case((_ROW.booked_usd.is_(None), _ROW.worst_usd), else_=kept_usd))
         query = sa.select(_ROW.tags, spent, committed).where(_ROW.month == month, _ROW.origin == origin)
         sums = [(json.loads(text), *usd) for text, *usd in connection.execute(query.group_by(_ROW.tags))]
         statuses = []
@@ -304,7 +293,3 @@ class BudgetLedger:
 def month_of(now: float) -> str:
     """The calendar month of a moment in seconds since the epoch, in UTC, such as 2026-11."""
     return f"{datetime.fromtimestamp(now, UTC):%Y-%m}"
-
-
-def _is(row: Any) -> tuple[Any, ...]:
-    return _ROW.job == row.job, _ROW.month == row.month

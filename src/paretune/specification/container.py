@@ -139,8 +139,6 @@ class PreparedDataset:
     folder: Path
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
     facts: Mapping[str, float]  # metrics of the data alone: rows, tokens, baselines
-    validation_rows: str = ""
-    """Digest of texts, labels and class names of the validation rows, whatever the tokenizer and the training rows."""
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
@@ -151,7 +149,7 @@ class PreparedDataset:
     def write(self) -> None:
         """Write the description beside the rows. Call it last: its presence means that the folder is complete."""
         description = {"key": self.key, "labels": self.labels, "facts": dict(self.facts)}
-        write_json(self.folder / "dataset.json", description | {"validation_rows": self.validation_rows})
+        write_json(self.folder / "dataset.json", description)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -233,7 +233,10 @@ class JobSpec(Parameters):
     )
 
     strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
-        "ddp", "how it uses the devices", affects=STEP, group="strategy: how one job is spread over devices"
+        "ddp",
+        "who has which part of the model; smp is for scripts of your own",
+        affects=STEP,
+        group="strategy: how one job is spread over devices",
     )
     tensor_parallel_degree: int | None = parameter(
         None, "fsdp, smp: number of devices of one instance that split each layer's matrices", ge=1, affects=STEP

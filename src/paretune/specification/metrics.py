@@ -31,9 +31,8 @@ BILLED_USD = "billed_usd"
 EFFECTIVE_USD = "effective_usd"
 """Effective cost: with Savings Plans, reservations and private rates, before tax and credits."""
 MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak used for the model's own arithmetic
-PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
-MEMORY_GIB_PER_PROCESS = "memory_gib_per_process"
-"""Highest memory of the largest process: allocated on its GPU, or without one resident, libraries included."""
+PEAK_MEMORY_GIB = "peak_memory_gib"
+"""Highest memory of one device: allocated on a GPU, or without one resident in the largest process."""
 EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
 PERPLEXITY = "perplexity"  # exp(eval_loss) of a causal language model
 BASELINE_MAJORITY = "baseline_f1_majority"

@@ -251,18 +251,11 @@ class Parameters(BaseModel):
         return self.read(self.given() | changes)
 
 
+@cache
 def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
     """Names of the parameters of `cls` that have any of `effects` and none of `without`, in field order."""
-    return _affecting(cls, effects, without)
-
-
-@cache  # apart from `affecting`, because type checkers do not check the arguments of a cached function
-def _affecting(cls: type[Parameters], effects: tuple[Effect, ...], without: tuple[Effect, ...]) -> tuple[str, ...]:
-    return tuple(
-        name
-        for name in cls.model_fields
-        if set(effects_of(cls, name)) & set(effects) and not set(effects_of(cls, name)) & set(without)
-    )
+    found = {name: set(effects_of(cls, name)) for name in cls.model_fields}
+    return tuple(name for name, own in found.items() if own & {*effects} and not own & {*without})
 
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:

@@ -5,7 +5,6 @@ recorded must be what ran.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10
+_OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
+"""Parameters to the arguments of Hugging Face's scripts, if these have another name or several."""
 _PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
@@ -43,11 +44,21 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     OmegaConf as overrides `key=value`. Last come all of `training_arguments`, the script's own.
     """
     script = read_own_script(at_home(spec.entry_script or "").resolve())
-    if script.reads_anything:
-        arguments = _usual_arguments(spec, plan, output_dir) | dict(spec.training_arguments)
-        return [word for name, value in arguments.items() for word in (f"--{name}", _spelled(value))]
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
-    values = ({"output_dir": output_dir} if script.argument("output_dir") else {}) | values
+    if script.reads_anything:
+        values = {
+            "output_dir": output_dir,
+            "learning_rate": plan.learning_rate,
+            "per_device_train_batch_size": plan.per_device_train_batch_size,
+            "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+            "num_train_epochs": spec.num_train_epochs,
+            "seed": spec.seed,
+            "logging_steps": LOGGING_STEPS,
+            "disable_tqdm": True,
+            "report_to": "none",
+        } | values
+    elif script.argument("output_dir"):
+        values = {"output_dir": output_dir} | values
     if script.takes_overrides:
         return [f"{name}={_spelled(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
@@ -79,54 +90,25 @@ def argument_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-def _usual_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> dict[str, Any]:
-    """The arguments of Hugging Face's example scripts, by their names."""
-    arguments: dict[str, Any] = {
-        "output_dir": output_dir,
-        "learning_rate": plan.learning_rate,
-        "per_device_train_batch_size": plan.per_device_train_batch_size,
-        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
-        "num_train_epochs": spec.num_train_epochs,
-        "seed": spec.seed,
-        "logging_steps": LOGGING_STEPS,
-        "disable_tqdm": True,
-        "report_to": "none",
-    }
-    given = {name: value for name, value in _given(spec, plan) if name not in arguments}
-    if "model" in given:
-        given["model_name_or_path"] = given.pop("model")
-        if given.pop("init", "") == "random":
-            given |= dict.fromkeys(("config_name", "tokenizer_name"), given.pop("model_name_or_path"))
-    if "dataset" in given:
-        is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
-        given["train_file" if is_file else "dataset_name"] = given.pop("dataset")
-    if (precision := given.pop("precision", "")) in ("bf16", "fp16"):
-        given[precision] = True
-    return arguments | given
-
-
-def _given(spec: JobSpec, plan: BatchPlan) -> Iterator[tuple[str, Any]]:
-    """The given parameters that a script gets, with their values; the learning rate as scaled to the batch."""
-    for name in OF_SCRIPTS:
-        if name in spec.model_fields_set:
-            yield name, plan.learning_rate if name == "learning_rate" else getattr(spec, name)
-
-
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
-    """The given parameters with their values, by the script's own names where it declares one."""
+    """The given parameters with their values, by the script's own names; the learning rate as scaled to the batch."""
     values = dict[str, Any]()
     if spec.model_fields_set.intersection(_PLANNED):
         values = {name: getattr(plan, name) for name in map(str, _PLANNED) if _name_in(script, name)}
         values = values or {_PLANNED[0]: plan.per_device_train_batch_size}
-    values |= dict(_given(spec, plan))
+    values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
+    if "learning_rate" in values:
+        values["learning_rate"] = plan.learning_rate
     if script.is_complete and not _name_in(script, "seed"):  # a study repeats a training with other seeds
         values.pop("seed", None)
     if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
         precision = values.pop("precision")
         values |= {precision: True} if precision in ("bf16", "fp16") else {}
     is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
-    if "dataset" in values and (name := script.argument("train_file" if is_file else "dataset_name")):
+    if "dataset" in values and (name := _name_in(script, "train_file" if is_file else "dataset_name")):
         values[name] = values.pop("dataset")
+    if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
+        values |= dict.fromkeys(("config_name", "tokenizer_name"), values.pop("model"))
     for name in _FROM_CHANNELS:
         if name in values and not _name_in(script, name):
             del values[name]
@@ -136,7 +118,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
 def _name_in(script: OwnScript, name: str) -> str | None:
     """The script's argument for a parameter: its name, or one that other tools give it; None if it has none."""
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
-    return next(filter(None, map(script.argument, names)), None)
+    declared = next(filter(None, map(script.argument, names)), None)
+    return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:

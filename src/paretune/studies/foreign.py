@@ -3,17 +3,17 @@
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.specification.parameters import spell
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.figures import picture
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.page import PICTURE_FILE, page, study_note
+from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import FOREIGN, Trial, TrialStatus
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     import optuna
@@ -61,45 +61,38 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     recorded = {run.tags.get(schema.TRIAL): run for run in tracking.runs(f"tags.`{schema.PARENT}` = '{run_id}'")}
     trials = []
     for trial in ended:
-        params = {
-            key: value if isinstance(value, str | int | float) else spell(value) for key, value in trial.params.items()
-        }
         told = zip(metrics, trial.values or (), strict=False)
-        values = {metric: value for metric, value in told if math.isfinite(value)}
         state = _ENDED[trial.state.name]
-        begun = recorded.get(str(trial.number))
-        if begun is None or not begun.ended_at:  # a call was killed between the two
-            own = {schema.PARENT: run_id, schema.TRIAL: str(trial.number)}
-            run = tracking.create(f"trial {trial.number}", own) if begun is None else tracking.run(begun.run_id)
-            run.log_params({key: spell(value) for key, value in params.items()})
-            run.log_metrics(values)
-            run.end(RunStatus.FINISHED if state is TrialStatus.COMPLETED else RunStatus.FAILED)
-        trials.append(
-            Trial(
-                number=trial.number,
-                run_id=run.run_id if begun is None else begun.run_id,
-                point=params,
-                given=FOREIGN,
-                status=state,
-                values=values,
-                repeats=(repeats or {}).get(trial.number),
-                reason="" if state is TrialStatus.COMPLETED else trial.state.name.lower(),
-            )
+        read = Trial(
+            number=trial.number,
+            point={
+                key: value if isinstance(value, str | int | float) else spell(value)
+                for key, value in trial.params.items()
+            },
+            given=FOREIGN,
+            status=state,
+            values={metric: value for metric, value in told if math.isfinite(value)},
+            repeats=(repeats or {}).get(trial.number),
+            reason="" if state is TrialStatus.COMPLETED else trial.state.name.lower(),
         )
+        trials.append(replace(read, run_id=_run_of(read, recorded.get(str(trial.number)), run_id, tracking)))
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}))
     run = tracking.run(run_id)
     run.reopen()
-    run.log_text(page(answer, tracking.address), "pareto.html")
-    run.log_text(answer.csv(), "pareto.csv")
-    drawn = picture(answer.front, answer.picks)
-    if drawn is not None:
-        run.log_figure(drawn, PICTURE_FILE)
-    run.set_tags({schema.NOTE: study_note(answer, run_id, has_picture=drawn is not None)})
+    record_answer(answer, run, tracking)
     run.log_params({"objectives": spell(objectives)})
-    for row_id, rank in answer.ranks().items():
-        tracking.run(row_id).set_tags({schema.PARETO_RANK: rank})
     run.end(RunStatus.FINISHED)
-    open_command = tracking.open_command(run_id)
-    return StudyResult(
-        answer=answer, run_id=run_id, ending=f"{len(trials)} trials of Optuna", open_command=open_command
-    )
+    shown = tracking.open_command(run_id)
+    return StudyResult(answer=answer, run_id=run_id, ending=f"{len(trials)} trials of Optuna", open_command=shown)
+
+
+def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:
+    """The run of a trial, which is written unless it has been."""
+    if begun is not None and begun.ended_at:  # else a call was killed between the two
+        return begun.run_id
+    own = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}
+    run = tracking.create(f"trial {trial.number}", own) if begun is None else tracking.run(begun.run_id)
+    run.log_params({key: spell(value) for key, value in trial.point.items()})
+    run.log_metrics(dict(trial.values))
+    run.end(RunStatus.FINISHED if trial.status is TrialStatus.COMPLETED else RunStatus.FAILED)
+    return run.run_id

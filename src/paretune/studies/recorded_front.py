@@ -3,14 +3,15 @@
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.table import aligned
 from paretune.specification import metrics
@@ -18,13 +19,13 @@ from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import DIRECTIONS
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import PREDICTED
-from paretune.tracking import RecordedRun, Tracking, schema
+from paretune.tracking import Tracking, schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}  # objectives of runs if none are named
-_ADDRESSES = ("metrics.", "params.", f"tags.{schema.PREFIX}")  # prefixes of the columns in MLflow's data frames
+_ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})")  # of columns in MLflow's data frames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class Front(Result):
         """Title, table and remarks."""
         import pandas
 
-        texts = [{name: _text(value) for name, value in row.items()} for row in self.best]
+        texts = [{n: f"{v:.6g}" if isinstance(v, float) else spell(v) for n, v in row.items()} for row in self.best]
         table = [aligned(pandas.DataFrame(texts, dtype=object).fillna(""))] if texts else []
         return "\n".join([self.title, *table, *self.remarks])
 
@@ -101,46 +102,36 @@ def front(
     rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
     goals = dict(objectives or usual)
     _check(goals, rows)
-    whole = [row for row in rows if None not in (_number(row.get(name)) for name in goals)]
+    whole = [row for row in rows if all(_is_number(row.get(goal)) for goal in goals)]
     if name and goals == usual:  # ranked already: over the means of repeats, within the constraints
-        best, lacking = [row for row in rows if row.get("pareto_rank") == 0], 0
+        best = [row for row in rows if row.get("pareto_rank") == 0]
     else:
-        points = [[_number(row[name]) or 0.0 for name in goals] for row in whole]
-        marks = pareto.front(points, [direction == "maximize" for direction in goals.values()])
-        best, lacking = list(compress(whole, marks)), len(rows) - len(whole)
+        points: Any = [[row[goal] for goal in goals] for row in whole]
+        best = list(compress(whole, pareto.front(points, [direction == "maximize" for direction in goals.values()])))
     first, direction = next(iter(goals.items()))
-    sign = -1.0 if direction == "maximize" else 1.0
-    best.sort(key=lambda row: math.inf if (number := _number(row.get(first))) is None else sign * number)
-    return Front(name=name, objectives=goals, best=best, runs=rows, remarks=_remarks(rows, goals, lacking))
+    best.sort(key=lambda row: (-1.0 if direction == "maximize" else 1.0) * float(str(row[first])))
+    origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
+    remarks = [f"all of them are {origins[0]}"] if len(origins) == 1 and origins != ["measured"] else []
+    if len(origins) > 1:
+        remarks.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
+    if len(whole) < len(rows) and not name:
+        lacking = len(rows) - len(whole)
+        remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
+    return Front(name=name, objectives=goals, best=best, runs=rows, remarks=remarks)
 
 
-def _text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else spell(value)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _check(goals: Mapping[str, str], rows: Sequence[Row]) -> None:
-    faults = [] if goals else ["objectives must name at least one column"]
+    faults = []
     for name, direction in goals.items():
         if direction not in DIRECTIONS:
             faults.append(f"objectives: {name} must be minimize or maximize, got {direction!r}")
-        if rows and not any(_number(row.get(name)) is not None for row in rows):
+        if rows and not any(_is_number(row.get(name)) for row in rows):
             faults.append(f"objectives: no run has a number for {name}; there are {', '.join(rows[0])}")
-    if faults:
-        raise BadInput(faults)
-
-
-def _remarks(rows: Sequence[Row], goals: Mapping[str, str], lacking: int) -> list[str]:
-    origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
-    remarks = [f"all of them are {origins[0]}"] if origins not in ([], ["measured"]) and len(origins) == 1 else []
-    if len(origins) > 1:
-        remarks.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
-    if lacking:
-        remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
-    return remarks
+    refuse(faults)
 
 
 def _rows_of(runs: "Result | DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
@@ -151,33 +142,22 @@ def _rows_of(runs: "Result | DataFrame | Iterable[Mapping[str, object] | Result]
 
     items = runs.to_dict("records") if isinstance(runs, pandas.DataFrame) else runs
     rows = [row for item in items for row in (item.rows() if isinstance(item, Result) else [dict(item)])]
-    return [{_plain(str(name)): value for name, value in row.items()} for row in rows]
-
-
-def _plain(name: str) -> str:
-    """`f1` for `metrics.f1`."""
-    return next((name.removeprefix(word) for word in _ADDRESSES if name.startswith(word)), name)
+    return [{_ADDRESS.sub("", str(name)): value for name, value in row.items()} for row in rows]
 
 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
-    """Name, rows of pareto.csv with their origin, and objectives of a study in MLflow."""
+    """Name, rows of pareto.csv with their origin, and objectives of the newest study of that name or run id."""
     tracking = Tracking(dict(os.environ), SystemClock())
-    run = _study_run(name, tracking)
-    text = tracking.artifact_text(run.run_id, "pareto.csv")
-    if text is None:
-        raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
-    rows = read_rows(text)
-    return run.tags.get(schema.STUDY, name), rows, json.loads(run.params["objectives"])
-
-
-def _study_run(name: str, tracking: Tracking) -> RecordedRun:
-    """The newest run of the study of that name, or the one whose id begins so; raises BadInput if there is not one."""
     studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
     named = [run for run in studies if run.tags.get(schema.STUDY) == name][:1]
     matches = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
+    if len(matches) > 1:
         raise BadInput([f"study: several runs begin with {name!r}: give more of its id"])
-    names = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
-    raise BadInput([f"study: none is called {name!r}; recorded are {names or 'no studies'}"])
+    if not matches:
+        names = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
+        raise BadInput([f"study: none is called {name!r}; recorded are {names or 'no studies'}"])
+    (run,) = matches
+    text = tracking.artifact_text(run.run_id, "pareto.csv")
+    if text is None:
+        raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
+    return run.tags.get(schema.STUDY, name), read_rows(text), json.loads(run.params["objectives"])

@@ -1,9 +1,8 @@
 """A recorded run, and the job that it records, read back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
@@ -31,108 +30,64 @@ class RecordedRun:
     ended_at: float = 0.0
 
 
-_Value = TypeVar("_Value")
+class RecordedJob:
+    """A job as its run records it. A number that is not recorded is None, a text is empty."""
 
-
-class _Recorded(Generic[_Value]):
-    """A property that `read` computes from the run."""
-
-    def __init__(self, read: Callable[[RecordedRun], _Value]) -> None:
-        self._read = read
-
-    def __get__(self, section: "_Section", owner: type) -> _Value:
-        return self._read(section.run)
-
-
-def _text(tag: str) -> _Recorded[str]:
-    return _Recorded(lambda run: run.tags.get(tag, ""))
-
-
-def _number(tag: str) -> _Recorded[float | None]:
-    return _Recorded(lambda run: _number_in(run.tags.get(tag, "")))
-
-
-def _metric(name: str) -> _Recorded[float | None]:
-    return _Recorded(lambda run: run.metrics.get(name))
-
-
-def _is_tagged(tag: str) -> _Recorded[bool]:
-    return _Recorded(lambda run: tag in run.tags)
-
-
-@dataclass(frozen=True)
-class _Section:
-    """One side of a job, read from its run. A number that is not recorded is None, a text is empty."""
-
-    run: RecordedRun
+    def __init__(self, run: RecordedRun) -> None:
+        tags, measured = run.tags, run.metrics
+        self.run = run
+        self.run_id = run.run_id
+        self.name = tags.get("mlflow.runName", "")
+        self.parent_run_id = tags.get(schema.PARENT, "")  # of the study's run; empty if the job is part of no study
+        self.row_key = tags.get(schema.ROW_KEY, "")  # key of the row of a table that it was imported from
+        self.versions = tags.get(schema.USED_VERSIONS, "")  # that trained, such as `python 3.11.7, torch 2.13.0`
+        self.state = tags.get(
+            schema.STATE, ""
+        )  # `Running`, `Completed`, `Failed`, `Stopped`; empty before it is created
+        self.origin = tags.get(schema.ORIGIN) or "measured"  # or `simulated`, `published`
+        self.was_retried = schema.OUT_OF_MEMORY_RETRIES in tags  # whether it ran out of memory and got a smaller batch
+        self.is_first_attempt = tags.get(schema.JOB_NAME, "-1").endswith("-1")
+        self.is_completed = self.state == "Completed"
+        self.f1 = measured.get(metrics.F1)  # on the validation split
+        # Where it ran, at last
+        self.launcher = tags.get(schema.LAUNCHER, "")  # empty for published jobs
+        self.machine = tags.get(schema.MACHINE, "")  # name of the machine that a local job ran on
+        self.region = tags.get(schema.PRICE_REGION) or tags.get(schema.REGION, "")
+        self.instance_type = tags.get(schema.USED_INSTANCE_TYPE) or self.param("instance_type")
+        self.instance_count = int(_number_in(tags.get(schema.USED_INSTANCE_COUNT) or self.param("instance_count")) or 1)
+        self.is_spot = bool(_number_in(self.param("spot"))) or schema.TRAINING_SECONDS in tags
+        self.used_precision = tags.get(schema.USED_PRECISION, "")  # number format that it trained in
+        # Its bill over all attempts, and the price that `cost_usd` was computed with
+        self.billable_seconds = measured.get(metrics.BILLABLE_SECONDS)  # per instance
+        self.warm_pool_seconds = measured.get(metrics.WARM_POOL_SECONDS, 0.0)  # per instance, booked after the job
+        self.training_seconds = _number_in(tags.get(schema.TRAINING_SECONDS, ""))
+        """Per instance, of a spot job's last attempt, if it had been on demand."""
+        self.cost_usd = measured.get(metrics.COST_USD)
+        is_billed = tags.get(schema.BILL) == schema.BILL_COMPLETE
+        self.effective_usd = measured.get(metrics.EFFECTIVE_USD) if is_billed else None  # of a complete bill
+        self.price_usd_per_hour = _number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))  # of one instance
+        self.price_region = tags.get(schema.PRICE_REGION, "")
+        self.price_as_of = tags.get(schema.PRICE_AS_OF, "")  # year, month or day
+        self.price_source = tags.get(schema.PRICE_SOURCE, "")
 
     def param(self, name: str) -> str:
         """A parameter, as text; empty if it is not recorded."""
         return self.run.params.get(name, "")
 
-    def _tag(self, *names: str) -> str:
-        """The first of these tags that is not empty."""
-        return next((text for name in names if (text := self.run.tags.get(name))), "")
-
-
-class RecordedCluster(_Section):
-    """The place where a job ran."""
-
-    launcher = _text(schema.LAUNCHER)  # name of the launcher; empty for published jobs
-    machine = _text(schema.MACHINE)  # name of the machine that a local job ran on
+    def metric(self, name: str) -> float | None:
+        """The latest value of a metric; None if it is not recorded."""
+        return self.run.metrics.get(name)
 
     @property
-    def region(self) -> str:
-        """AWS region; the region of the price if the job's own is not recorded."""
-        return self._tag(schema.PRICE_REGION, schema.REGION)
-
-    @property
-    def instance_type(self) -> str:
-        """The type that the last attempt ran on."""
-        return self._tag(schema.USED_INSTANCE_TYPE) or self.param("instance_type")
-
-    @property
-    def instance_count(self) -> int:
-        """Instances that the last attempt ran on; 1 if nothing is recorded."""
-        text = self._tag(schema.USED_INSTANCE_COUNT) or self.param("instance_count")
-        return int(_number_in(text) or 1)
-
-    @property
-    def is_spot(self) -> bool:
-        """Whether it ran on managed spot, by its parameter or because AWS reported training seconds."""
-        return bool(_number_in(self.param("spot"))) or schema.TRAINING_SECONDS in self.run.tags
-
-
-class RecordedBill(_Section):
-    """The bill of a job over all its attempts, and the price that `cost_usd` was computed with."""
-
-    billable_seconds = _metric(metrics.BILLABLE_SECONDS)  # seconds billed per instance
-    training_seconds = _number(schema.TRAINING_SECONDS)  # per instance, of a spot job's last attempt, if on demand
-    warm_pool_seconds = _Recorded(lambda run: run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0))
-    """Seconds billed per instance after the job; 0 if no instances were kept, or they are not booked yet."""
-    cost_usd = _metric(metrics.COST_USD)  # dollars computed from billed seconds and list price
-    price_usd_per_hour = _number(schema.PRICE_USD_PER_HOUR)  # hourly price of one instance
-    price_region = _text(schema.PRICE_REGION)  # region of the price
-    price_as_of = _text(schema.PRICE_AS_OF)  # year, month or day of the price
-    price_source = _text(schema.PRICE_SOURCE)  # the source of the price
-
-    @property
-    def effective_usd(self) -> float | None:
-        """Dollars paid in effect; None before `reconcile` has read a complete bill of the job."""
-        is_complete = self._tag(schema.BILL) == schema.BILL_COMPLETE
-        return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_complete else None
-
-
-class RecordedRequest(_Section):
-    """The request of a job: its specification, and the settings of its last attempt."""
-
-    command = _text(schema.COMMAND)  # the line that repeats the job
-    used_precision = _text(schema.USED_PRECISION)  # number format that it trained in; empty if not reported
+    def ran_out_of_memory(self) -> bool:
+        """Whether it failed for lack of memory, with the smallest batch that it was tried with."""
+        reason = self.run.tags.get(schema.FAILURE_REASON, "")
+        return self.state == "Failed" and reason.startswith("out of memory")
 
     @property
     def budget(self) -> str | None:
         """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
-        recorded = self._tag(schema.BUDGET)
+        recorded = self.run.tags.get(schema.BUDGET, "")
         typed = str((schema.given_by(self.run.tags) or {}).get("budget", ""))
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
@@ -143,7 +98,7 @@ class RecordedRequest(_Section):
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
         names = {"region": schema.REGION, "sagemaker.s3_bucket": schema.BUCKET}
-        location = {name: text for name, tag in names.items() if (text := self._tag(tag))}
+        location = {name: text for name, tag in names.items() if (text := self.run.tags.get(tag))}
         given = schema.given_by(self.run.tags)
         if given is None:
             raise BadInput(["no specification of a job is recorded"])
@@ -168,10 +123,9 @@ class RecordedRequest(_Section):
         Raises:
             BadInput: its parameters cannot be read.
         """
-        spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
-        count = RecordedCluster(self.run).instance_count
+        spec, used = self.spec_from_params(), self.run.tags.get(schema.USED_INSTANCE_TYPE, "")
         ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec
-        return ran if ran.instance_count == count else ran.replace(instance_count=count)
+        return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
 
     def used_plan(self, spec: JobSpec) -> BatchPlan:
         """The batch sizes of the last attempt; those of `spec` if none are recorded."""
@@ -180,45 +134,6 @@ class RecordedRequest(_Section):
             return plan
         size, steps = int(tags[schema.USED_BATCH]), int(tags[schema.USED_ACCUMULATION])
         return replace(plan, per_device_train_batch_size=size, gradient_accumulation_steps=steps)
-
-
-class RecordedJob(_Section):
-    """A job as its run records it."""
-
-    cluster = _Recorded(RecordedCluster)  # the place where it ran
-    bill = _Recorded(RecordedBill)  # its billed seconds and dollars, and the price
-    request = _Recorded(RecordedRequest)  # its specification, and the settings of its last attempt
-    run_id = _Recorded(lambda run: run.run_id)  # MLflow's id of the run
-    name = _text("mlflow.runName")  # MLflow's name of the run
-    parent_run_id = _text(schema.PARENT)  # MLflow's id of the study's run; empty if the job is part of no study
-    row_key = _text(schema.ROW_KEY)  # key of the row of a table that it was imported from
-    versions = _text(schema.USED_VERSIONS)  # packages that trained, such as `python 3.11.7, torch 2.13.0`
-    state = _text(schema.STATE)  # `Running`, `Stopping`, `Completed`, `Failed` or `Stopped`; empty before it is created
-    origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")
-    """`measured`, `simulated` or `published`; `measured` for runs that say nothing."""
-    was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)  # whether it ran out of memory and got a smaller batch
-    is_first_attempt = _Recorded(lambda run: run.tags.get(schema.JOB_NAME, "-1").endswith("-1"))
-    """Whether its recorded job name is that of the first attempt."""
-
-    @property
-    def f1(self) -> float | None:
-        """Macro F1 on the validation split."""
-        return self.metric(metrics.F1)
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether it completed."""
-        return self.state == "Completed"
-
-    @property
-    def ran_out_of_memory(self) -> bool:
-        """Whether it failed for lack of memory, with the smallest batch that it was tried with."""
-        reason = self.run.tags.get(schema.FAILURE_REASON, "")
-        return self.state == "Failed" and reason.startswith("out of memory")
-
-    def metric(self, name: str) -> float | None:
-        """The latest value of a metric; None if it is not recorded."""
-        return self.run.metrics.get(name)
 
 
 def _number_in(text: str) -> float | None:

@@ -28,8 +28,6 @@ GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
-VALIDATION_ROWS = "paretune.validation_rows"
-"""Digest of the rows that the model was judged on: texts, labels, class names."""
 MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
 NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
@@ -119,7 +117,7 @@ SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in it
 
 FOR_PROGRAMS = {
-    *(GIVEN, DATASET_KEY, VALIDATION_ROWS, MACHINE, ESTIMATE_BASIS, RETRIES_SMALLER, CLAIMED_AT),
+    *(GIVEN, DATASET_KEY, MACHINE, ESTIMATE_BASIS, RETRIES_SMALLER, CLAIMED_AT),
     *(BUCKET, ACCOUNT, TRAINING_SECONDS, USED_BATCH, USED_ACCUMULATION, USED_PRECISION, USED_DEVICE),
     *(PRICE_USD_PER_HOUR, PRICE_REGION, PRICE_AS_OF, PRICE_SOURCE),
 }

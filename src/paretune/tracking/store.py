@@ -4,7 +4,6 @@ import copy
 import fcntl
 import logging
 import os
-import re
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -31,13 +30,6 @@ from paretune.tracking.run import TROUBLE, Run, is_refused
 _PROBE_TIMEOUT_S = 5.0
 _ESTIMATES = "-estimates"  # what the name of the experiment of estimates ends with
 _PAGE = 1000  # runs per request
-_MIGRATION_PATIENCE_S = 30.0  # MLflow 3.17 makes the tables of a new SQLite store in 3 to 10 s
-_MIGRATION_PAUSE_S = 0.5
-# What a process meets whose MLflow makes or reads tables that another one's is just making.
-_HALF_MADE = re.compile(
-    "duplicate column name|table .* already exists|no such table|no such column|alembic_version|"
-    "out-of-date database schema|expected to match one row"
-)
 
 
 class Tracking:
@@ -66,7 +58,8 @@ class Tracking:
             require_answer(self.uri)
         with self._usable(), _alone_with(self.uri):
             self._client = MlflowClient()
-            self._open()
+            if not self.uri.startswith(("http", "arn:")):
+                self._client.search_experiments(max_results=1)  # makes or migrates the tables of a store
             self._experiment = self._experiment_id()
 
     def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
@@ -163,27 +156,6 @@ class Tracking:
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and "MLFLOW_RUN_ID" not in os.environ
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
         return f"mlflow ui{store}  # then open {self.address(run_id)}"
-
-    def _open(self) -> None:
-        """Have MLflow create or migrate the tables of a store; tries again while another process does so."""
-        if self.uri.startswith(("http", "arn:")):
-            return
-        until = self._clock.monotonic() + _MIGRATION_PATIENCE_S
-        while True:
-            try:
-                self._client.search_experiments(max_results=1)
-                return
-            except TROUBLE as error:
-                if _HALF_MADE.search(str(error)) is None:
-                    raise
-                if self._clock.monotonic() > until:
-                    raise TrackingUnavailable(
-                        f"the tables of the MLflow store at {without_secrets(self.uri)} are half made "
-                        f"({without_secrets(first_line(error))}): another process was making them at the same time, "
-                        "or was killed while it did. `mlflow db upgrade` with that address may complete them; a store "
-                        "that holds no runs yet can be removed; nothing was launched"
-                    ) from None
-            self._clock.sleep(_MIGRATION_PAUSE_S)
 
     def _experiment_id(self) -> str:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:

@@ -217,10 +217,9 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
     config = trainer.model.config
     names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
     sizes = {name: getattr(config, attribute) for name, attribute in names.items() if hasattr(config, attribute)}
-    peak_gib = max(processes.gather(device.peak_memory_gib()))
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
-        **dict.fromkeys((metrics.PEAK_MEMORY_GIB, metrics.MEMORY_GIB_PER_PROCESS), peak_gib),
+        metrics.PEAK_MEMORY_GIB: max(processes.gather(device.peak_memory_gib())),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
         metrics.TOTAL_PARAMETERS: shape.total,
         "matrix_parameters": shape.matrices,

@@ -171,10 +171,11 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
 
     transformers reads `problem_type` for its own loss and its pipelines.
     """
+    if not labels:
+        return {}
     numbers = {name: number for number, name in enumerate(labels)}
-    if task == metrics.MULTI_LABEL:
-        return _head_settings(metrics.CLASSIFICATION, labels) | {"problem_type": "multi_label_classification"}
-    return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers} if labels else {}
+    several = {"problem_type": "multi_label_classification"} if task == metrics.MULTI_LABEL else {}
+    return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers, **several}
 
 
 def _number_format(spec: JobSpec) -> torch.dtype:
@@ -221,17 +222,14 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
 
     The layers `drawn` are saved with the adapters, because other random weights would be drawn next time.
     """
-    from peft import LoraConfig, TaskType, get_peft_model
+    from peft import LoraConfig, get_peft_model
 
     heads = [] if spec.task == metrics.CAUSAL_LM else _heads(model)
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
     adapters = LoraConfig(
-        task_type={
-            metrics.CAUSAL_LM: TaskType.CAUSAL_LM,
-            metrics.WORDS: TaskType.TOKEN_CLS,
-        }.get(spec.task, TaskType.SEQ_CLS),
+        task_type={metrics.CAUSAL_LM: "CAUSAL_LM", metrics.WORDS: "TOKEN_CLS"}.get(spec.task, "SEQ_CLS"),
         r=spec.lora.r,
         lora_alpha=spec.lora.lora_alpha,
         lora_dropout=spec.lora.lora_dropout,

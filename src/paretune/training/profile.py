@@ -36,16 +36,14 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._first = state.global_step + warmup_steps(state.max_steps - state.global_step) + 1
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Begin the profile, or after its last step write it. A training that is stopped writes none."""
+        """Begin the profile, or after its last step write it."""
         last = min(self._first + self._steps - 1, state.max_steps)
         if self._profiler is not None:
             device.synchronize()
-        if self._profiler is not None and state.global_step >= last:
-            self._write(last - self._first + 1)
-        elif control.should_training_stop:
-            self.abandon()
-        elif self._profiler is not None:
-            self._profiler.step()
+            if state.global_step < last:
+                self._profiler.step()
+            else:
+                self._write(last - self._first + 1)
         elif state.global_step + 1 == self._first <= last:
             self._metrics.stopwatch.stop()
             activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
@@ -53,7 +51,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             self._profiler.start()
 
     def abandon(self) -> None:
-        """Stop the profiler, for example after an error, without writing anything."""
+        """Stop the profiler without writing anything, as after an error or if the training was stopped."""
         if self._profiler is not None:
             self._profiler.stop()
             self._metrics.stopwatch.start()

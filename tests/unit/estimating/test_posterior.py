@@ -28,13 +28,6 @@ def measured_once(value: float, prior: float = 0.5, noise: float = 0.1) -> Poste
     )
 
 
-def test_named_constants_without_measurements_have_the_variances_of_their_priors() -> None:
-    _, mean, covariance = Posterior(PRIORS, ["a", "kin:x"], noise=QUIET).with_names([])
-
-    assert np.exp(mean) == pytest.approx([2.0, 1.0])
-    assert covariance == pytest.approx(np.diag([0.25, 0.04]))
-
-
 def test_a_measurement_and_the_prior_are_weighed_by_their_precisions() -> None:
     posterior = measured_once(3.0)
 
@@ -50,19 +43,6 @@ def test_noise_is_estimated_from_the_measurements_that_are_left_when_constants_a
     assert noise.updated(np.array([0.3, -0.3])) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 4))
     assert noise.updated(np.array([0.3, -0.3]), fitted=1.5) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 2.5))
     assert noise.updated(np.zeros(3), fitted=3.0) == pytest.approx(0.1)  # each of three has fixed a constant
-
-
-def test_misfits_that_no_constant_explains_raise_the_noise() -> None:
-    offsets = np.array([-0.5, 0.5, -0.5, 0.5])
-    posterior = Posterior(
-        PRIORS,
-        ["a"],
-        noise=Noise(value=0.03, weight=1.0),
-        residuals=lambda theta, sigma: (theta - offsets) / sigma,
-        misfits=lambda theta: theta - offsets,
-    )
-
-    assert 0.4 < posterior.noise < 0.7
 
 
 def test_an_interval_adds_the_variances_of_constants_and_noise() -> None:

@@ -1,22 +1,15 @@
-"""The time model: sums worked out by hand, and constants that are found again in what they have made."""
+"""The time model: sums worked out by hand, and what measurements move."""
 
 import math
 import random
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from paretune.estimating.architecture import well_known
 from paretune.estimating.exchange import Exchange, Volume
-from paretune.estimating.phases import overhead_s, transfer_s
+from paretune.estimating.phases import overhead_s
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
-from paretune.estimating.timing_features import describe
-from paretune.specification.job import JobSpec
 
 ROUND = TimingFeatures(
     chip="chip",
@@ -233,167 +226,6 @@ def test_what_was_measured_has_a_narrow_interval_and_what_was_not_a_wide_one() -
 
     assert known.seconds_high / known.seconds < 1.1
     assert unknown.seconds_high / unknown.seconds > 1.3
-
-
-positive = st.floats(0.1, 10)
-
-
-@st.composite
-def any_setting(draw: st.DrawFn) -> TimingFeatures:
-    instances = draw(st.integers(1, 16))
-    return replace(
-        ROUND,
-        chip=draw(st.sampled_from("ab")),
-        model=draw(st.sampled_from("ab")),
-        cluster=f"{instances}",
-        is_local=draw(st.booleans()),
-        instances=instances,
-        devices=draw(st.integers(1, 8)),
-        rows=draw(st.integers(1, 64)),
-        accumulation=draw(st.integers(1, 4)),
-        steps=draw(st.integers(1, 1000)),
-        flops_per_row=3e9 * draw(positive),
-        evaluated_flops=6e12 * draw(positive),
-    )
-
-
-@settings(deadline=None, max_examples=25)  # the machine may be busy
-@given(
-    measured=st.lists(st.tuples(any_setting(), st.floats(0.5, 2)), max_size=6),
-    asked=st.lists(any_setting(), min_size=1, max_size=3),
-)
-@pytest.mark.slow
-def test_an_interval_holds_its_prediction_and_rows_of_a_table_do_not_touch_each_other(
-    measured: list[tuple[TimingFeatures, float]], asked: list[TimingFeatures]
-) -> None:
-    prior = TimeModel()
-    model = TimeModel([Measurement(setting=item, seconds=predicted(item, prior) * off) for item, off in measured])
-    together = model.predict(asked)
-
-    for setting, found in zip(asked, together, strict=True):
-        assert 0 < found.seconds_low < found.seconds < found.seconds_high < math.inf
-        assert found.seconds == pytest.approx(found.startup_seconds + setting.steps * found.step_seconds)
-        (alone,) = model.predict([setting])
-        assert alone.seconds == pytest.approx(found.seconds, rel=1e-9)
-        assert alone.seconds_high == pytest.approx(found.seconds_high, rel=1e-6)
-
-
-# A world whose constants are known.
-TRUTH: Mapping[str, float] = {
-    "utilisation": 0.6,
-    "chip": 0.8,
-    "model": 1.1,
-    "moved": 1.3,
-    "several": 0.9,
-    "latency": 0.002,
-    "memory": 0.5,
-    "link": 0.7,
-    "network": 0.4,
-    "evaluation": 1.3,
-    "startup": 0.8,
-    "growth": 0.3,
-}
-
-
-def true_seconds(setting: TimingFeatures) -> tuple[float, float]:
-    """Step and whole, by the formulas of the module's docstring."""
-    n, d = setting.instances, setting.devices
-    speed = TRUTH["chip"] * TRUTH["model"] * (TRUTH["several"] if n * d > 1 else 1.0)
-    row = setting.flops_per_row / setting.peak_flops / TRUTH["utilisation"]
-    row += TRUTH["moved"] * setting.moved_per_row / setting.memory_bytes_per_s
-    once = setting.rows * row / speed
-    volume = setting.exchange.step
-    link = volume.link / setting.link_bytes_per_s / TRUTH["link"]
-    exchange = max(link, volume.network / setting.network_bytes_per_s / TRUTH["network"])
-    update = 24 * setting.updated / (setting.memory_bytes_per_s * TRUTH["memory"])
-    step = setting.accumulation * (TRUTH["latency"] * setting.layers + once) + update + exposed(exchange, 2 / 3 * once)
-    waiting = TRUTH["startup"] * overhead_s(setting.kind) * (1 + TRUTH["growth"] * math.log(n))
-    evaluation = TRUTH["evaluation"] * setting.evaluated_flops / setting.peak_flops / TRUTH["utilisation"] / speed
-    return step, waiting + evaluation / (n * d) + transfer_s(4 * setting.parameters) + setting.steps * step
-
-
-@cache
-def world(count: int, seed: int, batches: tuple[int, ...]) -> tuple[TimingFeatures, ...]:
-    source = random.Random(seed)
-    built = well_known("bert-base-uncased")
-    assert built is not None
-    found = []
-    for _ in range(count):
-        spec = JobSpec(
-            model="bert-base-uncased",
-            instance_type=source.choice(["ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge"]),
-            instance_count=source.choice([1, 2, 4]),
-            per_device_train_batch_size=source.choice(batches),
-            max_train_samples=source.choice([50_000, 200_000, 800_000]),
-            max_seq_length=source.choice([128, 256]),
-        )
-        described = describe(spec, spec.plan(), built)
-        assert described is not None
-        found.append(described.time)
-    return tuple(found)
-
-
-def measured(setting: TimingFeatures, source: random.Random, *, with_step: bool) -> Measurement:
-    step, seconds = true_seconds(setting)
-    noise = math.exp(source.gauss(0, 0.015))
-    return Measurement(setting=setting, seconds=seconds * noise, step_seconds=step * noise if with_step else None)
-
-
-@pytest.mark.parametrize("with_step", [False, True])
-def test_constants_are_found_again_and_unseen_settings_are_predicted(with_step: bool) -> None:
-    source = random.Random(1)
-    known = [measured(setting, source, with_step=with_step) for setting in world(40, 0, (8, 32))]
-    unseen = world(60, 2, (16, 64))
-    found = TimeModel(known).predict(unseen)
-    truth = [true_seconds(setting)[1] * math.exp(source.gauss(0, 0.015)) for setting in unseen]
-
-    errors = [abs(one.seconds / seconds - 1) for one, seconds in zip(found, truth, strict=True)]
-    assert sum(errors) / len(errors) < 0.04
-    assert max(errors) < 0.15
-
-
-@pytest.mark.parametrize(
-    ("deviation", "noise", "least", "most"),
-    [
-        (0.12, 0.03, 0.7, 0.9),  # as the model expects of clusters and of their repeats
-        (0.2, 0.05, 0.6, 0.9),  # clusters that differ more
-        (0.03, 0.015, 0.75, 1.0),  # a calmer world than real clusters are: wider than needed, not narrower
-    ],
-)
-@pytest.mark.slow
-def test_eighty_per_cent_intervals_hold_about_eighty_per_cent(
-    deviation: float, noise: float, least: float, most: float
-) -> None:
-    inside = []
-    for seed in range(30):
-        source = random.Random(seed)
-        known, unseen = world(12, seed, (8, 32)), world(20, 100 + seed, (16, 64))
-        off = {name: source.gauss(0, deviation) for name in sorted({item.cluster for item in (*known, *unseen)})}
-
-        def seconds(
-            setting: TimingFeatures, off: Mapping[str, float] = off, source: random.Random = source
-        ) -> float:  # a cluster differs from the physics, and a job from its repeats
-            step, whole = true_seconds(setting)
-            of_steps = setting.steps * step
-            return (whole + of_steps * (math.exp(off[setting.cluster]) - 1)) * math.exp(source.gauss(0, noise))
-
-        model = TimeModel([Measurement(setting=setting, seconds=seconds(setting)) for setting in known])
-        for setting, found in zip(unseen, model.predict(unseen), strict=True):
-            inside.append(found.seconds_low <= seconds(setting) <= found.seconds_high)
-
-    assert least < sum(inside) / len(inside) < most
-
-
-def test_one_job_of_a_cluster_nearly_fixes_that_cluster() -> None:
-    setting, other = world(2, 3, (32,))
-    _, seconds = true_seconds(setting)
-    slower = 1.3
-    known = [Measurement(setting=other, seconds=true_seconds(other)[1])] * 3
-    model = TimeModel([*known, Measurement(setting=setting, seconds=slower * seconds)])
-    (found,) = model.predict([setting])
-
-    assert found.seconds == pytest.approx(slower * seconds, rel=0.03)
-    assert found.seconds_low < slower * seconds < found.seconds_high
 
 
 def test_measurements_that_fix_a_constant_each_do_not_make_the_noise_small() -> None:

@@ -48,11 +48,6 @@ def test_a_gpu_cluster_in_numbers() -> None:
     assert time.evaluated_flops == pytest.approx(3 * 100 * time.flops_per_row / 3)
 
 
-def test_an_old_gpu_computes_in_fp16_unless_it_is_told_otherwise() -> None:
-    assert described(instance_type="ml.p3.2xlarge").time.peak_flops == 125e12
-    assert described(instance_type="ml.p3.2xlarge", precision="fp32").time.peak_flops == 15.7e12
-
-
 LLAMA = of_config(
     {
         "model_type": "llama",
@@ -85,11 +80,6 @@ def test_adapters_read_frozen_weights_in_three_passes_and_4_bit_ones_take_eleven
     assert packed.read == pytest.approx(3 * (2 * output + 22 * (LLAMA.matrices - output)))
     assert of_llama().time.read == pytest.approx(20 * LLAMA.matrices)
     assert described().time.read == 0  # on a processor
-
-
-def test_instances_exchange_at_the_rate_that_lasts_and_not_at_the_one_of_the_first_minutes() -> None:
-    assert described(instance_type="ml.g5.xlarge").time.network_bytes_per_s == pytest.approx(2.5e9 / 8)
-    assert described(instance_type="ml.g5.48xlarge").time.network_bytes_per_s == pytest.approx(100e9 / 8)
 
 
 def test_a_sharded_update_is_divided_by_the_devices() -> None:
@@ -203,15 +193,6 @@ def test_frozen_weights_beside_adapters_have_two_bytes_where_the_device_has_bf16
 
     assert (wide.frozen_bytes, old.frozen_bytes) == (2, 4)  # an old GPU has fp16, whose range is too small
     assert described(instance_type="ml.g5.xlarge", fine_tuning="head").memory.frozen_bytes == 4
-
-
-def test_offloaded_weights_and_inputs_are_not_on_the_device() -> None:
-    cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
-    again = {"training_arguments.gradient_checkpointing": True}
-    kept, sent = (described(**cluster, **again, activation_offloading=sends).memory for sends in (False, True))
-
-    assert described(**cluster, cpu_offload=True).memory.offloads_weights
-    assert kept.units / sent.units == pytest.approx(1 + 6 * 2 / 34)  # a layer, and the inputs of six
 
 
 def test_logits_are_those_of_the_larger_of_a_training_and_an_evaluation_batch() -> None:

@@ -11,7 +11,6 @@ from paretune.estimating.workload import (
     Workload,
     evaluation_batch,
     frozen_weight_bytes,
-    warmup_steps,
     workload,
 )
 from paretune.specification.job import JobSpec
@@ -144,25 +143,12 @@ def test_evaluated_rows_are_those_that_were_asked_for_or_are_there(changes: dict
     assert work_of(**changes).evaluated_rows == evaluated
 
 
-def test_what_comes_with_the_packages_is_known_row_by_row() -> None:
-    found = work_of(dataset="bundled:rotten_tomatoes", max_train_samples=None, max_seq_length=128)
-
-    assert (found.steps, found.tokens) == (480, 27.3)  # 7677 / 16 = 479.8
-    assert work_of(dataset="bundled:rotten_tomatoes", max_seq_length=16).tokens == 16  # longer ones are cut
-    assert work_of(dataset="bundled:rotten_tomatoes", max_train_samples=90_000, max_seq_length=64).tokens == 64
-
-
 def test_rows_that_nobody_knows_are_not_guessed() -> None:
     spec = JobSpec(dataset="a/b")
 
     assert workload(spec, spec.plan(), BUILT) is None
     assert workload(spec, spec.plan(), BUILT, {"train_rows": 0.0, "train_tokens": 0.0}) is None
     assert workload(spec, spec.plan(), BUILT, {"train_rows": 10.0}) is not None
-
-
-@pytest.mark.parametrize(("steps", "warm"), [(1, 1), (9, 1), (19, 1), (20, 2), (99, 9), (500, 10)])
-def test_a_tenth_of_the_steps_warms_up_but_at_most_ten(steps: int, warm: int) -> None:
-    assert warmup_steps(steps) == warm
 
 
 def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:

@@ -25,7 +25,7 @@ def tracking(workplace: Path) -> Tracking:
 
 def finished(tracking: Tracking, *, origin: str = "measured", model: bool = True, **job: Any) -> str:
     """Run id of a finished job with `register`, and with a model unless told otherwise."""
-    tags = {"state": "Completed", "origin": origin, "validation_rows": "a1", "dataset_key": "d1"}
+    tags = {"state": "Completed", "origin": origin, "dataset_key": "d1"}
     run = tracking.create("job", {f"paretune.{name}": text for name, text in tags.items()})
     run.log_params(params_of(JobSpec(register=NAME, **job)))
     run.log_metrics({"f1": 0.9, "cost_usd": 1.5, "validation_rows": 1000.0})

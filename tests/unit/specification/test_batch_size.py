@@ -42,39 +42,11 @@ def test_what_is_left_open_is_derived(arguments: dict[str, int], batch: int, acc
 
 
 positive = st.integers(1, 300)
-maybe = st.none() | positive
-
-
-@given(batch=maybe, accumulation=maybe, total=st.none() | st.integers(1, 5000), devices=st.integers(1, 64))
-def test_a_plan_keeps_all_that_was_asked_and_an_impossible_request_is_refused(
-    batch: int | None, accumulation: int | None, total: int | None, devices: int
-) -> None:
-    request = {
-        "per_device_train_batch_size": batch,
-        "gradient_accumulation_steps": accumulation,
-        "global_batch_size": total,
-        "devices": devices,
-    }
-    try:
-        made = plan(**request)
-    except BadInput:
-        # Refused only when no whole numbers fit: the given parts do not divide the total.
-        assert total is not None
-        part = devices * (batch or 1) * (accumulation or 1)
-        assert total % part != 0 or (batch is not None and accumulation is not None and part != total)
-        return
-    assert batch in (None, made.per_device_train_batch_size)
-    assert accumulation in (None, made.gradient_accumulation_steps)
-    assert total in (None, made.global_batch_size)
-    assert made.devices == devices
-    assert (
-        made.global_batch_size == made.per_device_train_batch_size * made.devices * made.gradient_accumulation_steps > 0
-    )
 
 
 @given(
     batch=positive,
-    accumulation=maybe,
+    accumulation=st.none() | positive,
     total=st.integers(1, LARGEST_BATCH_SIZE),
     devices=st.sampled_from([1, 2, 3, 8, 1024]),
 )
@@ -171,9 +143,3 @@ def test_the_learning_rate_follows_the_global_batch_size(
     scaling: str, total: int, reference: int, expected: float
 ) -> None:
     assert scale_learning_rate(2e-5, scaling, total, reference) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_plan_scales_by_the_global_batch_size_not_by_the_per_device_one() -> None:
-    made = plan(per_device_train_batch_size=8, gradient_accumulation_steps=2, devices=4, learning_rate_scaling="linear")
-
-    assert made.learning_rate == pytest.approx(4e-4)  # 8 x 2 x 4 = 64 rows, four times the reference of 16

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -113,41 +112,12 @@ def test_a_reader_gives_each_event_once_and_never_half_a_line(written: list[Even
         assert list(reader.new()) == []
 
 
-def test_a_reader_waits_for_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
-    reader = EventReader(tmp_path / "events.jsonl")
-    assert list(reader.new()) == []
-
-    event = Event(time=1.0, step=1, message="begun")
-    (tmp_path / "events.jsonl").write_text(event.line() + "\n")
-    assert list(reader.new()) == [event]
-
-
 def test_the_first_reason_of_a_failure_is_kept(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     folder.write_failure(FailureKind.OUT_OF_MEMORY, "the GPU is full")
     folder.write_failure(FailureKind.ERROR, "the other process has gone")
 
     assert folder.read_failure() == (FailureKind.OUT_OF_MEMORY, "the GPU is full")
-
-
-def test_of_many_processes_that_fail_at_once_exactly_one_reason_is_kept_whole(tmp_path: Path) -> None:
-    folder = JobFolder(tmp_path)
-    sentences = [f"process {number} " + "x" * 5000 for number in range(8)]
-    barrier = threading.Barrier(len(sentences))
-
-    def fail(sentence: str) -> None:
-        barrier.wait()
-        folder.write_failure(FailureKind.ERROR, sentence)
-
-    threads = [threading.Thread(target=fail, args=(sentence,)) for sentence in sentences]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    failure = folder.read_failure()
-    assert failure is not None
-    assert failure[1] in sentences
 
 
 def test_the_failure_file_of_another_program_is_an_error_with_its_whole_text(tmp_path: Path) -> None:
@@ -157,29 +127,6 @@ def test_the_failure_file_of_another_program_is_an_error_with_its_whole_text(tmp
     folder.failure.parent.mkdir()
     folder.failure.write_bytes(b"AlgorithmError: exit code 1: \xff\n")
     assert folder.read_failure() == (FailureKind.ERROR, "AlgorithmError: exit code 1: \N{REPLACEMENT CHARACTER}")
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "report.json"
-    values = [{"number": number, "filling": "x" * 200_000} for number in range(60)]
-    write_json(path, values[0])
-    event = threading.Event()
-
-    def write() -> None:
-        for value in values:
-            write_json(path, value)
-        event.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    seen = []
-    while not event.is_set():
-        seen.append(json.loads(path.read_text()))  # raises on half a file
-    writer.join()
-
-    assert all(value in values for value in seen)
-    assert json.loads(path.read_text()) == values[-1]
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_job_folder_has_the_layout_of_a_sagemaker_container() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import ParallelDegrees
 
@@ -35,13 +34,6 @@ def test_of_the_processes_with_the_same_rows_one_is_the_first() -> None:
     assert [rank for rank in range(8) if degrees(pipeline=4).is_last_with_its_rows(rank)] == [6, 7]
 
 
-@pytest.mark.parametrize("shared", [None, 0])
-def test_without_a_hybrid_degree_all_devices_share_one_copy(shared: int | None) -> None:
-    result = degrees(16, hybrid_shard=shared)
-
-    assert (result.sharers, result.replicas) == (16, 1)
-
-
 @pytest.mark.parametrize(
     ("devices", "per_instance", "arguments", "parts"),
     [
@@ -57,31 +49,6 @@ def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
     (fault,) = degrees(devices, per_instance, **arguments).faults()
 
     assert all(part in fault for part in parts)
-
-
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({**P4D, "instance_count": 2, "tensor_parallel_degree": 16}, "devices of one instance, got 16"),
-        ({"instance_count": 2, "strategy": "fsdp", "tensor_parallel_degree": 4}, "must divide the 2 devices, got 4"),
-        ({**P4D, "tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}, "exclude each other, got 2 and 2"),
-        ({**P4D, "micro_batches": 2}, "micro_batches are those of a pipeline"),
-        (
-            {**P4D, "pipeline_parallel_degree": 2, "micro_batches": 3, "per_device_train_batch_size": 8},
-            "micro_batches must divide per_device_train_batch_size 8, got 3",
-        ),
-        ({**P4D, "activation_offloading": True}, "set gradient_checkpointing in training_arguments too"),
-        ({"cpu_offload": True}, "cpu_offload goes with strategy=fsdp, got strategy=ddp"),
-        ({"fine_tuning": "qlora", "strategy": "fsdp", "instance_count": 2}, "4-bit weights cannot be sharded"),
-        ({"lora.r": 4, "lora.lora_alpha": 8.0}, "lora goes with fine_tuning=lora or qlora, got full"),
-    ],
-)
-def test_a_job_that_cannot_be_divided_so_is_refused(changes: dict[str, Any], part: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        JobSpec(**changes)
-
-    assert part in str(caught.value)
-    assert len(caught.value.faults) == 1
 
 
 def test_a_local_cluster_is_one_machine() -> None:

@@ -71,6 +71,23 @@ def test_a_script_without_a_parser_gets_no_arguments_and_refuses_those_that_are_
     assert "train.py has no argument learning_rate: it has none" in fault
 
 
+def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None:
+    script.write_text("from transformers import HfArgumentParser\n")
+    usual = (
+        "--learning_rate 5e-05 --per_device_train_batch_size 16 --gradient_accumulation_steps 1 --num_train_epochs 1 "
+        "--seed 42 --logging_steps 10 --disable_tqdm true --report_to none"
+    )
+    given = {"model": "gpt2", "dataset": "imdb", "test_file": "t.csv", "precision": "bf16", "max_seq_length": 64}
+
+    assert words(script) == f"--output_dir /out {usual}"
+    line = words(script, **given, training_arguments={"logging_steps": 5, "mapping": {"a": 1}})
+    assert line == (
+        f"--output_dir /out {usual.replace('logging_steps 10', 'logging_steps 5')} --model_name_or_path gpt2 "
+        '--test_file t.csv --max_seq_length 64 --bf16 true --dataset_name imdb --mapping {"a": 1}'
+    )
+    assert "--config_name gpt2 --tokenizer_name gpt2" in words(script, model="gpt2", init="random")
+
+
 def test_what_a_script_needs_and_would_not_get_is_refused(script: Path) -> None:
     script.write_text(PLAIN + "parser.add_argument('--margin', required=True)\nparser.add_argument('rows')\n")
     (fault,) = argument_faults(JobSpec(entry_script=str(script)))

@@ -90,19 +90,6 @@ def test_weights_are_on_the_disk_once_and_small_files_are_copies(
     assert not (workspace / "config.json").samefile(checkpoint / "config.json")
 
 
-def test_weights_are_copied_where_the_disk_has_no_links(
-    client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError("cross-device link")
-
-    monkeypatch.setattr("os.link", refuse)
-
-    copied = Path(log_model(client, run_id, model).artifact_location) / "model" / "model.safetensors"
-    assert copied.stat().st_size == LARGE
-    assert not copied.samefile(checkpoint / "model.safetensors")
-
-
 def test_a_store_on_another_machine_is_sent_the_files(
     client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,9 +173,3 @@ def test_a_folder_that_is_no_checkpoint_is_refused_with_what_it_lacks(
         path.unlink()
 
     assert why_not(checkpoint).startswith(reason)
-
-
-def test_a_model_of_no_texts_is_refused_by_its_architecture(checkpoint: Path) -> None:
-    (checkpoint / "config.json").write_text(json.dumps({"architectures": ["ViTForImageClassification"]}))
-
-    assert "ViTForImageClassification" in why_not(checkpoint)

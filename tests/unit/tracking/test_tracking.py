@@ -14,12 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import matplotlib.figure
-import mlflow.artifacts
 import pytest
-from alembic.util.exc import CommandError
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
@@ -131,15 +127,6 @@ def test_events_given_twice_are_written_once(store: MlflowClient) -> None:
     assert history_of(store, run, "train/loss") == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
 
 
-def test_events_that_come_out_of_their_order_are_all_written(store: MlflowClient) -> None:
-    first = tracking().begin("tiny")
-    first.log_events(losses(4))
-    first.log_events(losses(2))
-    tracking().run(first.run_id).log_events(losses(4, 1, 3))
-
-    assert sorted(history_of(store, first, "train/loss")) == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25)]
-
-
 def test_events_are_written_once_by_a_second_process_too(store: MlflowClient) -> None:
     first = tracking().begin("tiny")
     first.log_events(losses(1, 2))
@@ -184,16 +171,6 @@ def test_more_events_than_one_request_takes_are_all_written(store: MlflowClient)
     assert [step for step, _ in history_of(store, run, "train/loss")] == list(range(1, 1101))
 
 
-def test_artifacts_are_stored_as_text_and_picture(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    run.log_text('{"f1": 1}', "report.json")
-    run.log_figure(matplotlib.figure.Figure(), "confusion_matrix.png")
-
-    folder = store.get_run(run.run_id).info.artifact_uri
-    assert mlflow.artifacts.load_text(f"{folder}/report.json") == '{"f1": 1}'
-    assert {item.path for item in store.list_artifacts(run.run_id)} == {"report.json", "confusion_matrix.png"}
-
-
 def test_the_experiment_is_the_one_that_the_environment_names(store: MlflowClient) -> None:
     run = tracking(MLFLOW_EXPERIMENT_NAME="which cluster").begin("tiny")
     again = tracking(MLFLOW_EXPERIMENT_NAME="which cluster").begin("tiny")
@@ -217,13 +194,6 @@ def test_estimates_have_an_experiment_of_their_own_unless_mlflow_run_has_opened_
     assert experiment.name == "Default-estimates"
     assert f"/experiments/{experiment.experiment_id}/runs/{run.run_id}" in beside.open_command(run.run_id)
     assert inside.run_id == opened
-
-
-def test_an_empty_parameter_is_not_recorded(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    run.log_params({"model": "tiny", "region": ""})
-
-    assert store.get_run(run.run_id).data.params == {"model": "tiny"}
 
 
 @pytest.mark.parametrize(
@@ -253,10 +223,6 @@ def test_the_open_command_names_the_store_and_the_run(
 
     assert f"mlflow ui --backend-store-uri sqlite:///{database} " in output
     assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
-
-
-def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(store: MlflowClient) -> None:
-    assert tracking().open_command("abc").startswith("mlflow ui  # then open http://127.0.0.1:5000/")
 
 
 @contextmanager
@@ -348,15 +314,6 @@ def test_a_server_that_is_not_there_is_said_within_seconds(
     assert time.monotonic() - began < 6
     assert address in str(refused.value)
     assert "nothing was launched" in str(refused.value)
-
-
-def test_a_server_that_is_there_is_opened_in_the_browser(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    with server({"experiments/get-by-name": EXPERIMENT}) as address:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{address}")
-
-        assert (
-            tracking().open_command("abc") == f"http://{address}/#/experiments/7/runs/abc?workflowType=machine_learning"
-        )
 
 
 def test_no_message_shows_the_password_of_a_server_that_fails(
@@ -477,48 +434,6 @@ def test_two_processes_that_open_a_new_store_at_once_both_find_it_made(tmp_path:
     assert [process.returncode for process in both] == [0, 0], message
     assert len({out for out, _ in message}) == 2
     assert [path.name for path in tmp_path.glob("*.lock")] == []
-
-
-class ImpatientClock(SystemClock):
-    """Says that a long time has passed whenever somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.slept = 0.0
-
-    def monotonic(self) -> float:
-        return self.slept
-
-    def sleep(self, seconds: float) -> None:
-        self.slept += 10 * seconds
-
-
-def test_tables_that_another_process_is_making_are_waited_for(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    troubles = [CommandError("Online migration expected to match one row"), MlflowException("duplicate column name: x")]
-    search = MlflowClient.search_experiments
-
-    def meet_trouble(self: MlflowClient, **terms: object) -> object:
-        if troubles:
-            raise troubles.pop()
-        return search(self, **terms)
-
-    monkeypatch.setattr(MlflowClient, "search_experiments", meet_trouble)
-
-    assert Tracking({}, ImpatientClock()).create("x").run_id
-
-
-def test_tables_that_stay_half_made_are_named_and_no_server_is_blamed(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: MlflowClient, **terms: object) -> object:
-        raise MlflowException("(sqlite3.OperationalError) duplicate column name: step")
-
-    monkeypatch.setattr(MlflowClient, "search_experiments", fail)
-
-    with pytest.raises(TrackingUnavailable, match=r"half made \(.*duplicate column.*another process") as caught:
-        Tracking({}, ImpatientClock())
-    assert "check MLFLOW_TRACKING_URI" not in str(caught.value)
 
 
 def test_a_run_that_is_not_in_the_store_is_said_to_be_missing(

@@ -58,12 +58,6 @@ def test_linear_layers_have_four_bits_and_the_head_is_trained_in_fp32(tiny_model
     assert (layer.weight.quant_type, layer.weight.quant_state.nested) == ("nf4", True)
 
 
-def test_four_bit_weights_are_counted_as_what_they_stand_for(tiny_model: Path) -> None:
-    quantised, plain = Shape.of(build(tiny_model)), Shape.of(build(tiny_model, "lora"))
-
-    assert quantised == plain
-
-
 def test_steps_after_an_evaluation_have_the_gradients_of_steps_before_it(tiny_model: Path) -> None:
     model = build(tiny_model)
     batch = {"input_ids": torch.arange(5, 21).view(2, 8), "labels": torch.tensor([0, 2])}
@@ -118,19 +112,6 @@ def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model:
     assert layer.lora_dropout["default"].p == 0.25
     head = HIDDEN * HIDDEN + HIDDEN + HIDDEN * len(LABELS) + len(LABELS)  # the pooler, which the folder lacks, too
     assert Shape.of(model).trainable == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
-
-
-@pytest.mark.parametrize("kind", ["lora", "qlora"])
-def test_frozen_weights_are_bf16_where_the_job_computes_in_it(tiny_model: Path, kind: str) -> None:
-    half, whole = (build(tiny_model, kind, precision=precision) for precision in ("bf16", "fp32"))
-
-    assert formats(half, "word_embeddings") == {torch.bfloat16}
-    assert formats(half, "query.base_layer.weight") == {torch.bfloat16 if kind == "lora" else torch.uint8}
-    assert formats(half, "LayerNorm", "lora_", "classifier.modules_to_save") == {torch.float32}
-    assert formats(whole, "word_embeddings", "LayerNorm", "lora_", "classifier") == {torch.float32}
-    if kind == "qlora":
-        computed = {module.compute_dtype for module in half.modules() if isinstance(module, Linear4bit)}
-        assert computed == {torch.bfloat16}
 
 
 # --- faults

@@ -14,7 +14,7 @@ from transformers import TrainerControl, TrainerState
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event
 from paretune.training import callback
-from paretune.training.callback import EventWriter, MetricsCallback, Progress, Stopwatch
+from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows.batches import GlobalBatchSampler
 
 
@@ -42,21 +42,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
     turned = HandTurned()
     monkeypatch.setattr(callback, "time", turned)
     return turned
-
-
-def test_paused_time_is_not_counted(clock: HandTurned) -> None:
-    watch = Stopwatch()
-    watch.start()
-    clock.pass_(1)
-    with watch.paused():
-        clock.pass_(60)
-        with watch.paused():  # a checkpoint inside an evaluation
-            clock.pass_(60)
-        clock.pass_(60)
-        assert watch.seconds() == 1
-    clock.pass_(2)
-
-    assert watch.seconds() == 3
 
 
 def plan_of(batch: int, devices: int = 1, accumulation: int = 1) -> BatchPlan:
@@ -162,20 +147,6 @@ def test_a_training_that_is_asked_to_stop_saves_and_stops_after_the_step(clock: 
     assert training.control.should_training_stop
     assert training.control.should_save
     assert training.callback.stopped_at == 3
-
-
-@pytest.mark.parametrize(("done", "saves"), [(3, True), (4, False)])
-def test_no_checkpoint_is_written_where_the_model_is_about_to_be(
-    done: int, saves: bool, clock: HandTurned, events: Path
-) -> None:
-    training = Training(clock, events, steps=4)
-    training.begin()
-    for _ in range(done):
-        training.step(1.0)
-    training.control.should_save = True  # as save_strategy="epoch" sets it
-    training.end_epoch()
-
-    assert training.control.should_save is saves
 
 
 def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_they_take_long(

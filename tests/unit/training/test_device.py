@@ -34,23 +34,6 @@ def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> No
     ]
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
-        (MemoryError(), True),
-        (
-            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
-            True,
-        ),
-        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
-        (ValueError("ran out of memory of what to say"), False),
-    ],
-)
-def test_lack_of_memory_is_told_from_other_errors(error: BaseException, expected: bool) -> None:
-    assert device.is_out_of_memory(error) is expected
-
-
 def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_decide_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,5 @@
 """Models: found, checked before the job, and built with the parameters that are to train."""
 
-import fnmatch
 import json
 import shutil
 from pathlib import Path
@@ -9,14 +8,12 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
-    CLIPConfig,
     LlamaConfig,
     LlamaForCausalLM,
 )
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.training import model as model_module
 from paretune.training.model import (
     Shape,
     build_model,
@@ -64,22 +61,6 @@ def test_a_folder_without_weights_is_refused(tiny_model: Path, tmp_path: Path) -
     assert find_model(str(folder), "random") == folder
 
 
-@pytest.mark.parametrize("weights", [("model.safetensors", "pytorch_model.bin"), ("pytorch_model.bin",)], ids=len)
-def test_weights_in_the_older_format_are_fetched_only_without_safetensors(
-    weights: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def download(name: str, allow_patterns: list[str]) -> str:
-        for file in ("config.json", *weights):
-            if any(fnmatch.fnmatch(file, pattern) for pattern in allow_patterns):
-                (tmp_path / file).touch()
-        return str(tmp_path)
-
-    monkeypatch.setattr(model_module, "snapshot_download", download)
-
-    assert find_model("someone/tiny") == tmp_path
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", weights[0]}
-
-
 def test_a_folder_without_a_tokenizer_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
@@ -99,14 +80,6 @@ def test_an_encoder_is_refused_for_causal_lm_and_its_length_is_checked_at_once(t
     assert kind.startswith("task causal-lm needs a causal language model such as gpt2 or llama")
     assert f"{tiny_model} is a bert model" in kind
     assert length == f"max_seq_length must be at most 64 for {tiny_model}, got 65"
-
-
-def test_a_model_that_is_no_text_model_is_refused(tmp_path: Path) -> None:
-    CLIPConfig().save_pretrained(tmp_path)
-
-    (fault,) = model_faults(JobSpec(model="clip"), tmp_path)
-
-    assert fault == "model clip is a clip model, which has no text classification head in transformers"
 
 
 def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: Path) -> None:
@@ -133,16 +106,6 @@ def test_a_classifier_has_the_labels_fp32_weights_and_a_pad_token(tiny_model: Pa
     assert model.config.label2id == {"bad": 0, "fair": 1, "good": 2}
     assert {value.dtype for value in model.parameters()} == {torch.float32}
     assert Shape.of(model).trainable == Shape.of(model).total
-
-
-def test_another_number_of_classes_replaces_a_head_that_was_saved(tiny_model: Path, tmp_path: Path) -> None:
-    build(tiny_model).save_pretrained(tmp_path)
-    load_tokenizer(tiny_model).save_pretrained(tmp_path)
-
-    model, _ = build_model(JobSpec(), tmp_path, ("no", "yes"), load_tokenizer(tmp_path))
-
-    assert model.classifier.out_features == 2
-    assert model.config.id2label == {0: "no", 1: "yes"}
 
 
 @pytest.mark.parametrize("task", ["classification", "causal-lm"])

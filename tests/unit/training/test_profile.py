@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch.autograd import DeviceType
 
-from paretune.specification.container import EventReader, JobDocument, JobFolder
+from paretune.specification.container import EventReader, JobFolder
 from paretune.training import profile as profiling
-from paretune.training.loop import train
-from paretune.training.stop_signal import StopSignal
 from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # they train
@@ -48,24 +46,6 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
     page = (folder.profile / "profile.md").read_text()
     assert document["summary"] in page
     assert "aten::addmm" in page
-
-
-def test_a_training_that_is_stopped_writes_its_checkpoint_and_no_profile(folder: JobFolder) -> None:
-    spec = SPEC.replace(profile_steps=9)
-    stop = StopSignal()
-    first = profiling.ProfileCallback.on_step_end
-
-    def stopping(callback: Any, args: Any, state: Any, control: Any, **kw: Any) -> None:
-        if state.global_step == 3:
-            stop.stop_requested = True
-        first(callback, args, state, control, **kw)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profiling.ProfileCallback, "on_step_end", stopping)
-        assert not train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, stop)
-
-    assert not folder.profile.exists()
-    assert not torch.autograd.profiler._is_profiler_enabled
 
 
 def test_a_disk_that_is_full_costs_the_profile_and_not_the_training(

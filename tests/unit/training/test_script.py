@@ -76,9 +76,6 @@ def document(**values: Any) -> JobDocument:
     return JobDocument(job_name="job", spec=spec, plan=spec.plan(), attempt=2)
 
 
-# --- the command line
-
-
 # --- what it prints
 
 
@@ -105,33 +102,6 @@ def test_printed_dictionaries_of_texts_become_curves(
     )
     assert (evaluation.step, evaluation.metrics) == (10, {"eval/loss": 0.5, "eval/f1": 0.75, "eval/epoch": 0.5})
     assert (second.step, second.metrics) == (20, {"train/loss": 0.25, "train/epoch": 1.0})
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{'train_runtime': '3.2', 'train_loss': '0.5'}",  # the summary, which is in train_results.json
-        "{'name': 'tiny', 'kind': 'bert'}",
-        "{'loss': ",
-        "{not python}",
-        "{1, 2}",
-        "[{'loss': 0.5}]",
-        "loss: {'loss': 0.5}",
-        "{'loss': 'nan'}",
-        "{}",
-        "",
-    ],
-)
-def test_other_lines_are_no_events(reader: tuple[PrintedMetrics, io.StringIO, EventReader], line: str) -> None:
-    output, stream, events = reader
-
-    print(line, file=output)
-
-    assert list(events.new()) == []
-    assert stream.getvalue() == line + "\n"
-
-
-# --- what it leaves
 
 
 # --- for real

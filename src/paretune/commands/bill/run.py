@@ -31,7 +31,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     environment = dict(os.environ)
     bill = read_bill(_on_disk(request.bill, environment))
     tracking = Tracking(environment, SystemClock())
-    runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).cluster.instance_type.startswith("ml.")]
+    runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
     table = reconciled(bill, runs)
     kept, written = _record(table, {run.run_id: run for run in runs}, bill, tracking)
     remarks = _remarks(table, kept)
@@ -74,7 +74,7 @@ def reconciled(bill: Bill, runs: list[RecordedRun]) -> pd.DataFrame:
             continue
         if billed and not remark and math.isnan(billed["effective_usd"]):
             remark = "the bill lacks the effective cost of hours of a Savings Plan or reservation"
-        row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).bill.cost_usd}
+        row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).cost_usd}
         is_complete = bool(billed) and not remark
         rows.append(
             row
@@ -96,15 +96,15 @@ def _missing(run: RecordedRun, bill: Bill, hours: float | None) -> str:
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if job.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
-    ended = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.bill.warm_pool_seconds)
+    ended = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.warm_pool_seconds)
     if bill.until is None or bill.until < ended + (_LATE if hours is None else timedelta(0)) - timedelta(minutes=10):
         until = "nowhere" if bill.until is None else f"{bill.until:%Y-%m-%d %H:%M}"
         return f"the bill ends at {until} (UTC), and the job at {ended:%Y-%m-%d %H:%M}"
-    expected = (job.bill.billable_seconds or 0.0) * job.cluster.instance_count / 3600
-    minute = job.cluster.instance_count / 60
+    expected = (job.billable_seconds or 0.0) * job.instance_count / 3600
+    minute = job.instance_count / 60
     if hours is not None and expected - hours > max(minute, min(5 * minute, 0.02 * expected)):
         return f"the bill has {hours:.2f} of {expected:.2f} recorded instance hours"
-    pool = job.bill.warm_pool_seconds * job.cluster.instance_count / 3600
+    pool = job.warm_pool_seconds * job.instance_count / 3600
     if hours is not None and expected and hours > 1.5 * (expected + pool) + 5 * minute:
         return (
             f"the bill has {hours:.2f} instance hours, and {expected + pool:.2f} are recorded: is a month in it twice?"

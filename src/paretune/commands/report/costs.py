@@ -134,27 +134,27 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
 
 def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today: date) -> Row:
     """The cost of a job in another region, on another day, on spot or as billed, with why it is unknown or in doubt."""
-    if not job.cluster.instance_type.startswith("ml."):
-        return {"new_cost_usd": job.bill.cost_usd, "remark": "local, its notional price is kept"}
+    if not job.instance_type.startswith("ml."):
+        return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
     if request.rate == "effective":
-        usd = job.bill.effective_usd
+        usd = job.effective_usd
         unknown = "no complete bill of it was read, so its effective cost is unknown (`paretune reconcile`)"
         return {"new_cost_usd": usd, "remark": unknown if usd is None else "cost is the effective cost of its bill"}
-    seconds, kind = job.bill.billable_seconds, job.cluster.instance_type
+    seconds, kind = job.billable_seconds, job.instance_type
     if seconds is None:
         return {"remark": "no billable seconds are recorded: it cannot be priced again"}
     if request.spot_share is None:
-        seconds += job.bill.warm_pool_seconds
+        seconds += job.warm_pool_seconds
     else:
-        if job.cluster.is_spot:
+        if job.is_spot:
             # AWS describes the undiscounted seconds of the last job only; those of earlier attempts are lost.
-            if job.bill.training_seconds is None or not job.is_first_attempt:
+            if job.training_seconds is None or not job.is_first_attempt:
                 return {"remark": "a spot run whose training seconds are not recorded: it cannot be priced again"}
-            seconds = job.bill.training_seconds
+            seconds = job.training_seconds
         # AWS bills spot as the on-demand price times fewer seconds (DescribeTrainingJob, BillableTimeInSeconds; read
         # 2026-11-20), and keeps no warm pool of spot instances.
         seconds *= request.spot_share
-    region, remarks = request.region or job.cluster.region, list[str]()
+    region, remarks = request.region or job.region, list[str]()
     if request.region is None and request.on is None:
         price = recorded_price(job)
         remarks = [] if price else ["no price is recorded: set region"]
@@ -167,7 +167,7 @@ def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today:
             remarks = [f"price of {kind} in {region} on {request.on} or before is not known, so cost is absent"]
     row: Row = {"new_seconds": seconds, "remark": "; ".join(remarks)}
     if price is not None:
-        row["new_cost_usd"] = price.cost_usd(seconds, job.cluster.instance_count)
+        row["new_cost_usd"] = price.cost_usd(seconds, job.instance_count)
         row |= {f"new_price_{name}": getattr(price, name) for name in _PRICE}
     return row
 

@@ -55,15 +55,15 @@ def frame_of(
 
 def _row(job: RecordedJob, factor: str, studies: Mapping[str, str]) -> Row:
     try:
-        spec = job.request.spec_as_run()
+        spec = job.spec_as_run()
     except BadInput:
         spec = None
-    cluster, values = job.cluster, {name: job.param(name) or text for name, text in DEFAULTS.items()}
-    values |= {"instance_type": cluster.instance_type, "instance_count": str(cluster.instance_count)}
-    values["precision"] = job.request.used_precision or values["precision"]
+    values = {name: job.param(name) or text for name, text in DEFAULTS.items()}
+    values |= {"instance_type": job.instance_type, "instance_count": str(job.instance_count)}
+    values["precision"] = job.used_precision or values["precision"]
     devices = _devices(job, spec)
     if spec is not None:
-        plan = job.request.used_plan(spec)
+        plan = job.used_plan(spec)
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
             values[name] = str(getattr(plan, name))
     for name in (COMPILED, factor):
@@ -72,8 +72,8 @@ def _row(job: RecordedJob, factor: str, studies: Mapping[str, str]) -> Row:
             values[name] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
     config = values["dataset_config_name"]
     rows = _number(job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"))
-    is_notional = not cluster.instance_type.startswith("ml.")
-    shape, day = f"{cluster.instance_count} x {cluster.instance_type or 'local'}", _day(job)
+    is_notional = not job.instance_type.startswith("ml.")
+    shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
     numbers = {*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS}
     measured = {name: _number(job.metric(name)) for name in numbers}
     words = {metrics.BILLABLE_SECONDS: "{:,.0f} s", metrics.COST_USD: "{:,.4g} USD", metrics.F1: "F1 {:.4f}"}
@@ -86,7 +86,7 @@ def _row(job: RecordedJob, factor: str, studies: Mapping[str, str]) -> Row:
         "origin": job.origin,
         "is_notional": is_notional,
         "kind": f"{job.origin}, notional dollars" if is_notional else job.origin,
-        "launcher": cluster.launcher,
+        "launcher": job.launcher,
         "state": job.state,
         "dataset": values["dataset"] + (f"/{config}" if config else ""),
         SHAPE: shape,
@@ -98,7 +98,7 @@ def _row(job: RecordedJob, factor: str, studies: Mapping[str, str]) -> Row:
         "rate": _number(job.param("scaled_learning_rate") or job.param("learning_rate")),
         "about": ", ".join([f"run {job.run_id[:8]}", shape, *facts, *([f"{rows:,.0f} rows"] if rows == rows else [])]),
         **measured,
-        **{name: getattr(job.bill, name) for name in _PRICE},
+        **{name: getattr(job, name) for name in _PRICE},
         **_keys(job, day[:7], studies),
     }
 
@@ -123,8 +123,8 @@ def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
     """Accelerators of the whole cluster, or processes on CPUs; None if they are unknown."""
     if spec is not None:
         return spec.processes * spec.instance_count
-    instance = catalog.instances().get(job.cluster.instance_type)
-    return None if instance is None else max(1, instance.accelerator_count) * job.cluster.instance_count
+    instance = catalog.instances().get(job.instance_type)
+    return None if instance is None else max(1, instance.accelerator_count) * job.instance_count
 
 
 def _number(value: Any) -> float:

@@ -133,7 +133,7 @@ class Sync:
     def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace] | str:
         """The specification of a run's job and the workplace where it runs, or why they are not known."""
         try:
-            spec = RecordedJob(run).request.spec()
+            spec = RecordedJob(run).spec()
         except (BadInput, ValueError, KeyError) as error:
             return f"it cannot be read back: {error}"
         try:
@@ -187,7 +187,7 @@ class Sync:
             if isinstance(location, str):
                 collected.append(Collected(run_id=run.run_id, remark=f"its budgets: {location}"))
                 continue
-            workplace, budget = location[1], RecordedJob(run).request.budget
+            workplace, budget = location[1], RecordedJob(run).budget
             try:
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue

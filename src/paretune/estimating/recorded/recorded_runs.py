@@ -8,7 +8,7 @@ outside them is an error. A batch that ran out of memory does so with every larg
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from paretune.core.errors import BadInput
@@ -198,11 +198,16 @@ class RecordedRuns:
                 basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
             )
         held = [row for row in rows if row.gradient_accumulation_steps == plan.gradient_accumulation_steps]
-        matches = rows_at(held, CLUSTER_AXES, at, choose) if held else None
-        if matches is None and plan.gradient_accumulation_steps == 1:
-            raise BadInput(self._missing(held or rows, spec, plan))
-        timed = matches or self._time(rows, spec, plan, choose)
-        row, is_one_row = timed.parts[0][0], matches is not None and len(timed.parts) == 1
+        timed = quality = rows_at(held, CLUSTER_AXES, at, choose) if held else None
+        if timed is None and plan.gradient_accumulation_steps > 1:  # the same cluster and per-device batch
+            completed = [row for row in rows if row.status == COMPLETED]
+            timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
+        if timed is None:
+            near = sorted(held or rows, key=lambda row: math.dist(at, point_of_row(row)))[:3]
+            nearest_rows = "; ".join(f"line {row.line}: {_setting(row, row)}, {row.status}" for row in near)
+            lacking = f"recorded_runs {self.table.name} holds no completed runs on all sides of"
+            raise BadInput([f"{lacking} {_setting(spec, plan)}; nearest are {nearest_rows}"])
+        row = timed.parts[0][0]
         if row.status == FAILED:
             completed = [each for each in held if each.status == COMPLETED]
             whole = rows_at(completed, CLUSTER_AXES, at, choose) if spec.probe_steps is not None else None
@@ -213,81 +218,61 @@ class RecordedRuns:
             return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
         if spec.probe_steps is not None:
             return _probe(spec, plan, timed, startup_seconds)
-        whole = ReplayedJob(
+        basis = timed.words()
+        if quality is None:
+            quality = self._quality(spec, plan, choose)
+            basis = (
+                f"seconds from {basis} (same cluster and per-device batch, other accumulation), "
+                f"F1 from {quality.words()} (same global batch size {plan.global_batch_size} and learning rate)"
+            )
+        return ReplayedJob(
             billable_seconds=timed.seconds(),
-            f1=timed.f1(),
-            curve=timed.curve(),
-            basis=timed.words(),
+            f1=quality.f1(),
+            curve=quality.curve(),
+            basis=basis,
             startup_seconds=_startup(timed.seconds(), startup_seconds),
             steps=_steps(spec, plan, timed),
-            measured=row.measured if is_one_row else {},
+            measured=row.measured if quality is timed and len(timed.parts) == 1 else {},
         )
-        return whole if matches is not None else self._with_quality(whole, spec, plan, choose)
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
         if rows_like := self._groups.get((spec.instance_type, *others.values())):
             return rows_like
-        rows = [row for row in self.table.rows if row.instance_type == spec.instance_type]
         held = {"instance_type": (spec.instance_type, {row.instance_type for row in self.table.rows})}
-        if rows:
-            held |= {name: (text, {row.others[name] for row in rows}) for name, text in others.items()}
+        for name, text in others.items():
+            held[name] = (
+                text,
+                {row.others[name] for row in self.table.rows if row.instance_type == spec.instance_type},
+            )
+        must = f"must be one that recorded_runs {self.table.name} holds"
         faults = [
-            f"{name} must be one that recorded_runs {self.table.name} holds "
-            f"({', '.join([_plain(value) or '(default)' for value in sorted(values)][:_SHOWN])}), "
-            f"got {_plain(text) or 'the default'}"
+            f"{name} {must} ({', '.join(map(_plain, sorted(values)[:_SHOWN]))}), got {_plain(text)}"
             for name, (text, values) in held.items()
-            if text not in values
+            if values and text not in values
         ]
-        alike = ", ".join(f"{name}={_plain(text)}" for name, text in others.items())
-        together = f"recorded_runs {self.table.name} holds no run on {spec.instance_type} with {alike} together"
-        raise BadInput(faults or [together])
+        raise BadInput(
+            faults or [f"recorded_runs {self.table.name} holds no run with all of {', '.join(held)} as here"]
+        )
 
-    def _missing(self, rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> list[str]:
-        at = point_of_job(spec, plan)
-        near = sorted(rows, key=lambda row: math.dist(at, point_of_row(row)))[:3]
-        held = "; ".join(f"line {row.line}: {_setting(row, row)}, {row.status}" for row in near)
-        lacking = f"recorded_runs {self.table.name} holds no completed runs on all sides of"
-        return [f"{lacking} {_setting(spec, plan)}; nearest are {held}"]
-
-    def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
-        """Return rows with the seconds of a job with accumulation: those of its cluster and per-device batch."""
-        accumulation, at = plan.gradient_accumulation_steps, point_of_job(spec, plan)
-        steps = {row.gradient_accumulation_steps for row in rows}
-        for held in sorted(steps, key=lambda number: (abs(math.log(number / accumulation)), number)):
-            alike = [row for row in rows if row.gradient_accumulation_steps == held and row.status == COMPLETED]
-            matches = rows_at(alike, CLUSTER_AXES, at, choose) or rows_at(alike, CLUSTER_AXES[1:], at[1:], choose)
-            if matches is not None:
-                return matches
-        raise BadInput(self._missing(rows, spec, plan))
-
-    def _with_quality(self, timed: ReplayedJob, spec: JobSpec, plan: BatchPlan, choose: Choose) -> ReplayedJob:
-        """Add the F1 of the same global batch size and learning rate, from any instance type that has it."""
+    def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
+        """The F1 of the same global batch size and learning rate, from another instance type if need be."""
+        deciding = {
+            name: spell(getattr(spec, name)) for name in self.table.others if name in affecting(JobSpec, "quality")
+        }
+        alike = [
+            row
+            for row in self.table.rows
+            if row.status == COMPLETED and all(row.others[name] == text for name, text in deciding.items())
+        ]
         at = logarithms((plan.learning_rate, plan.global_batch_size))
-        for rows in self._quality_groups(spec):
-            matches = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, choose)
-            if matches is not None:
-                on_type = "" if rows[0].instance_type == spec.instance_type else f" on {rows[0].instance_type}"
-                seconds = f"{timed.basis} (same cluster and per-device batch, other accumulation)"
-                f1 = f"{matches.words()}{on_type} (same global batch size {plan.global_batch_size} and learning rate)"
-                basis = f"seconds from {seconds}, F1 from {f1}"
-                return replace(timed, f1=matches.f1(), curve=matches.curve(), basis=basis, measured={})
-        sizes = [row.global_batch_size for row in self.table.rows if row.status == COMPLETED]
-        point = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
-        held = f" (nor around it): its completed runs have global batch sizes {min(sizes, default=0)} to "
-        reason = f"{point}{held}{max(sizes)}" if sizes else "completed run"
-        raise BadInput([f"recorded_runs {self.table.name} holds no {reason}"])
-
-    def _quality_groups(self, spec: JobSpec) -> list[list[RecordedRow]]:
-        """Return rows that may have the F1, a group per instance type: the same type and settings first."""
-        others = {name: spell(getattr(spec, name)) for name in self.table.others}
-        deciding = {name: text for name, text in others.items() if name in affecting(JobSpec, "quality")}
-
-        def order(key: tuple[str, ...]) -> tuple[bool, bool, tuple[str, ...]]:
-            return key[0] != spec.instance_type, list(key[1:]) != list(others.values()), key
-
-        groups = [self._groups[key] for key in sorted(self._groups, key=order)]
-        return [rows for rows in groups if all(rows[0].others[name] == text for name, text in deciding.items())]
+        own = [row for row in alike if row.instance_type == spec.instance_type]
+        if matches := rows_at(own, QUALITY_AXES, at, choose) or rows_at(alike, QUALITY_AXES, at, choose):
+            return matches
+        sizes = [row.global_batch_size for row in alike]
+        held = f"its completed runs have global batch sizes {min(sizes, default=0)} to {max(sizes, default=0)}"
+        point = f"global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
+        raise BadInput([f"recorded_runs {self.table.name} holds no F1 for {point} (nor around it): {held}"])
 
 
 def _probe(spec: JobSpec, plan: BatchPlan, timed: MatchingRows, startup_seconds: float) -> ReplayedJob:
@@ -341,4 +326,4 @@ def _setting(cluster: JobSpec | RecordedRow, batch: BatchPlan | RecordedRow) -> 
 
 
 def _plain(text: str) -> str:
-    return text.removesuffix(".0")
+    return text.removesuffix(".0") or "the default"

@@ -88,14 +88,9 @@ class StudyFront:
         return [point for point in self.points if point.rank == 0]
 
     @cached_property
-    def searched(self) -> list[str]:
-        """All parameters that any trial has varied, in the order of the study."""
-        return list(dict.fromkeys(name for trial in self.trials for name in trial.point))
-
-    @property
     def shown(self) -> list[str]:
-        """The parameters that a table shows: the searched ones, and the batch as it ran."""
-        return list(dict.fromkeys([*self.searched, *AS_RUN]))
+        """The parameters that a table shows: all that any trial has varied, and the batch as it ran."""
+        return list(dict.fromkeys([*(name for trial in self.trials for name in trial.point), *AS_RUN]))
 
     @property
     def quality(self) -> str | None:
@@ -128,10 +123,8 @@ class StudyFront:
     @property
     def spent_usd(self) -> float:
         """Dollars booked by the study: the largest `spent_usd` of a trial, at least the sum over all trials."""
-        booked = max((trial.spent_usd for trial in self.trials), default=0.0)
-        # Rounding may make either of them larger by a hair.
         total = sum(trial.cost_usd or 0.0 for trial in self.trials)
-        return total if total > booked * (1 + 1e-9) else booked
+        return max([total, *(trial.spent_usd for trial in self.trials)])
 
     def rank(self, trial: Trial) -> int | None:
         """The rank of a trial's point, or None."""
@@ -153,12 +146,9 @@ class StudyFront:
 
     @cached_property
     def _time_unit(self) -> tuple[float, str]:
-        for name in TIMES:
-            seconds = [trial.values[name] for trial in self.trials if name in trial.values]
-            if seconds:
-                usual = median(seconds)
-                return (3600.0, "h") if usual >= 7200 else (60.0, "min") if usual >= 120 else (1.0, "s")
-        return 1.0, "s"
+        seconds = [[trial.values[name] for trial in self.trials if name in trial.values] for name in TIMES]
+        usual = median(next(filter(None, seconds), [1.0]))
+        return (3600.0, "h") if usual >= 7200 else (60.0, "min") if usual >= 120 else (1.0, "s")
 
     def heading(self, name: str) -> str:
         """Name and unit of a quantity, such as job time (h)."""
@@ -173,8 +163,7 @@ class StudyFront:
         size = self.unit(name)[0]
         if error is None and name in self.noises:
             error, has_error = self.noises[name].of_one_run(value), False
-        write = with_error if has_error else to_error
-        return write(value / size, None if error is None else error / size)
+        return (with_error if has_error else to_error)(value / size, None if error is None else error / size)
 
     def text(self, name: str, value: float, error: float | None = None) -> str:
         """`number` with its unit."""

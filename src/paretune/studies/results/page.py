@@ -7,15 +7,28 @@ from paretune.presentation.chart import chart_html
 from paretune.presentation.numbers import plain
 from paretune.presentation.page import template
 from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.results.figures import front_figure
+from paretune.studies.results.figures import front_figure, picture
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import failures
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, trials_table
 from paretune.studies.results.trials import label
+from paretune.tracking import Run, Tracking, schema
 
 PICTURE_FILE = "front.png"
 _MOST_POINTS = 30  # rows of the table of the front
+
+
+def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last: bool = True) -> None:
+    """Write page, table and note of a study into its run; the last time, the picture and the ranks of trials, too."""
+    run.log_text(page(answer, tracking.address), "pareto.html")
+    run.log_text(answer.csv(), "pareto.csv")
+    drawn = picture(answer.front, answer.picks) if is_last else None
+    if drawn is not None:
+        run.log_figure(drawn, PICTURE_FILE)
+    run.set_tags({schema.NOTE: study_note(answer, run.run_id, has_picture=drawn is not None)})
+    for run_id, rank in answer.ranks().items() if is_last else ():
+        tracking.run(run_id).set_tags({schema.PARETO_RANK: rank})
 
 
 def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:

@@ -55,11 +55,27 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
     """
     if not front.feasible:
         return []
-    roles: dict[int, list[_Reason]] = {}
+    reasons: dict[int, list[_Reason]] = {}
     for reason in (_cheapest_good(front), _fastest(front), _knee(front)):
         if reason is not None:
-            roles.setdefault(reason.point.number, []).append(reason)
-    return [_pick(reasons, front, unverified or {}) for reasons in roles.values()]
+            reasons.setdefault(reason.point.number, []).append(reason)
+    picks = []
+    for number, alike in reasons.items():
+        point, count, why_no_more = alike[0].point, len(alike[0].point.trials), (unverified or {}).get(number)
+        simulated = point.trial.origin == "simulated"
+        picks.append(
+            Pick(
+                titles=tuple(reason.title for reason in alike),
+                point=point,
+                reason=" ".join(reason.reason for reason in alike),
+                risk=_risk(front, point),
+                runs=f"{count} run{'s' if count > 1 else ''}" + (f" ({why_no_more})" if why_no_more else ""),
+                alike=tuple(other for other in front.alike(point) if other is not point),
+                command="" if front.is_foreign else command_of(point),
+                real_command=command_of(point, _SIMULATED_ONLY) if simulated else "",
+            )
+        )
+    return picks
 
 
 def failures(trials: Sequence[Trial]) -> list[str]:
@@ -131,8 +147,8 @@ def _fastest(front: StudyFront) -> _Reason | None:
 
 def _knee(front: StudyFront) -> _Reason | None:
     """The point where the front of two objectives bends most: farthest from the line between its scaled ends."""
-    pair = sorted(front.objectives, key=lambda name: (name != metrics.COST_USD, name != front.quality))[:2]
-    if len(pair) < 2:
+    pair = front.main_pair
+    if pair is None:
         return None
     ranks = front.pair_ranks(pair)
     best = [point for point in front.feasible if ranks[point.number] == 0]
@@ -140,8 +156,7 @@ def _knee(front: StudyFront) -> _Reason | None:
     low, high = minimised.min(axis=0), minimised.max(axis=0)
     if len(best) < 3 or (low == high).any():
         return None
-    x, y = ((minimised - low) / (high - low)).T
-    depths = (1 - x - y) / 2**0.5  # below the chord from (0, 1) to (1, 0)
+    depths = 1 - ((minimised - low) / (high - low)).sum(axis=1)  # below the chord from (0, 1) to (1, 0)
     if depths.max() <= 1e-9:
         return None  # the front bends the other way: no point is a good trade
     reason = (
@@ -153,22 +168,6 @@ def _knee(front: StudyFront) -> _Reason | None:
     if leader.number != knee.number:
         reason += f" Trial {knee.number}, which does, is equal to it within noise and costs more."
     return _Reason(leader, "the knee", reason)
-
-
-def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int, str]) -> Pick:
-    points, titles, sentences = zip(*reasons, strict=True)
-    point, count = points[0], len(points[0].trials)
-    why_no_more = f" ({unverified[point.number]})" if point.number in unverified else ""
-    return Pick(
-        titles=titles,
-        point=point,
-        reason=" ".join(sentences),
-        risk=_risk(front, point),
-        runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
-        alike=tuple(other for other in front.alike(point) if other is not point),
-        command="" if front.is_foreign else command_of(point),
-        real_command=command_of(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
-    )
 
 
 def _risk(front: StudyFront, point: Point) -> str:

@@ -18,9 +18,8 @@ from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.design import correlations, findings, table
 from paretune.studies.results.design import picture as correlation_picture
-from paretune.studies.results.figures import picture
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.page import PICTURE_FILE, page, study_note
+from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver
@@ -192,23 +191,15 @@ class StudyRunWriter:
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
         """Write page and table; the last time a driver does, picture and ranks, too."""
         self._is_stale = False
-        self._run.log_text(page(current, self._tracking.address), "pareto.html")
-        self._run.log_text(current.csv(), "pareto.csv")
+        record_answer(current, self._run, self._tracking, is_last=is_last)
         if (rows := self._design_rows()) is not None:
             self._run.log_text(rows.to_csv(index=False), "design.csv")
-        drawn = picture(current.front, current.picks) if is_last else None
-        if drawn is not None:
-            self._run.log_figure(drawn, PICTURE_FILE)
         done, best = len(current.front.trials), current.best
         values = {"trials_done": float(done), "spent_usd": current.front.spent_usd}
         values["hypervolume"] = current.front.hypervolume
         if best is not None and current.front.quality is not None:
             values[f"best_{current.front.quality}"] = best.means[current.front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
-        self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
-        if is_last:
-            for run_id, rank in current.ranks().items():
-                self._tracking.run(run_id).set_tags({schema.PARETO_RANK: rank})
 
 
 def described(file: StudyFile) -> str:

@@ -45,6 +45,9 @@ from paretune.studies.sampler.candidates import own_space
 STATE, RUN_ID, NOT_RUN = "state", "mlflow_run_id", "NotRun"
 """User attributes `state` and `mlflow_run_id`; the state of a trial whose job was never begun."""
 _IMPOSSIBLE, _DESCRIBED, _MARK = "impossible_job", "described", "mark"
+_RESERVED = {"seed": "seed", "repeats": "repeats", "job": "given", "changes": "changes", "worst_usd": "worst_usd"}
+_BOOKED = {"metrics": "measured", "booked_usd": "cost_usd", "reason": "reason", "verdicts": "verdicts"}
+"""User attributes of a trial and the fields of `Trial` that they hold: of its reservation, and of its end."""
 _IN_END = ("kept_usd", "billed_s", "ended_at", "refused_beside")
 _ENDS = {TrialState.COMPLETE: TrialStatus.COMPLETED, TrialState.PRUNED: TrialStatus.STOPPED}
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
@@ -162,9 +165,8 @@ class StudyTable:
     def reserve(self, trial: Trial) -> None:
         """Record the job of a trial with its worst case: from now on it is begun, and found after a kill."""
         kind = "repeat" if trial.repeats is not None else "probe" if trial.is_probe else "search"
-        values = {"kind": kind, "seed": trial.seed, "repeats": trial.repeats, "job": dict(trial.given)}
-        values |= {"changes": dict(trial.changes), "worst_usd": trial.worst_usd}
-        self._write(trial.number, {**values, STATE: TrialStatus.RUNNING.value})
+        values = {name: getattr(trial, attribute) for name, attribute in _RESERVED.items()}
+        self._write(trial.number, {"kind": kind, **values, STATE: TrialStatus.RUNNING.value})
 
     def name_run(self, number: int, run_id: str) -> None:
         """Record the MLflow run of a trial."""
@@ -174,8 +176,8 @@ class StudyTable:
     def book(self, trial: Trial) -> None:
         """Record how the job of a trial has ended and what it cost, in place of its reservation."""
         end = {"follows": trial.follows.value, **{name: getattr(trial, name) for name in _IN_END}}
-        values: dict[str, Any] = {"metrics": dict(trial.measured), "booked_usd": trial.cost_usd, "reason": trial.reason}
-        values |= {"verdicts": list(trial.verdicts), "end": end, **_shown(trial), STATE: trial.status.value}
+        values = {name: getattr(trial, attribute) for name, attribute in _BOOKED.items()}
+        values |= {"end": end, **_shown(trial), STATE: trial.status.value}
         try:
             self._write(trial.number, values)
         except UpdateFinishedTrialError:  # somebody has told it
@@ -265,52 +267,27 @@ class StudyTable:
         point = {name: frozen.params[name] for name in self._file.search if name in frozen.params}
         if told.get(STATE) == NOT_RUN or (STATE not in told and not frozen.state.is_finished()):
             return None
+        of_optuna = self.values(dict(zip(self._file.objectives, frozen.values or (), strict=False)))
         if STATE not in told:
-            return self._of_somebody(frozen, point)
-        measured, end = told.get("metrics", {}), dict(told.get("end", {}))
-        status = TrialStatus(told[STATE])
-        values = {} if told["job"].get("probe_steps") else self.values(measured)
+            return self._of_somebody(frozen, point, of_optuna)
+        known = {each: told[name] for name, each in {**_RESERVED, **_BOOKED, RUN_ID: "run_id"}.items() if name in told}
+        status, end, measured = TrialStatus(told[STATE]), dict(told.get("end", {})), known.pop("measured", {})
+        values = {} if known["given"].get("probe_steps") else self.values(measured)
         if later and frozen.state is TrialState.COMPLETE:  # somebody told its values
-            status, values = TrialStatus.COMPLETED, self._told_values(frozen)
-        return Trial(
-            number=frozen.number,
-            run_id=told.get(RUN_ID, ""),
-            point=point,
-            given=told["job"],
-            status=status,
-            values=values,
-            cost_usd=told.get("booked_usd"),
-            origin=self._origin,
-            seed=told["seed"],
-            repeats=told.get("repeats"),
-            reason=told.get("reason", ""),
-            verdicts=tuple(told.get("verdicts", ())),
-            changes=told.get("changes", {}),
-            measured=measured if status is TrialStatus.COMPLETED else {},
-            worst_usd=told.get("worst_usd"),
-            follows=Next(end.pop("follows", Next.NOTHING)),
-            **end,
-        )
+            status, values = TrialStatus.COMPLETED, of_optuna
+        known |= {"verdicts": tuple(known.get("verdicts", ())), "follows": Next(end.pop("follows", Next.NOTHING))}
+        known |= {"measured": measured if status is TrialStatus.COMPLETED else {}, **end}
+        return Trial(number=frozen.number, point=point, status=status, values=values, origin=self._origin, **known)
 
-    def _of_somebody(self, frozen: FrozenTrial, point: Point) -> Trial | None:
+    def _of_somebody(self, frozen: FrozenTrial, point: Point, values: Mapping[str, float]) -> Trial | None:
         try:
-            spec = self._file.spec_at(point)
+            given = self._file.spec_at(point).changed()
         except BadInput:
             return None
         status = _ENDS.get(frozen.state, TrialStatus.FAILED)
-        return Trial(
-            number=frozen.number,
-            point=point,
-            given=spec.changed(),
-            status=status,
-            values=self._told_values(frozen),
-            origin=self._origin,
-            reason="" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage",
-            measured=self._told_values(frozen),
-        )
-
-    def _told_values(self, frozen: FrozenTrial) -> dict[str, float]:
-        return self.values(dict(zip(self._file.objectives, frozen.values or (), strict=False)))
+        reason = "" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage"
+        own = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
+        return Trial(**own, status=status, values=values, measured=values, reason=reason)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
         """The study's objectives and constraints among a job's metrics."""
@@ -321,7 +298,7 @@ class StudyTable:
         self.look_again()
         self._lock.check()
         for name, value in attributes.items():
-            if value is not None and value not in ({}, [], ""):
+            if value is not None and value not in ({}, (), ""):
                 self._storage.set_trial_user_attr(self._id_of(number), name, value)
 
     def _tell(self, number: int, values: Mapping[str, float]) -> None:
@@ -373,12 +350,6 @@ class _Chosen(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         return self._sampler.sample_independent(study, trial, param_name, param_distribution)
-
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        self._sampler.before_trial(study, trial)
-
-    def after_trial(self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Any) -> None:
-        self._sampler.after_trial(study, trial, state, values)
 
 
 def _shown(trial: Trial) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from paretune.specification.metrics import DROPPED_ROWS, TRUNCATED_SHARE, WORDS
 from paretune.training import device
 from paretune.training.tasks import baselines_of
 
-_FORMAT = 1
+_FORMAT = 2
 _BATCH = 1000  # texts given to the tokenizer at once
 
 
@@ -163,8 +163,7 @@ def prepare(
             tell("computing baselines to compare with")
             facts |= _baselines(spec, rows, labels)
             facts |= {DROPPED_ROWS: dropped} if (dropped := rows["train"].dropped) else {}
-            validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
-            PreparedDataset(key=key, folder=made, labels=labels, facts=facts, validation_rows=validation_rows).write()
+            PreparedDataset(key=key, folder=made, labels=labels, facts=facts).write()
             if not (folder / "dataset.json").exists():  # another process may have been faster
                 shutil.rmtree(folder, ignore_errors=True)  # incomplete, from an interrupted copy
                 made.rename(folder)
@@ -179,24 +178,21 @@ def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...])
     return baselines_of(spec.task, (train.texts, train.labels), (validation.texts, validation.labels), labels)
 
 
-def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
-    """Sixteen hexadecimal digits of the texts and labels of `rows`, in their order, and of the class names `labels`.
+def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
+    content = {split: _digest(part) for split, part in sorted(rows.items())}
+    tokens = _tokenizer_text(tokenizer)
+    header = [_FORMAT, spec.task, spec.max_seq_length, tokens, rows["train"].dropped, labels, content]
+    return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
-    Tokenizer and length are left out: models that read the same rows differently are judged on the same rows.
-    """
-    digest = hashlib.sha256(json.dumps([len(rows), labels]).encode())
+
+def _digest(rows: Rows) -> str:
+    """Hexadecimal digits of the texts and labels of `rows`, in their order."""
+    digest = hashlib.sha256()
     for text in rows.texts:
         encoded = text.encode(errors="surrogatepass")
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
-    if rows.labels is not None:
-        digest.update(json.dumps(rows.labels.tolist()).encode())
-    return digest.hexdigest()[:16]
-
-
-def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
-    content = {split: digest_of(part, labels) for split, part in sorted(rows.items())}
-    header = [_FORMAT, spec.task, spec.max_seq_length, _tokenizer_text(tokenizer), rows["train"].dropped, content]
-    return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
+    digest.update(b"" if rows.labels is None else json.dumps(rows.labels.tolist()).encode())
+    return digest.hexdigest()
 
 
 def _tokenizer_text(tokenizer: Any) -> str:

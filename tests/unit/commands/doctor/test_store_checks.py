@@ -1,7 +1,6 @@
 """Whether the MLflow store can be used; nothing in it is changed by asking."""
 
 import http.server
-import logging
 import os
 import socket
 import sqlite3
@@ -19,7 +18,6 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.storage.address import file_fault
 from paretune.tracking import Tracking
-from paretune.tracking.store import silence_arn_warnings
 
 
 def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
@@ -52,27 +50,6 @@ def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) ->
     assert result.verdict is Verdict.FAILED
     assert "acf3f17fdcc7" in result.text
     assert result.commands == [f"mlflow db upgrade sqlite:///{database}"]
-
-
-def test_the_sagemaker_plugin_warns_of_no_server_whose_address_is_no_arn(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sagemaker_mlflow  # noqa: F401  # the plugin takes part in every request
-    from mlflow.tracking.request_header.registry import _logger, resolve_request_headers
-
-    messages = list[str]()
-    handler = logging.Handler()
-    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
-    monkeypatch.setattr(_logger, "handlers", [handler])
-    monkeypatch.setattr(_logger, "filters", [])
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    resolve_request_headers()
-    assert all("list index out of range" in message for message in messages)  # 0.1.0 does not warn
-    messages.clear()
-
-    silence_arn_warnings()
-    resolve_request_headers()
-    _logger.warning("another warning")
-
-    assert messages == ["another warning"]
 
 
 def test_a_server_that_does_not_answer_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

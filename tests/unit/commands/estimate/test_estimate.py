@@ -28,16 +28,3 @@ def test_a_type_to_fall_back_on_counts_as_well(tmp_path: Path, monkeypatch: pyte
 
     with pytest.raises(BadInput, match=r"precision bf16 needs a GPU that has it; ml\.g4dn\.xlarge"):
         estimate(job)
-
-
-def test_configurations_without_sizes_are_named_in_one_message(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text('{"model_type": "bert"}')
-    jobs = [JobSpec(model=str(tmp_path / name), max_train_samples=100) for name in ("first", "second")]
-
-    with pytest.raises(BadInput) as refused:
-        estimate(jobs)
-
-    assert len(refused.value.faults) == 2
-    assert all("hidden size, layers and vocabulary" in fault for fault in refused.value.faults)

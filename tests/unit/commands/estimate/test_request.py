@@ -6,7 +6,6 @@ import pytest
 
 from paretune.commands.estimate.command import MOST_ROWS, EstimateRequest
 from paretune.core.errors import BadInput
-from paretune.specification.job import JobSpec
 
 
 def clusters(request: EstimateRequest) -> list[tuple[str, int]]:
@@ -19,26 +18,12 @@ def faults_of(**texts: str) -> tuple[str, ...]:
     return refused.value.faults
 
 
-def test_nothing_typed_is_one_row_with_the_defaults() -> None:
-    assert EstimateRequest.from_text({}) == EstimateRequest(specs=(JobSpec(),))
-
-
 def test_lists_are_combined_in_the_order_they_were_typed() -> None:
     made = EstimateRequest.from_text({"instance_type": "ml.p4d.24xlarge, ml.g5.xlarge", "instance_count": "2,1"})
 
     assert clusters(made) == [
         ("ml.g5.xlarge" if second else "ml.p4d.24xlarge", count) for second in (False, True) for count in (2, 1)
     ]
-
-
-def test_a_value_that_is_typed_twice_makes_one_row() -> None:
-    assert len(EstimateRequest.from_text({"instance_count": "1, 2,1"}).specs) == 2
-
-
-def test_elsewhere_a_comma_belongs_to_the_value() -> None:
-    (spec,) = EstimateRequest.from_text({"text_column": "a,b"}).specs
-
-    assert spec.text_column == "a,b"
 
 
 @pytest.mark.parametrize("text", ["1,,2", ",1", "1,", ",", " , "])
@@ -82,10 +67,3 @@ def test_a_missing_file_and_a_misspelt_column_are_told_before_anything_is_read(t
     (column,) = faults_of(dataset=str(tmp_path / "rows.csv"), text_column="txt", instance_count="1,2")
     assert "none.csv does not exist" in missing
     assert "did you mean text?" in column
-
-
-def test_a_script_of_one_s_own_is_estimated(tmp_path: Path) -> None:
-    script = str(tmp_path / "train.py")
-    (tmp_path / "train.py").touch()
-    request = EstimateRequest.from_text({"entry_script": script, "instance_type": "local,ml.m5.large"})
-    assert [spec.runs_own_training for spec in request.specs] == [True, True]

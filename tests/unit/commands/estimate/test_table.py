@@ -88,13 +88,6 @@ def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
     assert read(estimate())[0]["tokens"] == ""
 
 
-def test_what_is_not_known_is_an_empty_field() -> None:
-    (row,) = read(estimate(price=None))
-
-    assert [row[name] for name in ("cost_usd", "cost_usd_low", "cost_usd_high", "price_usd_per_hour")] == [""] * 4
-    assert row["on_front"] == "false"
-
-
 def test_the_text_marks_the_front_and_names_what_differs() -> None:
     head, best, worse, *_ = lines(estimate(fine_tuning="head"), estimate(fine_tuning="full"))
 

@@ -66,13 +66,6 @@ def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(t
     assert answer.basis.startswith("interpolated between the recorded runs in lines ")
 
 
-def test_a_hole_is_bridged_along_one_axis(tmp_path: Path) -> None:
-    holed = [line for line in GRID if not line.startswith(f"{SMALL},1,32,")]
-    answer = ask(runs(tmp_path, *holed), per_device_train_batch_size=32, instance_count=1)
-
-    assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
-
-
 def test_where_no_side_is_closed_the_nearest_rows_are_named(tmp_path: Path) -> None:
     table = runs(tmp_path, f"{SMALL},1,16,4e-5,100,0.8", f"{SMALL},2,32,4e-5,100,0.8")
 
@@ -185,14 +178,6 @@ def test_accumulation_takes_seconds_of_the_cluster_and_f1_of_the_global_batch(tm
         in answer.basis
     )
     assert "(same global batch size 128 and learning rate)" in answer.basis
-
-
-def test_f1_of_an_accumulated_batch_may_come_from_another_instance_type(tmp_path: Path) -> None:
-    lines = [f"{SMALL},1,16,4e-5,100,0.8,Completed", f"{LARGE},4,16,4e-5,30,0.75,Completed"]
-    answer = ask(runs(tmp_path, *lines, more=",status"), gradient_accumulation_steps=4)
-
-    assert (answer.billable_seconds, answer.f1) == (100, 0.75)
-    assert f"on {LARGE}" in answer.basis
 
 
 def test_an_accumulated_batch_that_nobody_has_trained_with_is_an_error(tmp_path: Path) -> None:

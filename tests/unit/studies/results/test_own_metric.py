@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from paretune.estimating.noise import are_alike
-from paretune.studies.definition.objectives import F1, Objective
+from paretune.studies.definition.objectives import Objective
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
 from paretune.studies.results.run_noise import pooled_noise
 from paretune.studies.results.trials import Trial
-from tests.study_examples import COST_AND_F1, answer, many_trials, trial_of
+from tests.study_examples import answer, many_trials, trial_of
 
 OWN = Objective(metric="val_ndcg", direction="maximize")
 
@@ -44,15 +44,6 @@ def points_of(study_answer: StudyAnswer, name: str, sign: float = 1.0) -> list[t
 TRIALS = many_trials(40)
 
 
-def test_a_metric_that_is_called_otherwise_and_of_which_as_much_is_known_gives_the_same_answer() -> None:
-    request = answered(TRIALS, "f1", "maximize")
-    renamed = answered(told(TRIALS, "q1"), "q1", "maximize", replace(F1, metric="q1"))
-
-    assert points_of(renamed, "q1") == points_of(request, "f1")
-    assert renamed.text() == request.text().replace("F1", "q1")
-    assert renamed.payoff.saved_usd == request.payoff.saved_usd
-
-
 def test_less_of_the_negative_metric_is_the_mirror_image() -> None:
     more = answered(told(TRIALS, "x"), "x", "maximize")
     less = answered(told(TRIALS, "x", lambda value: -value), "x", "minimize")
@@ -62,14 +53,6 @@ def test_less_of_the_negative_metric_is_the_mirror_image() -> None:
     ]
     assert [pick.titles for pick in less.picks] == [pick.titles for pick in more.picks]
     assert [pick.point.number for pick in less.picks] == [pick.point.number for pick in more.picks]
-
-
-def test_the_unit_of_the_metric_decides_nothing() -> None:
-    small = answered(told(TRIALS, "x"), "x", "maximize")
-    large = answered(told(TRIALS, "x", lambda value: 1000 * value + 5), "x", "maximize")
-
-    assert [pick.point.number for pick in large.picks] == [pick.point.number for pick in small.picks]
-    assert [point.rank for point in large.front.points] == [point.rank for point in small.front.points]
 
 
 def test_its_scatter_is_learnt_from_repeats_and_no_f1_is_assumed() -> None:
@@ -133,7 +116,3 @@ def test_what_cannot_be_told_apart_by_an_own_metric_is_the_cheaper_one() -> None
     assert pick.point.number == 1
     assert "trial 2" in pick.reason
     assert are_alike(0.8, 0.805, pick.point.errors["auc"], pick.point.errors["auc"])
-
-
-def test_f1_alone_is_taken_for_f1() -> None:
-    assert answer(TRIALS, COST_AND_F1, {}, name="f1").front.judged_by == F1

@@ -1,8 +1,6 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
-import gc
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.attempts import Attempts
-from paretune.jobs.record import JobRecord
 from paretune.launchers.base import Job
-from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
@@ -26,7 +22,6 @@ from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED, MOST_TR
 from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import Run, Tracking
 from tests.scripted_study import RATES, Desk, QuickClock, always_done, searched, until_ended
-from tests.study_rig import driver_of
 from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
@@ -89,33 +84,6 @@ def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
     assert most == 3
 
 
-@pytest.mark.slow
-def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Path, tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text(
-        "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds,f1\n"
-        + "".join(f"ml.g5.xlarge,1,8,{rate},1,{3600 + number},0.9\n" for number, rate in enumerate(RATES))
-    )
-    (tmp_path / "study.yaml").write_text(
-        "name: memory\n"
-        f"job: {{launcher: simulated, simulation.runs: '{tmp_path / 'runs.csv'}', instance_type: ml.g5.xlarge,\n"
-        "  per_device_train_batch_size: 8, num_train_epochs: 1}\n"
-        f"search: {{learning_rate: {{choices: {list(RATES)}}}}}\n"
-        "objectives: {cost_usd: minimize, f1: maximize}\n"
-        "sampler: grid\nn_parallel: 2\n"
-    )
-    kinds = (TrialJob, Attempts, SimulatedJob, JobRecord, Run, JobDocument)
-    before = {id(thing) for thing in gc.get_objects() if type(thing) in kinds}
-    driver = driver_of(tmp_path, str(tmp_path / "study.yaml"), {})
-    assert searched(driver) == "every point was tried"
-    driver.finish()
-    gc.collect()
-    left = Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds and id(thing) not in before)
-    driver.table.close()
-
-    assert len(driver.trials) == len(RATES)
-    assert left == {}
-
-
 def test_a_study_that_was_finished_is_not_paid_again(desk: Desk) -> None:
     searched(desk.driver())
     again = desk.driver()
@@ -170,19 +138,6 @@ def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_en
     driver = desk.driver(n_parallel=4, budget_usd=0.25)
     assert searched(driver) == "every point was tried"
     assert rates(driver) == list(RATES)
-
-
-def test_the_dearest_of_the_types_to_fall_back_on_is_promised(desk: Desk) -> None:
-    driver = desk.driver(job={"instance_type": SMALL, "fallback_instance_types": LARGE, "max_runtime_minutes": 6})
-    assert driver.workplace.launcher.worst_case_usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(0.2)
-
-
-def test_what_a_job_goes_on_past_its_limit_is_promised_too(desk: Desk) -> None:
-    desk.launcher.stop_s = 120.0
-    driver = desk.driver()
-    assert driver.workplace.launcher.worst_case_usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(
-        (6 + 2) / 60
-    )
 
 
 def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
@@ -528,12 +483,6 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
     assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
 
 
-def test_a_constraint_on_what_is_no_objective_is_remembered(desk: Desk) -> None:
-    driver = desk.driver(constraints={"job_seconds": {"max": 1.0}})
-    searched(driver)
-    assert {trial.values["job_seconds"] for trial in driver.trials.values()} == {SECONDS}
-
-
 def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(desk: Desk) -> None:
     desk.launcher.keeps = True
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60})
@@ -619,14 +568,6 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     assert reserved[0] == pytest.approx(0.5 + 900 / 3600)  # and no second one beside it: they do not fit together
     assert max(reserved[1:]) <= 0.5 + 30 / 3600 + 1e-9  # the upload took 30 s more than its bound
     assert driver.workplace.launcher.exceeded_s == pytest.approx(30.0)
-
-
-def test_jobs_whose_upload_is_bounded_by_their_bytes_reserve_nothing_more(desk: Desk) -> None:
-    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=2.0, n_parallel=2)
-    searched(driver)
-
-    assert next(iter(driver.trials.values())).worst_usd == pytest.approx(0.5)
-    assert driver.workplace.launcher.exceeded_s == 0.0
 
 
 def test_a_trial_that_somebody_ends_in_optuna_has_its_job_stopped_and_booked_and_is_not_run_again(desk: Desk) -> None:

