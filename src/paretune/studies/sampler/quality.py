@@ -32,6 +32,7 @@ _POWERS, _SCALES, _NOISES, _TYPES, _BUMPS = (
     (0.0, 0.5),
     (0.0, 1.0, 3.0),
 )
+_UNSURE = (0.7, 1.4)  # times the noise that is known of runs: few repeats have shown it
 _UNLIKELY = 0.02  # of the likeliest hypothesis: left out
 
 
@@ -108,13 +109,13 @@ class QualityModel:
         self._centre, self._top = float(np.median(y)), self._x[[int(np.argmax(y))]]
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
-        noises, bumps = (_NOISES, (0.0,)) if known is None else ((1.0,), _BUMPS)
+        noises, bumps = (_NOISES, (0.0,)) if known is None else (_UNSURE, _BUMPS)
         grid = np.array(list(itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps)))
         power, scale, noise, type_sd, bump = grid.T
         units = np.array([1.0, self._spread, usual, self._spread, usual])
         self._hypotheses = [Hypothesis(*row) for row in grid * units]
         means, alike = self._by_power(self._x)
-        variances = (noise * usual)[:, None] ** 2 * np.ones(len(y)) if known is None else known**2
+        variances = (noise[:, None] * (np.full(len(y), usual) if known is None else known)) ** 2
         covariances = np.array([self._kernel(it, alike) for it in self._hypotheses])
         covariances += np.maximum(variances, 1e-12)[..., None] * np.eye(len(y))
         self._inverses = np.linalg.inv(covariances)
