@@ -16,7 +16,7 @@ from paretune.core.interruption import Interruption
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher
-from paretune.launchers.simulated.timeline_factory import TimelineFactory
+from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
