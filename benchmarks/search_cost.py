@@ -37,7 +37,7 @@ from typing import Any
 
 import arguments
 import published
-from search import bayesian, local, peers, product, report, statements, worlds
+from search import bayesian, local, peers, product, report, rival, statements, worlds
 from search.report import PRODUCT, Searches, Setting
 from search.scoring import OBJECTIVES, Course, Score
 from search.tables import Table
@@ -50,7 +50,17 @@ OPTUNA = ("random", "tpe", "nsga2", "gp")
 SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego", "smac-eips")
 LIBRARIES = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax", "smac": "smac", "flaml": "flaml"}
 """Prefix of a method's name to the module that it needs."""
-METHODS = (*OPTUNA, "syne-morea", "syne-moasha", "flaml-cfo", "flaml-blendsearch", *SLOW[1:], *PRODUCT)
+METHODS = (
+    *OPTUNA,
+    "rival",
+    "sampler",
+    "syne-morea",
+    "syne-moasha",
+    "flaml-cfo",
+    "flaml-blendsearch",
+    *SLOW[1:],
+    *PRODUCT,
+)
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
 PACKAGES = (
@@ -100,6 +110,10 @@ def _asking(table: Table, task: Task) -> peers.Asking:
     """The library behind a method."""
     library, _, name = task.method.partition("-")
     count = len(OBJECTIVES[task.objectives])
+    if library == "sampler":
+        return product.Sampler(table, task.objectives)
+    if library == "rival":
+        return rival.Rival(table, task.objectives)
     if library == "syne":
         return peers.SyneTune(table, name, task.seed, count)
     if library == "flaml":

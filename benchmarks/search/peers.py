@@ -112,7 +112,8 @@ def _schedule(
             done = outcome.status == COMPLETED and f1 is not None
             asking.tell(handle, outcome, costs(1.0, f1) if done and f1 is not None else None)
             measured = (*_paid(outcome, objectives), f1) if done and f1 is not None else None
-            return Booked(usd=outcome.usd, point=point, measured=measured, status=outcome.status)
+            at = None if "probe_steps" in point else point
+            return Booked(usd=outcome.usd, point=at, measured=measured, status=outcome.status)
         if asking.goes_on(handle, epoch, costs(share, outcome.curve[epoch - 1])):
             put(epoch + 1)
             return None

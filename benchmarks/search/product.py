@@ -8,24 +8,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import optuna
+from optuna.trial import TrialState
+
 from paretune.core.clock import SystemClock
 from paretune.core.interruption import Interruption
+from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher
-from paretune.launchers.simulated.timeline_factory import TimelineFactory
+from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.points import Points
 from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
-from paretune.studies.search.table import StudyTable
+from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking import Tracking
+from search.peers import Asking, Costs
 from search.scoring import OBJECTIVES, Booked
-from search.tables import PRICES, Point, Table
+from search.tables import PRICES, Outcome, Point, Table
 
 Searched = tuple[list[Booked], str]
 """The jobs of a search in the order of their ends, and why it ended."""
@@ -112,6 +118,45 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         say=lambda text: None,
     )
     return booked, driver.run(Split(driver) if file.takes_split else Points(driver))
+
+
+class Sampler(Asking):
+    """The product's sampler alone, in a study of plain Optuna: one job at a time, nothing is recorded."""
+
+    def __init__(self, table: Table, objectives: str) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        goals = OBJECTIVES[objectives]
+        searched = {name: distribution_of(name, entry(table, name)) for name in table.axes}
+        self._sampler = SplitSampler(
+            table.job, searched, objectives=goals, price_of=lambda spec: table.usd(spec, 1.0), rows=table.rows
+        )
+        directions = ["maximize" if name == "f1" else "minimize" for name in goals]
+        self._study = optuna.create_study(directions=directions, sampler=self._sampler)
+        self._table = table
+
+    def ask(self) -> tuple[Any, Point] | None:
+        """The next job, with what the sampler sets itself; None when no further one is worth its dollars."""
+        if self._sampler.is_done(self._study):
+            return None
+        trial = self._study.ask(self._sampler.space)
+        own = {name: value for name, value in trial.params.items() if name not in self._table.axes and value > 0}
+        if own.get("gradient_accumulation_steps") == 1:
+            del own["gradient_accumulation_steps"]
+        return trial, {name: trial.params[name] for name in self._table.axes} | own
+
+    def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
+        """What the job has shown, and its values."""
+        handle.set_user_attr("seconds", outcome.seconds)
+        if outcome.status != COMPLETED or not outcome.steps:
+            handle.set_user_attr("outcome", "out_of_memory" if outcome.status == OUT_OF_MEMORY else "failed")
+            self._study.tell(handle, state=TrialState.FAIL)
+            return
+        handle.set_user_attr("startup_seconds", outcome.startup_s)
+        handle.set_user_attr("step_seconds", (outcome.seconds - outcome.startup_s) / outcome.steps)
+        if costs is None:
+            self._study.tell(handle, state=TrialState.PRUNED)
+        else:
+            self._study.tell(handle, [*costs[:-1], -costs[-1]])
 
 
 def _point_of(trial: Trial, table: Table) -> Point | None:

@@ -15,6 +15,8 @@ import published
 from search.scoring import SHARES, Course, middle, short
 
 PRODUCT = ("split",)
+_OURS = (*PRODUCT, "sampler")
+"""The product, and its sampler alone: neither is a peer."""
 _SOURCE = Path(__file__).parents[2] / "src" / "paretune"
 MODULES = ("studies/sampler/*.py",)
 """The sampler and its models, whose lines have an aim."""
@@ -103,14 +105,14 @@ def block(conditions: str, settings: Sequence[Setting], slow_jobs: int) -> list[
     return lines
 
 
-AIMS_HEAD = ("over all tables of this run", "aim", "split", "best peer", "random")
+AIMS_HEAD = ("over all tables of this run", "aim", *_OURS, "best peer", "random")
 _METHODS_HEAD = (
     *("method", "dollars to 90 %", "to 95 %", "held at 1", "at the end", "at the end, worst table"),
     *("jobs", "CPU s"),
 )
 _TABLES_HEAD = (
-    *("table", "to 90 %: random", "best peer", "which", *PRODUCT),
-    *("at the end: random", "best peer", "which", *PRODUCT),
+    *("table", "to 90 %: random", "best peer", "which", *_OURS),
+    *("at the end: random", "best peer", "which", *_OURS),
 )
 
 
@@ -134,7 +136,7 @@ def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
         }
         yield label, aim, *_cells(values, max)
     lines = sum(len(path.read_text().splitlines()) for pattern in MODULES for path in _SOURCE.glob(pattern))
-    yield "lines of the search and its models", f"at most {_MOST_LINES}", str(lines), "", ""
+    yield "lines of the search and its models", f"at most {_MOST_LINES}", str(lines), "", "", ""
 
 
 _DOLLARS = (
@@ -158,13 +160,13 @@ def _by_method(settings: Sequence[Setting]) -> dict[str, list[Searches]]:
     return {method: searches for method, searches in result.items() if len(searches) == len(settings)}
 
 
-def _cells(values: Mapping[str, float], best: Callable[[Iterable[float]], float]) -> tuple[str, str, str]:
-    """The values of split, of the best peer with its name, and of random search; empty for methods that did not run."""
-    peers = {method: value for method, value in values.items() if method not in {*PRODUCT, "random"}}
+def _cells(values: Mapping[str, float], best: Callable[[Iterable[float]], float]) -> tuple[str, ...]:
+    """The values of ours, of the best peer with its name, and of random search; empty for methods that did not run."""
+    peers = {method: value for method, value in values.items() if method not in {*_OURS, "random"}}
     top = best(peers.values()) if peers else None
     name = next((method for method, value in peers.items() if value == top), "")
     peer = "" if top is None else _text(top) + (f" ({name})" if math.isfinite(top) else "")
-    return _text(values.get("split")), peer, _text(values.get("random"))
+    return (*(_text(values.get(method)) for method in _OURS), peer, _text(values.get("random")))
 
 
 def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
@@ -183,11 +185,11 @@ def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
 
 def _table_row(setting: Setting) -> tuple[str, ...]:
     by_method = {search.method: search for search in setting.searches}
-    peers = [search for method, search in by_method.items() if method not in {*PRODUCT, "random"}]
+    peers = [search for method, search in by_method.items() if method not in {*_OURS, "random"}]
 
     def row(measure: Callable[[Searches], float], best: Callable[..., Searches | None]) -> list[str]:
         top = best(peers, key=measure, default=None)
-        chosen = [by_method.get("random"), top, *(by_method.get(method) for method in PRODUCT)]
+        chosen = [by_method.get("random"), top, *(by_method.get(method) for method in _OURS)]
         cells = [_text(None if search is None else measure(search)) for search in chosen]
         return [*cells[:2], top.method if top and math.isfinite(measure(top)) else "", *cells[2:]]
 

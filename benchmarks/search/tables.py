@@ -81,6 +81,8 @@ class Outcome:
     f1: float | None = None
     curve: tuple[float, ...] = ()
     cannot: bool = False
+    startup_s: float = 0.0
+    steps: int | None = None
 
 
 class Remembered(RecordedRuns):
@@ -120,6 +122,7 @@ class Table:
     Attributes:
         job: parameters that all its jobs share.
         axes: searched parameter to its values, in order; what a point says. Of a range, those of the recorded runs.
+        rows: training rows of the whole data set; None if the table does not say.
         left_out: parameter that no study may search to the values whose rows are left out.
     """
 
@@ -150,6 +153,8 @@ class Table:
         self.axes = self.axes | dict(finer or {})
         self.ranges = frozenset(ranges) & self.axes.keys()
         self.is_interpolated = bool(self.ranges or finer)
+        counted = [row.measured["train_rows"] for row in rows if "train_rows" in row.measured]
+        self.rows = max(counted, default=None)
         longest_s = max(row.billable_seconds or 0.0 for row in rows)
         self.job: dict[str, Any] = {
             **fixed,
@@ -226,7 +231,8 @@ class Table:
         if spec is None or none is None:
             return Outcome(status="Impossible", cannot=True)
         usd = self.usd(spec, none.billable_seconds)
-        return Outcome(status=none.status, seconds=none.billable_seconds, usd=usd, f1=none.f1, curve=none.curve)
+        shown = {"f1": none.f1, "curve": none.curve, "startup_s": none.startup_seconds, "steps": none.steps}
+        return Outcome(status=none.status, seconds=none.billable_seconds, usd=usd, **shown)
 
     def truth(self, point: Point) -> Truth | None:
         """The means of a point, also between those of the table; None where it does not run to its end."""

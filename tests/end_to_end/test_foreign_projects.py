@@ -339,23 +339,3 @@ def test_on_two_instances_the_first_one_s_records_count(place: Place, shell_proj
     run = place.latest()
     assert run.data.metrics["hosts"] == 2
     assert run.data.tags["host"] == "algo-1"
-
-
-def test_what_is_wrong_is_said_at_once_and_nothing_starts(place: Place, shell_project: Path) -> None:
-    jobs, runs = place.emulator.jobs(), len(place.tracking.search_runs(["0"]))
-    wrong = place.run(shell_project, instance_typ="x", instance_count=0, tags=["a"], spot="perhaps")
-    costly = place.run(shell_project, max_cost_usd=0.001)
-    refused = place.run(shell_project, instance_type="ml.m5.4xlarge")
-
-    assert (wrong.returncode, costly.returncode, refused.returncode) == (1, 1, 1)
-    for message in (
-        "instance_typ: did you mean instance_type",
-        "instance_count must be",
-        "tags must",
-        "spot must be true",
-    ):
-        assert message in wrong.stderr
-    assert "must be at most max_cost_usd" in costly.stderr
-    assert "ask for more" in refused.stderr
-    assert place.emulator.jobs() == jobs
-    assert len(place.tracking.search_runs(["0"])) == runs

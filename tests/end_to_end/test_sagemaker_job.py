@@ -234,18 +234,6 @@ def test_two_instances_reach_what_one_reaches(cloud: Cloud, tiny_job: dict[str, 
     assert losses[1] == pytest.approx(losses[0], abs=2e-2)
 
 
-def test_what_an_account_has_against_a_job_is_said_at_once(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    cloud.emulator.set_quota("ml.m5.large", 1)
-
-    done = cloud.run(**tiny_job, instance_count=2, sagemaker={"s3_bucket": "nobody-has-made-this-one"})
-
-    assert done.code == 2
-    for part in ("2 faults", "nobody-has-made-this-one", "request-service-quota-increase"):
-        assert part in done.text
-    assert cloud.emulator.jobs() == []
-    assert cloud.runs() == []
-
-
 def test_a_missing_right_is_named_in_awss_own_sentence(cloud: Cloud, tiny_job: dict[str, object]) -> None:
     cloud.emulator.deny("iam:PassRole")
 

@@ -84,33 +84,6 @@ def test_a_failing_job_shows_the_reason_of_the_instance_that_failed_first_its_la
     assert run.data.metrics["cost_usd"] > 0
 
 
-def test_throttling_is_not_noticed(cloud: Cloud, script: dict[str, object]) -> None:
-    write(cloud, "")
-    for operation in ("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "FilterLogEvents"):
-        cloud.emulator.inject(operation, "ThrottlingException", times=3)
-
-    done = cloud.run(**script)
-
-    assert done.code == 0, done.text
-    assert "hrottl" not in done.text
-
-
-def test_a_quota_that_is_used_up_meanwhile_says_how_to_ask_for_more(cloud: Cloud, script: dict[str, object]) -> None:
-    write(cloud, "")
-    cloud.emulator.inject(
-        "CreateTrainingJob",
-        "ResourceLimitExceeded",
-        "The account-level service limit 'ml.m5.large for training job usage' is 1 Instances, with current utilization "
-        "of 1 Instances and a request delta of 1 Instances.",
-    )
-
-    done = cloud.run(**script)
-
-    assert done.code == 2
-    assert "Service Quotas" in done.text
-    assert cloud.the_run().info.status == "FAILED"
-
-
 def test_a_broken_hardware_is_told_as_awss_own_trouble(cloud: Cloud, script: dict[str, object]) -> None:
     write(cloud, "import time; print('working', flush=True); time.sleep(600)")
     with cloud.start(**script) as running:

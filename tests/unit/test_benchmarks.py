@@ -155,10 +155,10 @@ def test_aims_are_medians_over_seeds_and_tables_beside_the_best_peer() -> None:
     settings[0].searches.append(searches("ax", 0.1, 1.0))  # not searched on all tables, so it is no best peer
     lines = {line[0]: line[1:] for line in aims(settings)}
 
-    assert lines["cost/F1, 1 at a time, dollars to 90%"] == ("2", "6", "12 (tpe)", "")
-    assert lines["cost/F1, 1 at a time, dollars to 95%"] == ("2.5", "6", "18 (gp)", "")
-    assert lines["cost/F1, 4 at a time, dollars to 90%"] == ("20", "", "", "")
-    assert lines["cost/F1, 1 at a time, share held at 40 median jobs, worst table"][1:3] == ("0.99", "0.96 (gp)")
+    assert lines["cost/F1, 1 at a time, dollars to 90%"] == ("2", "6", "", "12 (tpe)", "")
+    assert lines["cost/F1, 1 at a time, dollars to 95%"] == ("2.5", "6", "", "18 (gp)", "")
+    assert lines["cost/F1, 4 at a time, dollars to 90%"] == ("20", "", "", "", "")
+    assert lines["cost/F1, 1 at a time, share held at 40 median jobs, worst table"][1:4] == ("0.99", "", "0.96 (gp)")
     small = [
         replace(
             item, searches=[replace(found, budgets=(5.0,), courses={5.0: found.longest}) for found in item.searches]
@@ -171,7 +171,22 @@ def test_aims_are_medians_over_seeds_and_tables_beside_the_best_peer() -> None:
         "",
         "",
         "",
+        "",
     )
+
+
+@pytest.mark.parametrize("method", ["sampler", "rival"])
+def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Path, method: str) -> None:
+    import search_cost
+    from search import worlds
+
+    worlds.World.draw("tiny", 0).write(tmp_path / "tiny.csv")
+    task = search_cost.Task(name="tiny", method=method, objectives="cost/F1", parallel=1, seed=0, budget=40.0, slow=1)
+    course = search_cost.search(task, str(tmp_path / "tiny.csv"))
+
+    assert course.run[3:5] == (0.0, course.run[4])  # four probes, then a training
+    assert course.run[4] > 0.0
+    assert course.usd[-1] < 40.0
 
 
 def test_a_search_that_is_on_file_is_not_run_again(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def _open_simulated(home: Path, clock: Clock, environment: Mapping[str, str]) ->
     from paretune.estimating.evidence import collect
     from paretune.estimating.hardware import machine_name
     from paretune.launchers.simulated.launcher import SimulatedLauncher
-    from paretune.launchers.simulated.timeline_factory import TimelineFactory
+    from paretune.launchers.simulated.timeline import TimelineFactory
     from paretune.tracking import Tracking
 
     if not isinstance(clock, VirtualClock):

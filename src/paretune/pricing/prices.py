@@ -181,28 +181,21 @@ def kept_file(environment: Mapping[str, str]) -> Path | None:
 def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
     """Add today's prices to `kept_file` and return its path; a process that is killed meanwhile leaves the old file.
 
-    Of each price the rows of the first and the last day are kept, so that the price of any day in between is known.
-
     Raises:
         BadInput: there is no folder for the file, or it cannot be read or written.
     """
     path = kept_file(environment)
     if path is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])
-    rows_of: dict[tuple[str, str], list[Price]] = {}
-    for row in sorted(read_file(path, is_users=False) if path.exists() else [], key=lambda row: row.since):
-        rows_of.setdefault((row.region, row.instance_type), []).append(row)
-    for row in read:
-        rows = [earlier for earlier in rows_of.get((row.region, row.instance_type), []) if earlier.as_of != row.as_of]
-        is_third = [earlier.usd_per_hour for earlier in rows[-2:]] == [row.usd_per_hour] * 2
-        rows_of[row.region, row.instance_type] = [*(rows[:-1] if is_third else rows), row]
+    rows = [*(read_file(path, is_users=False) if path.exists() else []), *read]
+    newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
     cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow((*COLUMNS, "confidence"))
-            writer.writerows(cells(row) for key in sorted(rows_of) for row in rows_of[key])
+            writer.writerows(cells(newest[key]) for key in sorted(newest))
         Path(file.name).replace(path)
     except OSError as error:
         raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or allow it"]) from error

@@ -171,6 +171,8 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             super().save_model(output_dir, _internal_call=True)
         else:
             self.division.save(Path(output_dir), self.optimizer, self.lr_scheduler)
+            self._save_scaler(output_dir)  # which the Trainer itself reads again
+            self._save_rng_state(output_dir)
 
     def evaluation_loop(
         self, dataloader: Any, description: str, *_: Any, metric_key_prefix: str = "eval", **__: Any

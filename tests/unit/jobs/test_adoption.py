@@ -83,19 +83,6 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
     assert user.type().run_id != run_id  # it has ended
 
 
-def test_an_adopted_job_ends_with_what_was_known_before_it_began(user: User) -> None:
-    run_id = user.is_killed()
-    known = {"estimated_seconds": 9.0, "baseline_f1_tfidf": 0.7}
-    for name, value in known.items():
-        user.client.log_metric(run_id, name, value)
-
-    result = user.type()
-
-    assert known.items() <= user.client.get_run(run_id).data.metrics.items()
-    assert result.metrics["baseline_f1_tfidf"] == 0.7
-    assert "estimated_seconds" not in result.metrics
-
-
 def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watches(user: User) -> None:
     run_id = user.is_killed()
     opened = user.client.create_run("0").info.run_id

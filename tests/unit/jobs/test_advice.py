@@ -65,11 +65,8 @@ def test_nothing_is_said_of_the_default_job() -> None:
     [
         ({"global_batch_size": 17}, False),  # 5e-5 is within a tenth of 5e-5 x sqrt(17 / 16)
         ({"global_batch_size": 64}, True),
-        ({"global_batch_size": 64, "learning_rate_scaling": "linear"}, False),
         ({"global_batch_size": 64, "reference_batch_size": 64}, False),
         ({"global_batch_size": 64, "learning_rate": 1e-4}, False),  # scaled by hand
-        ({"global_batch_size": 256, "learning_rate": 1e-4}, True),
-        ({"global_batch_size": 64, "fine_tuning": "lora"}, True),
         ({"global_batch_size": 64, "probe_steps": 40}, False),  # of which no F1 is asked
         ({}, False),
     ],

@@ -69,16 +69,6 @@ def test_a_job_is_reserved_at_its_worst_while_it_runs_and_booked_at_its_cost(pay
     assert len(payer.launcher.created) == 1
 
 
-def test_two_homes_with_one_storage_share_a_budget(payer: Payer, tmp_path: Path) -> None:
-    environment = {"PARETUNE_STORAGE": f"sqlite:///{tmp_path / 'shared.db'}"}
-    homes = [replace(payer.place(), home=tmp_path / name, environment=environment) for name in ("one", "other")]
-    assert len(budgets(payer.spec(max_runtime_minutes=240.0), homes[0]).check()) == 2
-    budgets(payer.spec(max_runtime_minutes=240.0), homes[0]).reserve("a run")
-
-    with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
-        budgets(payer.spec(max_runtime_minutes=240.0), homes[1]).check()
-
-
 def test_another_storage_does_not_get_the_month_a_second_time(payer: Payer, tmp_path: Path) -> None:
     storages = [{"PARETUNE_STORAGE": f"sqlite:///{tmp_path / name}.db"} for name in ("one", "other")]
     places = [payer.place(), *(replace(payer.place(), environment=storage) for storage in storages)]

@@ -9,27 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.launchers.sagemaker import images
-from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-
-SMP = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "region": "us-east-1"}
-
-
-def test_what_cannot_be_trained_with_smp_is_refused_wherever_it_is_asked(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    job = {**SMP, "max_train_samples": "4000"}
-    words = [word for name, text in job.items() for word in (f"--{name}", text)]
-    for command in (
-        ["train", *words, "--launcher", "simulated"],
-        ["train", *words, "--launcher", "simulated", "--dry_run", "true"],
-        ["estimate", *words],
-    ):
-        assert main(command) == 2
-        assert "strategy=smp needs a training script" in capsys.readouterr().err
-    (fault,) = images.faults(JobSpec.read(job), "us-east-1")
-    assert "strategy=smp needs a training script" in fault
 
 
 def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(

@@ -97,14 +97,6 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
     assert requirements[1:] == ["torch==2.13.0", "transformers", "accelerate"]
 
 
-def test_a_model_in_s3_is_recorded_with_its_place(client: MlflowClient, run: Run, job: JobOutcome) -> None:
-    assert record_model(run, replace(job, model=ARCHIVE)).startswith("models:/m-")
-
-    logged_model = logged_model_of(client, run.run_id)
-    assert logged_model is not None
-    assert logged_model.tags[schema.MODEL] == run.tags()[schema.MODEL] == ARCHIVE
-
-
 def without_weights(job: JobOutcome) -> JobOutcome:
     (Path(job.model) / "model.safetensors").unlink()
     return replace(job, spec=JobSpec(entry_script="train.py"))

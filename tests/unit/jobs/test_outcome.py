@@ -85,20 +85,6 @@ def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
     assert "gaps" not in str(outcome())
 
 
-def test_a_frame_has_a_row_with_parameters_and_metrics() -> None:
-    spec = JobSpec(global_batch_size=32, seed=7)
-    frame = outcome(spec=spec).to_frame()
-
-    (row,) = frame.to_dict("records")
-    assert (row["run_id"], row["global_batch_size"], row["gradient_accumulation_steps"], row["seed"]) == (
-        "abc",
-        32,
-        2,
-        7,
-    )
-    assert (row["f1"], row["cost_usd"], row["learning_rate"]) == (0.87654, 0.115, 5e-5)
-
-
 def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:
     document = outcome(metrics={"f1": 0.5, "eval_loss": float("nan")}).to_dict()
 

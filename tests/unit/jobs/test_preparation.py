@@ -170,18 +170,6 @@ def test_what_was_prepared_is_known_again(spec: JobSpec, inputs: JobInputs, tmp_
 
 @pytest.mark.parametrize(
     "changes",
-    [{"seed": 7}, {"learning_rate": 1e-3, "global_batch_size": 64}, {"num_train_epochs": 3.0, "max_cost_usd": 1.0}],
-)
-def test_jobs_that_only_train_differently_share_it(
-    spec: JobSpec, inputs: JobInputs, tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    cache_inputs(spec, tmp_path, inputs)
-
-    assert load_cached_inputs(spec.replace(**changes), tmp_path) == inputs
-
-
-@pytest.mark.parametrize(
-    "changes",
     [
         {"max_seq_length": 64},
         {"max_train_samples": 10},
@@ -238,20 +226,3 @@ def test_rows_in_s3_are_prepared_as_those_of_a_file_and_known_again(
     changed = _prepare(there, workplace / "home")
     assert changed.dataset is not None
     assert changed.dataset.facts["train_rows"] == 36
-
-
-@pytest.mark.slow
-def test_faults_of_rows_in_s3_name_what_was_typed_and_come_together(
-    workplace: Path, tiny_model: Path, bucket: Any
-) -> None:
-    bucket.put_object(Bucket="films", Key="rows.csv", Body=b"words,label\na,b\n")
-    spec = JobSpec(model=str(tiny_model), dataset="s3://films/rows.csv", max_seq_length=32)
-
-    with pytest.raises(BadInput) as caught:
-        _prepare(spec, workplace / "home")
-    assert "text_column 'text' is not in the train rows of s3://films/rows.csv" in str(caught.value)
-
-    spec = spec.replace(dataset="s3://films/none.csv", test_file="s3://other-films/rows.csv")
-    with pytest.raises(BadInput) as caught:
-        _prepare(spec, workplace / "home")
-    assert [fault.split()[0] for fault in caught.value.faults] == ["dataset", "test_file"]

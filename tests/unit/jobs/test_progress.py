@@ -44,16 +44,6 @@ def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
     progress.close()
 
 
-def test_lines_of_a_log_file_are_not_broken() -> None:
-    stream = io.StringIO()
-    line = "trial 7 completed: f1 0.8812, cost_usd 0.0123 (learning_rate=5e-05, global_batch_size=128); 8 trials"
-    ProgressPrinter(stream)([Event(time=1.0, step=0, message=line)])
-    with work("preparing", stream) as update:
-        update("10 of 40 rows")
-
-    assert stream.getvalue() == f"{line}\npreparing ...\n"
-
-
 def test_work_shows_names_that_look_like_commands_of_a_terminal_or_of_markup_as_they_are() -> None:
     stream = Terminal()
     with work("reading \x1b]0;title\x07[/x].csv", stream) as update:

@@ -253,15 +253,6 @@ def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk
     assert "starting_seconds" not in desk.metrics  # this launcher knows no phases
 
 
-def test_the_phases_of_all_attempts_are_recorded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = {"waiting": 5.0, "starting": 2.0, "downloading": 3.0, "training": 20.0, "uploading": 6.0}
-    monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda _: seconds)
-    desk.follow(desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16))
-
-    recorded = {name: desk.metrics[name] for name in desk.metrics if name.endswith("ing_seconds")}
-    assert recorded == {"starting_seconds": 14, "downloading_seconds": 6, "uploading_seconds": 12}
-
-
 def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_everything_is_paid(
     desk: Desk, names: Names
 ) -> None:

@@ -88,13 +88,6 @@ def test_what_git_ignores_stays_and_what_it_would_track_travels(project: Path) -
     }
 
 
-def test_a_repository_that_git_refuses_to_read_stops_the_launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (project / ".git").write_text("gitdir: /nowhere\n")
-
-    with pytest.raises(BadInput, match="git cannot list the files of"):
-        project_files(project)
-
-
 def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "secret").write_text("a secret")

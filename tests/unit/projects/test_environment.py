@@ -74,13 +74,6 @@ def test_relative_paths_of_a_conda_file_begin_in_its_folder(tmp_path: Path) -> N
     assert environment(tmp_path, "conda_env: envs/conda.yaml").folder == "envs"
 
 
-def test_all_faults_of_a_conda_file_are_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(BadInput) as caught:
-        environment(tmp_path, "conda_env: conda.yaml", conda__yaml="dependencies: [r-base, openjdk, {other: [a]}]")
-
-    assert len(caught.value.faults) == 3
-
-
 def test_a_python_environment_is_pip_s_own_language(tmp_path: Path) -> None:
     result = environment(
         tmp_path,

@@ -30,6 +30,7 @@ COLUMNS = (
     *DIVISIONS,
     *PHASE_COLUMNS,
     "largest_batch_that_fits",
+    *("project", "entry_point", "entry_script"),
 )
 """Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
 
@@ -37,11 +38,6 @@ The columns of a phase are empty for a job on this machine; waiting and starting
 causal-lm, counted as often as they are trained on; days and dollars those of the whole job. The largest batch is a
 power of two of rows per device, 0 if not even one row fits.
 """
-OWN_COLUMNS = (
-    *("instance_type", "instance_count", *_SECONDS, "cost_usd", "cost_usd_low", "cost_usd_high", "on_front", "basis"),
-    *("project", "entry_point", "entry_script", *PHASE_COLUMNS),
-)
-"""The same of trainings of the user's own."""
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
@@ -81,7 +77,7 @@ class EstimateTable(Result):
         return [_row(spec, item, is_best) for (spec, item), is_best in marks]
 
     def csv(self) -> str:
-        """The table with the columns COLUMNS or OWN_COLUMNS; an empty field means unknown."""
+        """The table with the columns COLUMNS; an empty field means unknown."""
         rows = self.rows()
         texts = [
             {name: spell(value) if isinstance(value, bool) else value for name, value in row.items()} for row in rows
@@ -149,8 +145,9 @@ def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
 
 
 def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
-    columns = OWN_COLUMNS if spec.runs_own_training else COLUMNS
-    row: Row = {name: getattr(spec, name, None) for name in columns} | {"on_front": is_best, "basis": _UNKNOWN}
+    known = {*spec.given(), "instance_type", "instance_count"} if spec.runs_own_training else {*COLUMNS}
+    row: Row = {name: getattr(spec, name, None) if name in known else None for name in COLUMNS}
+    row |= {"on_front": is_best, "basis": _UNKNOWN}
     if item is None:
         return row
     row |= {name: round(getattr(item.time, name), 1) for name in _SECONDS}

@@ -151,28 +151,16 @@ def run_prices(request: PricesRequest) -> CommandOutput:
 def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str, object]]:
     """Read today's prices and keep them; return what has changed as text and as a document."""
     print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
-    before = PriceList.read(environment)
+    known = PriceList(listed=PriceList.read(environment).listed).of_region(region)
     read = read_prices(region, environment, _today())
     path = keep(environment, read)
-    known = PriceList(listed=before.listed).of_region(region)
-    pairs = [(known[price.instance_type], price) for price in read if price.instance_type in known]
-    changes = [(old.usd_per_hour, new) for old, new in pairs if old.usd_per_hour != new.usd_per_hour]
+    pairs = [(known[new.instance_type].usd_per_hour, new) for new in read if new.instance_type in known]
+    changes = [(old, new) for old, new in pairs if old != new.usd_per_hour]
     lines = [f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"]
-    lines += [
-        f"  {new.instance_type}: {old:g} -> {new.usd_per_hour:g} USD an hour"
-        + (f" ({new.usd_per_hour / old - 1:+.1%})" if old else "")
-        for old, new in changes
-    ] or ["no price that was known has changed"]
-    own_types = sorted({row.instance_type for row in before.users if row.region == region})
-    if own_types:
-        lines.append(f"the file of {VARIABLE} still wins for {', '.join(own_types)}")
+    lines += [f"  {new.instance_type}: {old:g} -> {new.usd_per_hour:g} USD an hour" for old, new in changes]
+    lines += [] if changes else ["no price that was known has changed"]
     document = [{"instance_type": new.instance_type, "old": old, "new": new.usd_per_hour} for old, new in changes]
-    return "\n".join(lines), {
-        "count": len(read),
-        "file": str(path),
-        "changes": document,
-        "own_prices_win_for": own_types,
-    }
+    return "\n".join(lines), {"count": len(read), "file": str(path), "changes": document}
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:

@@ -58,7 +58,9 @@ class SimulatedJob(Job):
     @cached_property
     def _changes(self) -> list[float]:
         """Virtual seconds since the epoch at which state, detail or events change."""
-        return [self._created + moment for moment in self._timeline.changes()]
+        timeline = self._timeline
+        moments = {*(end for _, end, _ in timeline.spans), *(moment for moment, _ in timeline.events)}
+        return sorted(self._created + moment for moment in moments)
 
     def state(self) -> JobState:
         """The state at the virtual time."""
@@ -112,12 +114,8 @@ class SimulatedJob(Job):
         if not self._document.spec.has_instances:
             return {}
         until = self.seconds()
-        begins = itertools.accumulate((phase.seconds for phase in self._timeline.phases), initial=0.0)
-        transitions = [
-            {"Status": phase.detail, "StartTime": begin}
-            for phase, begin in zip(self._timeline.phases, begins, strict=False)
-            if begin < until
-        ]
+        begun = [(begin, phase) for begin, _, phase in self._timeline.spans if begin < until]
+        transitions = [{"Status": phase.detail, "StartTime": begin} for begin, phase in begun]
         return read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
 
     def detail(self) -> str:
@@ -163,10 +161,8 @@ class SimulatedJob(Job):
         Times are virtual seconds since the creation. A request less than STOP_SECONDS before the end has no effect.
         """
         longest = self._document.max_seconds
-        stop, reason = (
-            self._timeline.reaches(longest),
-            f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes",
-        )
+        stop = self._timeline.reaches(longest)
+        reason = f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes"
         if self._stop_requested is None and self._stop_file.exists():
             self._stop_requested = float(json.loads(self._stop_file.read_text())["time"]) - self._created
         if self._stop_requested is not None and self._stop_requested < stop:
@@ -249,9 +245,8 @@ class SimulatedLauncher(Launcher):
         return PriceList.read(self._environment)
 
     def _read(self, job_name: str) -> SimulatedJob:
-        path = self._path(job_name)
-        raw = json.loads(path.read_text())
-        return self._job(JobDocument.read(path), float(raw["created"]), Timeline.from_json(raw["timeline"]))
+        raw = json.loads(self._path(job_name).read_text())
+        return self._job(JobDocument.from_json(raw), float(raw["created"]), Timeline.from_json(raw["timeline"]))
 
     def _path(self, job_name: str) -> Path:
         return self._jobs / f"{job_name}.json"

@@ -1,17 +1,34 @@
-"""Phases, events and result of one simulated job, in virtual seconds since it was created."""
+"""Simulated jobs in virtual seconds: seconds and F1 from recorded runs or an estimate, failures from `simulation`.
 
+Every random draw is a function of the simulation's seed, the job's specification hash and seed, and the attempt: the
+same command gives the same timeline, whatever ran before it.
+"""
+
+import functools
 import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from paretune.specification.container import Event, FailureKind, JobReport
+from paretune.core.errors import BadInput
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
+from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
+from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.specification import metrics
+from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
+from paretune.specification.job import JobSpec
+from paretune.specification.simulation import Simulation
 
 TRAINING = "Training"  # SageMaker's secondary status while the container runs
 UPLOADING = "Uploading"  # SageMaker's secondary status of packing and upload, the last phase of a job
+CAPACITY_SECONDS = 60.0  # virtual seconds until a job fails for lack of capacity; not billed
+_Key = tuple[object, ...]  # specification hash, seed and attempt of a job, for its random numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,35 +59,36 @@ class Timeline:
     log: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def spans(self) -> list[tuple[float, float, Phase]]:
+        """Begin and end of each phase, in seconds since the creation."""
+        ends = list(itertools.accumulate(phase.seconds for phase in self.phases))
+        return list(zip([0.0, *ends[:-1]], ends, self.phases, strict=True))
+
     @property
     def seconds(self) -> float:
         """Seconds from the creation to the end."""
-        return sum(phase.seconds for phase in self.phases)
+        return self.spans[-1][1]
 
     def running_seconds(self, until: float) -> float:
         """Seconds in which instances were running, up to `until` seconds after the creation."""
-        begins = itertools.accumulate((phase.seconds for phase in self.phases[:-1]), initial=0.0)
-        running = [(phase, begin) for phase, begin in zip(self.phases, begins, strict=True) if phase.runs]
-        return sum(min(max(until - begin, 0.0), phase.seconds) for phase, begin in running)
+        return sum(min(max(until - begin, 0.0), phase.seconds) for begin, _, phase in self.spans if phase.runs)
 
     def reaches(self, running_seconds: float) -> float:
         """Seconds since the creation at which instances have run for `running_seconds`; infinite if they never do.
 
         An upload does not count, as in SageMaker's MaxRuntimeInSeconds.
         """
-        begin = 0.0
-        for phase in self.phases:
+        for begin, _, phase in self.spans:
             if phase.runs and phase.detail != UPLOADING:
                 if running_seconds < phase.seconds:
                     return begin + running_seconds
                 running_seconds -= phase.seconds
-            begin += phase.seconds
         return math.inf
 
     def phase_at(self, moment: float) -> Phase:
         """The phase at `moment` seconds after the creation."""
-        ends = itertools.accumulate(phase.seconds for phase in self.phases)
-        return next((phase for phase, end in zip(self.phases, ends, strict=True) if moment < end), self.phases[-1])
+        return next((phase for _, end, phase in self.spans if moment < end), self.phases[-1])
 
     def as_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -82,10 +100,166 @@ class Timeline:
         """The inverse of `as_json`."""
         return _JSON.validate_python(raw)
 
-    def changes(self) -> list[float]:
-        """Seconds since the creation at which state, detail or events change, ascending."""
-        ends = itertools.accumulate(phase.seconds for phase in self.phases)
-        return sorted({*ends, *(moment for moment, _ in self.events)})
-
 
 _JSON = TypeAdapter(Timeline)
+
+
+@dataclass
+class TimelineFactory:
+    """Makes the timeline of a job.
+
+    For jobs without a table of recorded runs, or with one without seconds, `predict` gives the estimate, or None.
+    """
+
+    predict: Callable[[JobDocument], Estimate | None]
+    read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
+
+    def __call__(self, document: JobDocument) -> Timeline:
+        """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
+        settings = document.spec.simulation
+        job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
+        try:
+            answer = _with_noise(self._answer(document, settings), settings, job)
+        except BadInput as error:
+            if document.plan == document.spec.plan():
+                raise
+            # A smaller batch after an out-of-memory failure, not in the table.
+            sentence = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
+            return _failed(0.0, FailureKind.ERROR, sentence)
+        if settings.share("capacity", *job) < settings.capacity_error_rate:
+            sentence = f"no capacity for {document.spec.instance_type} (simulated)"
+            return _failed(CAPACITY_SECONDS, FailureKind.CAPACITY, sentence)
+        return _timeline(document, answer, job)
+
+    def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
+        spec, replayed = document.spec, None
+        if settings.runs is not None:
+            table = self.read_table(Path(settings.runs))
+            replayed = table.answer(spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds)
+            if table.has_seconds or replayed.status != COMPLETED:
+                return replayed
+        estimate = self.predict(document)
+        if estimate is None:
+            remedy = "set simulation.runs to a table of recorded runs, or set max_train_samples"
+            raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
+        basis = f"the estimate ({estimate.basis})"
+        if estimate.did_not_fit is not None or estimate.memory.gib > estimate.usable_gib:
+            return ReplayedJob(
+                billable_seconds=estimate.time.startup_seconds,
+                f1=None,
+                status=OUT_OF_MEMORY,
+                basis=f"{estimate.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
+            )
+        return ReplayedJob(
+            billable_seconds=estimate.time.seconds,
+            f1=None if replayed is None else replayed.f1,
+            curve=() if replayed is None else replayed.curve,
+            basis=f"seconds from {basis}" + ("" if replayed is None else f", F1 from {replayed.basis}"),
+            startup_seconds=estimate.time.startup_seconds,
+            steps=estimate.time.steps,
+            uploaded_bytes=estimate.time.uploaded_bytes,
+            measured={metrics.PEAK_MEMORY_GIB: estimate.memory.gib},
+        )
+
+
+def _failed(seconds: float, kind: FailureKind, sentence: str) -> Timeline:
+    """A job that fails before its instances are there."""
+    waiting = Phase(seconds=seconds, detail="Pending", runs=False)
+    return Timeline(phases=(waiting,), failure=(kind, sentence), log=(sentence,))
+
+
+def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> ReplayedJob:
+    """`answer` with the run-to-run noise of seconds and F1."""
+    factor = math.exp(settings.normal(settings.seconds_noise, "seconds", *job))
+    shift = settings.normal(settings.f1_noise, "f1", *job)
+    if factor == 1.0 and shift == 0.0:
+        return answer
+    return replace(
+        answer,
+        billable_seconds=answer.billable_seconds * factor,
+        startup_seconds=answer.startup_seconds * factor,
+        f1=None if answer.f1 is None else _between_0_and_1(answer.f1 + shift),
+        curve=tuple(_between_0_and_1(value + shift) for value in answer.curve),
+        measured={},
+    )
+
+
+def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline:
+    """The timeline of a job with the seconds and F1 of `answer`, with the failure drawn."""
+    work, failure = _ending(answer, document.spec.simulation, job)
+    phases = [phase for phase in _phases(document.spec, answer, work) if phase.seconds > 0]
+    starting = sum(phase.seconds for phase in phases if not phase.runs)
+    events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
+    events += [(starting + done, event) for done, event in _curve(document, answer) if done <= work]
+    return Timeline(
+        phases=tuple(phases) or (Phase(seconds=0.0, detail=TRAINING),),
+        events=tuple(events),
+        failure=failure,
+        report=_report(document, answer) if failure is None else None,
+        log=(f"simulated: {answer.basis}", *(failure[1:] if failure is not None else ())),
+        facts={"basis": answer.basis},
+    )
+
+
+def _ending(answer: ReplayedJob, settings: Simulation, job: _Key) -> tuple[float, tuple[FailureKind, str] | None]:
+    """Billed seconds of a job until its end, and kind and reason of its failure, or None."""
+    whole = answer.billable_seconds
+    if answer.status == OUT_OF_MEMORY:
+        return whole, (FailureKind.OUT_OF_MEMORY, answer.basis)
+    if answer.status != COMPLETED:
+        return whole, (FailureKind.ERROR, f"{answer.basis} failed")
+    if settings.share("failure", *job) < settings.failure_rate:
+        return whole * settings.share("when", *job), (FailureKind.ERROR, "simulated, by failure_rate")
+    return whole, None
+
+
+def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[Phase]:
+    """Start of the instances, which is not billed, download, training with the container's start, and upload."""
+    startup = min(answer.startup_seconds, work)
+    downloading = uploading = 0.0
+    if spec.has_instances:
+        yield Phase(seconds=usual("starting", kind_of(spec.instance())).seconds, detail="Starting", runs=False)
+        total = Seconds(**dict.fromkeys(("seconds", "seconds_low", "seconds_high"), answer.billable_seconds))
+        usually = phases_of(total, spec, uploaded_bytes=answer.uploaded_bytes)
+        fetching = sum(usually[phase].seconds for phase in ("data", "image") if phase in usually)
+        downloading = startup * fetching / (fetching + BOOT_SECONDS)
+        if "uploading" in usually and work == answer.billable_seconds:
+            uploading = min(usually["uploading"].seconds, (work - startup) / 2)
+    yield Phase(seconds=downloading, detail="Downloading")
+    yield Phase(seconds=work - downloading - uploading, detail=TRAINING)
+    yield Phase(seconds=uploading, detail=UPLOADING)
+
+
+def _curve(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, Event]]:
+    """Seconds of an uninterrupted job and the event written then: at the start of training, after each evaluation."""
+    values = answer.curve or (() if answer.f1 is None else (answer.f1,))
+    training = answer.billable_seconds - answer.startup_seconds
+    yield answer.startup_seconds, Event(time=0.0, step=0, message="training")
+    for number, value in enumerate(values, start=1):
+        share = number / len(values)
+        step = number if answer.steps is None else max(1, round(answer.steps * share))
+        curve = {"eval/f1": value, "eval/epoch": document.spec.num_train_epochs * share}
+        total = len(values) if answer.steps is None else answer.steps
+        yield answer.startup_seconds + training * share, Event(time=0.0, step=step, metrics=curve, total_steps=total)
+
+
+def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
+    training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
+    measured: dict[str, float] = {metrics.TRAIN_SECONDS: training}
+    facts: dict[str, str | int | float | bool] = {
+        "simulated": True,
+        "basis": answer.basis,
+        "startup_seconds": answer.startup_seconds,
+        **asdict(document.plan),
+        "global_batch_size": document.plan.global_batch_size,
+        "attempt": document.attempt,
+    }
+    if answer.steps is not None:
+        facts["steps"] = answer.steps
+        measured[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
+    measured |= {**answer.measured, **({} if answer.f1 is None else {metrics.F1: answer.f1})}
+    return JobReport(metrics=measured, facts=facts)
+
+
+def _between_0_and_1(value: float) -> float:
+    return min(1.0, max(0.0, value))

@@ -63,7 +63,6 @@ class Space:
         searched: parameter to the distribution of its values.
         changes_quality: of a training of the user's own, the searched parameters that its quality depends on.
         rows: training rows of the whole data set, or None if nobody has counted them.
-        price_of: dollars a second of a job.
     """
 
     def __init__(
@@ -73,27 +72,24 @@ class Space:
         *,
         changes_quality: Sequence[str] = (),
         rows: float | None = None,
-        price_of: Callable[[JobSpec], float],
     ) -> None:
-        self._job, self.searched, self.price_of, self.rows = job, searched, price_of, rows
+        self._job, self.searched, self.rows = job, searched, rows
         self._jobs: dict[tuple[Any, ...], Job | None] = {}
         values = {name: grid_values(distribution) for name, distribution in searched.items()}
         self.candidates = [made for point in _points(values) if (made := self.job(point)) is not None]
-        first = self.candidates[0].spec if self.candidates else None
-        self.is_own = first is not None and first.runs_own_training
+        self.is_own = any(item.spec.runs_own_training for item in self.candidates[:1])
         self.types = list(dict.fromkeys(item.spec.instance_type for item in self.candidates))
-        counts = [item.spec.instance_count for item in self.candidates]
-        self.fewest, self.most = (min(counts), max(counts)) if counts else (1, 1)
+        counts = [item.spec.instance_count for item in self.candidates] or [1]
+        self.fewest, self.most = min(counts), max(counts)
         self.own = {} if self.is_own else own_space(job, searched)
         if self.is_own:
-            cluster = {"instance_type", "spot"}
-            self._quality_names = list(changes_quality) or [name for name in searched if name not in cluster]
-            self._seconds_names = [name for name in searched if name not in cluster]
+            further = [name for name in searched if name not in {"instance_type", "spot"}]
+            self._quality_names, self._seconds_names = list(changes_quality) or further, further
         else:
-            free = _CLUSTER | _KNOWN
-            self._quality_names = [n for n in searched if n not in free and "quality" in effects_of(JobSpec, n)]
-            self._seconds_names = [n for n in searched if n not in free and _costs_time(n)]
-        self._scales = {name: scale_of(searched[name]) for name in {*self._quality_names, *self._seconds_names}}
+            further = [name for name in searched if name not in _CLUSTER | _KNOWN]
+            self._quality_names = [name for name in further if "quality" in effects_of(JobSpec, name)]
+            self._seconds_names = [name for name in further if {"seconds", "memory"} & {*effects_of(JobSpec, name)}]
+        self._scales = {name: scale_of(searched[name]) for name in {*further, *self._quality_names}}
 
     def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Job | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""
@@ -122,19 +118,13 @@ class Space:
 
     def quality_keys(self, jobs: Sequence[Job]) -> np.ndarray:
         """What quality depends on, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""
-        if self.is_own:
-            known = [(self.types.index(job.spec.instance_type), 0.0, 0.0, 0.0) for job in jobs]
-        else:
-            known = [
-                (
-                    self.types.index(job.spec.instance_type),
-                    math.log2(job.plan.global_batch_size),
-                    math.log(job.plan.learning_rate),
-                    math.log(job.spec.num_train_epochs),
-                )
-                for job in jobs
-            ]
-        return np.hstack([np.array(known, dtype=float).reshape(len(jobs), 4), self._scaled(jobs, self._quality_names)])
+        known = np.zeros((len(jobs), 4))
+        known[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
+        if not self.is_own:
+            known[:, 1] = [math.log2(job.plan.global_batch_size) for job in jobs]
+            known[:, 2] = [math.log(job.plan.learning_rate) for job in jobs]
+            known[:, 3] = [math.log(job.spec.num_train_epochs) for job in jobs]
+        return np.hstack([known, self._scaled(jobs, self._quality_names)])
 
     def seconds_keys(self, jobs: Sequence[Job]) -> np.ndarray:
         """What the seconds of a step are multiplied with, shape (N, T + D): ones for the type, all others scaled."""
@@ -171,10 +161,6 @@ def own_space(job: Mapping[str, Any], searched: Mapping[str, BaseDistribution]) 
     steps = IntDistribution(1, 4096, log=True)
     accumulates = not {*searched, *job} & {"global_batch_size", ACCUMULATION}
     return {PROBE: IntDistribution(0, PROBE_STEPS)} | ({ACCUMULATION: steps} if accumulates else {})
-
-
-def _costs_time(name: str) -> bool:
-    return bool({"seconds", "memory"} & {*effects_of(JobSpec, name)})
 
 
 def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:

@@ -41,7 +41,10 @@ BRIEF = 0.5  # of the seconds of a training, from which on it shows as much as a
 
 @dataclass(frozen=True, eq=False)
 class Belief:
-    """What is known of all candidates, arrays of N: seconds, costs (N, goals), quality as normal, chance to train."""
+    """What is known of all candidates, arrays of N: seconds, costs (N, goals), quality as normal, chance to train,
+
+    and whether they may be suggested, are as good as measured, were not run, and are expected to meet the constraints.
+    """
 
     seconds: np.ndarray
     log_deviation: np.ndarray
@@ -52,6 +55,7 @@ class Belief:
     is_usable: np.ndarray
     is_known: np.ndarray
     is_new: np.ndarray
+    meets: np.ndarray
 
 
 class SplitSampler(optuna.samplers.BaseSampler):
@@ -74,6 +78,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         constraints: metric to its `min` and `max`.
 
     Attributes:
+        price_of: dollars a second of a job.
         accepts: whether a job may be begun now, such as within a budget. Set it before a trial is asked for.
         depends_on_type: whether quality depends on the instance type, as far as the last decision knew.
     """
@@ -93,8 +98,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         known = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
-        price_of = price_of or _list_price()
-        self._grid = grid = Space(given, searched, changes_quality=changes_quality, rows=known, price_of=price_of)
+        self.price_of = price_of = price_of or _list_price()
+        self._grid = grid = Space(given, searched, changes_quality=changes_quality, rows=known)
         self._objectives = list(objectives)
         self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
         quality = OBJECTIVES.get(self._metric)
@@ -112,6 +117,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self._identities = [item.identity for item in self._jobs]
         self._family = self._families()
         self._model: SecondsModel | None = None  # of the last decision
+        self._decided: tuple[list[Row] | None, Job | None] = None, None  # by `is_done`, for the next trial
         self._limits = MemoryLimits()
         self._fitting: dict[Footprint, bool] = {}
         self._ways: dict[Any, tuple[list[Job], Terms, np.ndarray]] = {}
@@ -127,10 +133,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The parameters of the next job; of the last one again if none is worth its dollars."""
-        job = self.next_job(study) or next(
-            (row.job for row in reversed(self._rows(study)) if row.values), self._jobs[0]
-        )
-        return self.params(job)
+        rows = self._rows(study)
+        job = self._decided[1] if self._decided[0] == rows else self.next_job(study)
+        self._decided = None, None
+        return self.params(job or next((row.job for row in reversed(rows) if row.values), self._jobs[0]))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -143,10 +149,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def a_job(self) -> JobSpec | None:
         """Any job of the study; None if no point makes one."""
         return self._jobs[0].spec if self._jobs else None
-
-    def price_of(self, spec: JobSpec) -> float:
-        """Dollars a second of a job."""
-        return self._grid.price_of(spec)
 
     def params(self, job: Job) -> dict[str, Any]:
         """The parameters of a trial that runs this job."""
@@ -166,7 +168,11 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def is_done(self, study: optuna.Study) -> bool:
         """Whether nothing runs and no further job is worth its dollars."""
-        return all(row.outcome != RUNNING for row in self._rows(study)) and self.next_job(study) is None
+        rows = self._rows(study)
+        if any(row.outcome == RUNNING for row in rows):
+            return False
+        self._decided = rows, self.next_job(study)
+        return self._decided[1] is None
 
     def seconds_of(self, job: Job) -> tuple[float, float] | None:
         """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
@@ -182,7 +188,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         if not any(row.values for row in rows) or not self._jobs:
             return []
         belief, _, _ = self._belief(study, rows, SecondsModel(self._grid, rows))
-        chosen = np.flatnonzero(belief.is_usable & belief.is_known & belief.is_new & self._meets(belief, 0.0))
+        chosen = np.flatnonzero(belief.is_usable & belief.is_known & belief.is_new & belief.meets)
         points = np.column_stack([belief.costs, -belief.mean])[chosen]
         best = {tuple(point) for point in front_of(points)}
         return [(self._jobs[i], belief, int(i)) for i, p in zip(chosen, points, strict=True) if tuple(p) in best]
@@ -208,43 +214,34 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return others | {identity for identity in failed if failed.count(identity) >= tries}
 
     def _next_probe(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
+        """A probe that has not run, of a job that fits and takes much longer."""
         settled = self._settled(rows, MOST_PROBE_TRIES)
-        for job in self._wanted_probes(rows, model):
-            if job.identity not in settled and self.accepts(job):
-                return job
+        for job in [] if self._grid.is_own else self._unlike(rows):
+            probe = self._grid.job(job.point, is_probe=True) if self._fits(job) else None
+            if probe is not None and probe.identity not in settled:
+                seconds, _ = model.predict(Terms.of(self._grid, [probe, job]))
+                if seconds[0] < BRIEF * seconds[1] and self.accepts(probe):
+                    return probe
         return None
 
-    def _wanted_probes(self, rows: Sequence[Row], model: SecondsModel) -> Iterator[Job]:
+    def _unlike(self, rows: Sequence[Row]) -> Iterator[Job]:
         """The smallest and the largest batch that fits of each type, then one change of every other parameter."""
-        grid, first = self._grid, next(iter(self._jobs))
-        if grid.is_own:
-            return
-        others = {n: v for n, v in first.point.items() if n not in {"instance_type", "instance_count", "spot"}}
-        others = {n: v for n, v in others.items() if n not in {"per_device_train_batch_size", "global_batch_size"}}
-        kinds = dict.fromkeys((job.spec.instance_type, job.spec.spot) for job in grid.candidates)
-        for kind in kinds:
+        grid, batch = self._grid, {"per_device_train_batch_size", "global_batch_size"}
+        cluster = {"instance_type", "instance_count", "spot"}
+        others = {n: v for n, v in self._jobs[0].point.items() if n not in cluster | batch}
+        for kind in dict.fromkeys((job.spec.instance_type, job.spec.spot) for job in grid.candidates):
             alike = [job for job in grid.candidates if (job.spec.instance_type, job.spec.spot) == kind]
             alike = [job for job in alike if others.items() <= job.point.items()] or alike
             alike = sorted(filter(self._fits, alike), key=lambda job: job.plan.per_device_train_batch_size)
             few = [job for job in alike if job.spec.instance_count == grid.fewest]
-            wanted = few[:1] + few[-1:]
+            yield from few[:1] + few[-1:]
             if metrics.JOB_SECONDS in self._goals:
-                wanted += [job for job in alike if job.spec.instance_count == grid.most][-1:]
-            yield from self._probes(wanted, model)
+                yield from [job for job in alike if job.spec.instance_count == grid.most][-1:]
         probed = [row.job for row in rows if row.job.is_probe and row.outcome == RAN]
         probed = [job for job in probed if others.items() <= job.point.items()]
         if probed:
-            cheapest = min(probed, key=lambda job: self._grid.price_of(job.spec))
-            yield from self._probes([grid.job(point) for point in grid.changed_seconds(cheapest)], model)
-
-    def _probes(self, jobs: Sequence[Job | None], model: SecondsModel) -> Iterator[Job]:
-        """Probes of those jobs that fit and that take much longer than a probe."""
-        for job in jobs:
-            probe = None if job is None or not self._fits(job) else self._grid.job(job.point, is_probe=True)
-            if job is not None and probe is not None:
-                seconds, _ = model.predict(Terms.of(self._grid, [probe, job]))
-                if seconds[0] < BRIEF * seconds[1]:
-                    yield probe
+            cheapest = min(probed, key=lambda job: self.price_of(job.spec))
+            yield from filter(None, map(grid.job, grid.changed_seconds(cheapest)))
 
     def _next_training(self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel) -> Job | None:
         trainings = [row for row in rows if row.is_training]
@@ -260,11 +257,11 @@ class SplitSampler(optuna.samplers.BaseSampler):
             gains = expected_improvement(belief.costs, belief.mean, belief.deviation, front, reference)
             return np.where(belief.is_usable, gains * belief.chance / whole, 0.0)
 
-        known = points[belief.is_usable & belief.is_known & self._meets(belief, 0.0)]
+        known = points[belief.is_usable & belief.is_known & belief.meets]
         of_knowing = np.where(belief.is_known, 0.0, gain_over(front_of(known)))
         of_running = np.where(belief.is_new, gain_over(ran), 0.0)
         usd, settled = belief.seconds * self._usd_per_s, self._settled(rows, MOST_TRIES)
-        spent = sum(row.seconds * self._grid.price_of(row.job.spec) for row in rows)
+        spent = sum(row.seconds * self.price_of(row.job.spec) for row in rows)
         options: list[tuple[float, Job]] = []
         by_type = self.depends_on_type = bool(quality.type_probability >= BY_TYPE)
         for i in map(int, np.argsort(-(of_knowing + of_running), kind="stable")[:MOST_COMPARED]):
@@ -282,7 +279,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         """The training with the most usual settings, on the cheapest cluster."""
         seconds, _ = model.predict(self._terms)
         usd, settled = seconds * self._usd_per_s, self._settled(rows, MOST_TRIES)
-        usable = self._usable(seconds) & ~np.isin(np.arange(len(usd)), self._indices_of(settled))
+        usable = self._usable(seconds) & self._is_new(settled)
         away = (self._keys - np.median(self._keys, axis=0))[:, 1:]
         if not self._grid.is_own:
             full = default_learning_rate("full")
@@ -300,8 +297,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 return job
         return None
 
-    def _indices_of(self, identities: set[Any]) -> list[int]:
-        return [index for index, identity in enumerate(self._identities) if identity in identities]
+    def _is_new(self, settled: set[Any]) -> np.ndarray:
+        return np.array([identity not in settled for identity in self._identities])
 
     def _usable(self, seconds: np.ndarray) -> np.ndarray:
         """Candidates that fit into memory and are not believed to take longer than they may."""
@@ -310,55 +307,55 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
     ) -> tuple[Belief, np.ndarray, QualityModel]:
-        """Beliefs, the front of what ran with running jobs at their expected values, and the model of quality."""
+        """Beliefs, the front of what ran or runs, and the model of quality.
+
+        The front is that of expected quality: that of measured values is too high by the noise of its best runs.
+        """
         is_quality = self._objectives.index(self._metric)
         sign = 1.0 if study.directions[is_quality] == StudyDirection.MAXIMIZE else -1.0
         told = [row for row in rows if row.values and row.is_training]
         waiting = [row.job for row in rows if row.is_training and not row.values]
         values = [sign * row.values[is_quality] for row in told if row.values]
-        keys = self._grid.quality_keys([row.job for row in told])
         near = [row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(told, values, strict=True)]
-        quality = QualityModel(keys, values, self._spread, collapsed=np.array(near))
-        ran_s, jobs = np.array([row.seconds for row in told]), [row.job for row in told]
+        jobs, collapsed = [row.job for row in told] + waiting, np.array(near + [False] * len(waiting))
+        keys, ran_s = self._grid.quality_keys(jobs), np.array([row.seconds for row in told])
+        quality = QualityModel(keys[: len(told)], values, self._spread, collapsed=collapsed[: len(told)])
+        reached, _ = quality.predict(keys)
         if waiting:
-            expected, _ = quality.predict(more := self._grid.quality_keys(waiting))
             ran_s = np.append(ran_s, model.predict(Terms.of(self._grid, waiting))[0])
-            jobs, values = jobs + waiting, [*values, *expected]
-            collapsed = np.append(quality.collapsed, [False] * len(waiting))
-            quality = QualityModel(np.vstack([keys, more]), values, self._spread, collapsed=collapsed)
-        prices = np.array([self._grid.price_of(job.spec) for job in jobs])
-        ran = np.column_stack([self._costs(ran_s, prices), -np.array(values)])
+            collapsed[: len(told)] = quality.collapsed
+            quality = QualityModel(keys, [*values, *reached[len(told) :]], self._spread, collapsed=collapsed)
+        reached[: len(told)] = np.where(quality.collapsed[: len(told)], values, reached[: len(told)])
+        costs = self._costs(ran_s, np.array([self.price_of(job.spec) for job in jobs]))
+        ran = np.column_stack([costs, -reached])[self._meets(costs, sign * reached)]
         seconds, log_deviation = model.predict(self._terms)
+        costs = self._costs(seconds, self._usd_per_s)
         mean, deviation = quality.predict(self._keys)
         chance = 1.0 - quality.collapse_probability(self._keys)
-        settled = np.isin(np.arange(len(self._jobs)), self._indices_of(self._settled(rows, MOST_TRIES)))
+        may_meet = self._meets(costs, sign * (mean + deviation))
         belief = Belief(
             seconds=seconds,
             log_deviation=log_deviation,
-            costs=self._costs(seconds, self._usd_per_s),
+            costs=costs,
             mean=mean,
             deviation=deviation,
             chance=chance,
-            is_usable=self._usable(seconds) & (chance > LIKELY),
+            is_usable=self._usable(seconds) & (chance > LIKELY) & may_meet,
             is_known=(deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
-            is_new=~settled,
+            is_new=self._is_new(self._settled(rows, MOST_TRIES)),
+            meets=self._meets(costs, sign * mean),
         )
-        belief.is_usable[:] &= self._meets(belief, 1.0)
-        return belief, front_of(ran[self._meets_values(ran, sign)]), quality
+        return belief, front_of(ran), quality
 
     def _costs(self, seconds: np.ndarray, usd_per_s: np.ndarray) -> np.ndarray:
         columns = {metrics.COST_USD: seconds * usd_per_s, metrics.JOB_SECONDS: seconds}
         return np.column_stack([columns[goal] for goal in self._goals])
 
-    def _meets(self, belief: Belief, deviations: float) -> np.ndarray:
-        """Candidates that may meet the constraints, with quality so many deviations better than expected."""
-        columns = np.column_stack([belief.costs, -(belief.mean + deviations * belief.deviation)])
-        return self._meets_values(columns, 1.0)
-
-    def _meets_values(self, points: np.ndarray, sign: float) -> np.ndarray:
-        columns = dict(zip(self._goals, points.T, strict=False)) | {self._metric: -sign * points[:, -1]}
+    def _meets(self, costs: np.ndarray, quality: np.ndarray) -> np.ndarray:
+        """Which of N points meet the constraints: costs of shape (N, goals), quality as it is measured."""
+        columns = dict(zip(self._goals, costs.T, strict=True)) | {self._metric: quality}
         columns |= {name: columns[metrics.JOB_SECONDS] for name in TIMES if metrics.JOB_SECONDS in columns}
-        meets = np.ones(len(points), dtype=bool)
+        meets = np.ones(len(quality), dtype=bool)
         for name, bounds in self._constraints.items():
             if name in columns:
                 meets &= columns[name] >= bounds.get("min", -math.inf)
@@ -377,7 +374,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         key = self._family[goal], job.plan.global_batch_size, job.spec.instance_type if by_type else ""
         if key not in self._ways:
             ways = [way for i in np.flatnonzero(self._family == key[0]) if (way := self._way(self._jobs[i], *key[1:]))]
-            prices = np.array([self._grid.price_of(way.spec) for way in ways])
+            prices = np.array([self.price_of(way.spec) for way in ways])
             self._ways[key] = ways, Terms.of(self._grid, ways), prices
         ways, terms, prices = self._ways[key]
         seconds, _ = model.predict(terms)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.estimate.table import COLUMNS, OWN_COLUMNS, EstimateTable, on_front
+from paretune.commands.estimate.table import COLUMNS, EstimateTable, on_front
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
@@ -125,7 +125,7 @@ def test_a_training_of_one_s_own_has_seconds_and_dollars_where_one_has_run() -> 
     own = EstimateTable(jobs=[(spec, item), (spec.replace(instance_count=2), None)], region="us-east-1")
     known, unknown = csv.DictReader(io.StringIO(own.csv()))
 
-    assert tuple(known) == OWN_COLUMNS
+    assert tuple(known) == COLUMNS
     assert (known["seconds_high"], float(known["cost_usd"]), known["basis"]) == ("200.0", pytest.approx(0.1), "1 run")
     assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == ("", "", "nothing known: run one")
     assert "100 s (50 s to 3 min)" in str(own)

@@ -8,37 +8,25 @@ from typing import Any
 
 import mlflow
 import pytest
-from botocore.exceptions import ReadTimeoutError
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
 from paretune.commands.mlflow_run.backend import SageMakerBackend
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, follow
-from paretune.commands.report.command import ReportRequest
-from paretune.commands.report.costs import new_cost
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.interruption import Interruption
-from paretune.estimating.phases import usual
 from paretune.jobs import workplace as workplace_module
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.ledger.budget_file import BudgetFile
-from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.pricing.prices import PriceList
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking
-from paretune.tracking import Run as TrackedRun
 from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.workplaces import make_workplace
 
 BILLED_S = 360  # of every job
 USD_PER_HOUR = 0.115  # ml.m5.large in us-east-1, in the price list that comes with paretune
 USD = BILLED_S / 3600 * USD_PER_HOUR
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: after it, no call to AWS is carried out."""
 
 
 @dataclass
@@ -143,130 +131,6 @@ def test_what_a_job_prints_reaches_the_terminal_without_commands_to_it(
     assert "\x1b" not in err
 
 
-def test_a_lost_answer_of_create_training_job_loses_neither_the_job_nor_its_dollars(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = user.aws.sagemaker.create_training_job
-
-    def lose_the_answer(**request: Any) -> None:
-        create(**request)
-        raise ReadTimeoutError(endpoint_url="https://aws")
-
-    monkeypatch.setattr(user.aws.sagemaker, "create_training_job", lose_the_answer)
-
-    submitted = user.start()
-
-    assert submitted.get_status() == "RUNNING"
-    assert user.closed(submitted.run_id) == ("RUNNING", "Running", None)
-    user.end(submitted.run_id)
-    assert submitted.wait() is True
-    assert user.closed(submitted.run_id) == ("FINISHED", "Completed", pytest.approx(USD))
-
-
-def test_a_job_that_nobody_can_see_after_its_creation_keeps_its_run_open_for_sync(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = user.aws.sagemaker.create_training_job
-
-    def lose_contact(**request: Any) -> None:
-        create(**request)
-        user.aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
-        raise ReadTimeoutError(endpoint_url="https://aws")
-
-    monkeypatch.setattr(user.aws.sagemaker, "create_training_job", lose_contact)
-    with pytest.raises(ExecutionException, match="may have been created"):
-        user.start()
-    run_id = user.the_run().info.run_id
-    user.end(run_id)
-
-    user.sync()
-
-    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(USD))
-
-
-@dataclass
-class Killer:
-    """Ends the launcher at its call to AWS of some number: after it, nothing reaches AWS or MLflow any more."""
-
-    monkeypatch: pytest.MonkeyPatch
-    left: int = 0
-
-    def kill_at(self, aws: Aws, call: int) -> None:
-        """Begin to count."""
-        self.left = call
-        write = TrackedRun._try
-
-        def meet(_: str) -> None:
-            if self.left == 0:
-                raise Killed
-            self.left -= 1
-
-        def write_if_alive(run: TrackedRun, action: Any) -> bool:
-            if self.left == 0:
-                raise Killed
-            return write(run, action)
-
-        self.monkeypatch.setattr(aws, "meet", meet)
-        self.monkeypatch.setattr(TrackedRun, "_try", write_if_alive)
-
-
-def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: User) -> None:
-    whole = user.start(force=True)
-    before = len(user.aws.calls)
-    user.end(user.start(force=True).run_id)  # its code is in S3 already, as that of those to come
-    calls = len(user.aws.calls) - before
-    user.end(whole.run_id)
-    user.sync()
-    finished = {run.info.run_id for run in user.client.search_runs(["0"])}
-    for call in {*range(0, calls, 4), calls - 2, calls - 1}:
-        with pytest.MonkeyPatch.context() as patch:
-            Killer(patch).kill_at(user.aws, call)
-            with pytest.raises(Killed):
-                user.start(force=True)
-    runs = [run for run in user.client.search_runs(["0"]) if run.info.run_id not in finished]
-    named = [run.info.run_id for run in runs if "paretune.job_name" in run.data.tags]
-
-    user.sync()
-    uploading = [user.closed(run_id)[:2] for run_id in named]  # as somebody might be
-    user.clock.sleep(CREATED_WITHIN_S)
-    remarks = [item.remark for item in user.sync().values()]
-
-    assert len(user.aws.sagemaker.jobs) == 2
-    assert len(runs) - len(named) <= 1  # killed between MLflow's opening of the run and the naming of its job
-    assert len(named) >= 2
-    assert uploading == [("RUNNING", "Running")] * len(named)
-    assert [user.closed(run_id) for run_id in named] == [("KILLED", "Stopped", 0)] * len(named)
-    assert all("was never created" in remark and "paretune train " in remark for remark in remarks)
-    assert user.closed(whole.run_id) == ("FINISHED", "Completed", pytest.approx(USD))
-
-
-def test_killed_after_create_training_job_and_before_its_answer_sync_books_the_job(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create, meet = user.aws.sagemaker.create_training_job, user.aws.meet
-
-    def dead(_: str) -> None:
-        raise Killed
-
-    def die(**request: Any) -> None:
-        create(**request)
-        monkeypatch.setattr(user.aws, "meet", dead)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(user.aws.sagemaker, "create_training_job", die)
-        with pytest.raises(Killed):
-            user.start()
-    monkeypatch.setattr(user.aws, "meet", meet)
-    run_id = user.the_run().info.run_id
-    user.end(run_id, "Failed", FailureReason="AlgorithmError: error: no luck, exit code: 1")
-
-    remark = user.sync()[run_id].remark
-
-    assert "no luck" in remark
-    assert user.closed(run_id) == ("FAILED", "Failed", pytest.approx(USD))
-
-
 @pytest.mark.slow
 def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User) -> None:
     run_id = user.start().run_id
@@ -285,7 +149,6 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
     (job,) = map(RecordedJob, recorded)
     assert (job.origin, job.instance_type, job.instance_count) == ("measured", "ml.m5.large", 1)
-    assert new_cost(job, PriceList.read({}), ReportRequest(region="us-east-1")).usd == pytest.approx(USD)
 
 
 def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_there(user: User) -> None:
@@ -391,23 +254,3 @@ def test_the_same_command_watches_the_job_that_runs_unless_force_is_set(user: Us
     for run in (first, third):
         user.end(run.run_id)
         assert run.wait()
-
-
-def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: User) -> None:
-    # It stops 100 s late at most, and uploads what projects leave on such instances.
-    worst = (60 * 60 + 100 + usual("uploading", "cpu").bound) / 3600 * USD_PER_HOUR
-    nlp = f"{{name: nlp, usd_per_month: {1.5 * worst}, tags: {{team: nlp}}}}"
-    (user.folder / "team.yaml").write_text(f"storage: sqlite:///accounts.db\nbudgets: [{nlp}]\n")
-    chosen, file = {"tags": {"team": "nlp", "user": "ana"}, "budget": "team.yaml"}, str(user.folder / "team.yaml")
-    run_id = user.start(**chosen).run_id
-    tags = user.client.get_run(run_id).data.tags
-    (request,) = [call.parameters for call in user.aws.of("CreateTrainingJob")]
-    assert (tags["paretune.user"], tags["paretune.team"], tags["paretune.budget"]) == ("ana", "nlp", file)
-    assert {"Key": "paretune:user", "Value": "ana"} in request["Tags"]
-
-    with pytest.raises(ExecutionException, match=f"{worst:.4g} promised to running jobs"):
-        user.start(**chosen, force=True)
-    user.end(run_id)
-    user.sync()
-    (standing,) = BudgetLedger(BudgetFile.read("team.yaml"), "").statuses(user.clock.now(), "measured")
-    assert (standing.balance.spent_usd, standing.balance.committed_usd) == (pytest.approx(USD), 0.0)

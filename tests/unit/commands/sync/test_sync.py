@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
@@ -58,7 +58,6 @@ class EndingJob(Job):
     fails: Exception | tuple[FailureKind, str] | None = None
     seen: int = 0
     pools: list[WarmPoolStatus] = field(default_factory=list)  # at each look; the last one stays
-    left: dict[str, bytes] | Exception = field(default_factory=dict)  # its profile
     place: str = ""  # of its model
 
     def state(self) -> JobState:
@@ -93,11 +92,6 @@ class EndingJob(Job):
 
     def model_location(self) -> str:
         return self.place
-
-    def profile(self) -> dict[str, bytes]:
-        if isinstance(self.left, Exception):
-            raise self.left
-        return self.left
 
     def warm_pool(self) -> WarmPoolStatus | None:
         """Another status at each look; the last one stays."""
@@ -252,20 +246,6 @@ def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_howeve
     assert [one.version for one in desk.client.search_model_versions("name = 'sentiment-en'")] == [1]
 
 
-def test_the_model_of_a_collected_job_is_recorded_once_however_often_it_is_collected(desk: Desk) -> None:
-    archive = "s3://mine/output/model.tar.gz"
-    run_id = desk.leave(EndingJob("", looks=0, place=archive), entry_script=None)
-
-    for _ in range(2):
-        outcome = desk.sync()[run_id].result
-        desk.client.set_tag(run_id, "paretune.state", "Running")  # as if that process had died just before
-
-    (model,) = desk.client.search_logged_models(["0"])
-    assert (model.source_run_id, model.tags["paretune.model"]) == (run_id, archive)
-    assert outcome is not None
-    assert outcome.model_uri == model.model_uri
-
-
 PROFILE = {"profile.json": b'{"summary": "compute 90 %"}', "profile.md": b"# Profile", "trace.json.gz": b"packed"}
 
 
@@ -308,35 +288,6 @@ def test_gaps_stay_if_the_job_is_no_longer_there_and_its_run_stays_completed(des
     assert "no longer there" in desk.sync()[run_id].remark
     assert (desk.tags(run_id)["state"], desk.status(run_id)) == ("Completed", "FINISHED")
     assert desk.sync() == {}
-
-
-def test_the_profile_of_a_job_whose_launcher_died_becomes_artifacts_of_its_run(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=1, left=PROFILE), entry_script=None, profile_steps=3)
-
-    assert desk.sync()[run_id].remark == "profile: compute 90 %; more in profile/profile.md of the run"
-    assert desk.tags(run_id)["remarks"].startswith("profile: compute 90 %")
-    kept = {item.path for item in desk.client.list_artifacts(run_id, "profile")}
-    assert kept == {f"profile/{name}" for name in PROFILE}
-    page = Path(desk.client.download_artifacts(run_id, "profile/profile.md"))
-    assert page.read_bytes() == b"# Profile"
-
-
-@pytest.mark.parametrize(
-    ("left", "said"),
-    [
-        ({}, "the job has left no profile"),
-        ({"profile.json": b"{"}, "the job has left no profile"),
-        (LostContact("S3 does not answer"), "the profile is not recorded: S3 does not answer"),
-    ],
-)
-def test_a_profile_that_is_missing_is_said_and_costs_nothing_else(
-    left: dict[str, bytes] | Exception, said: str, desk: Desk
-) -> None:
-    run_id = desk.leave(EndingJob("", looks=1, left=left), entry_script=None, profile_steps=3)
-
-    assert desk.sync()[run_id].remark.startswith(said)
-    assert desk.status(run_id) == "FINISHED"
-    assert desk.client.list_artifacts(run_id, "profile") == []
 
 
 def test_a_run_whose_job_is_being_created_is_left_open(desk: Desk) -> None:
@@ -421,18 +372,6 @@ def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_chec
 
     assert "its job was never created" in desk.sync()[opened].remark
     assert desk.status(opened) == "KILLED"
-
-
-def test_a_run_that_mlflow_opened_for_a_refused_job_is_no_unfinished_one(desk: Desk) -> None:
-    opened = desk.client.create_run("0").info.run_id
-    tracking = Tracking({"MLFLOW_RUN_ID": opened}, SystemClock())
-    spec = JobSpec(instance_type=GPU, region="us-east-1", max_cost_usd=0.001)
-
-    with pytest.raises(BudgetRefused):
-        run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
-
-    assert desk.sync() == {}
-    assert (desk.status(opened), desk.tags(opened)["state"]) == ("FAILED", "")
 
 
 def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: Desk) -> None:
@@ -550,27 +489,6 @@ def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_ot
     assert collected[good].result is not None
 
 
-def test_a_next_attempt_whose_preparation_breaks_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:
-    broken = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
-    good = desk.leave(EndingJob("", looks=5))
-    desk.account.next_job = JobFailed("preparation", "it ended with exit code -9")
-
-    collected = desk.sync()
-
-    assert "exit code -9" in collected[broken].remark
-    assert desk.status(broken) == "RUNNING"
-    assert desk.tags(broken)["watched_by"] == ""
-    assert collected[good].result is not None
-
-
-def test_a_next_attempt_whose_files_are_on_another_machine_is_left_to_that_one(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
-    (desk.home / "train.py").unlink()
-
-    assert "does not exist" in desk.sync()[run_id].remark
-    assert desk.status(run_id) == "RUNNING"
-
-
 def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk) -> None:
     run_id = desk.leave(EndingJob("", looks=10**9))
     desk.interruption.reason = "interrupted by SIGINT"
@@ -601,16 +519,6 @@ def test_instances_kept_after_a_job_are_followed_and_booked_to_its_run(desk: Des
     assert desk.tags(run_id)["warm_pool"] == "Terminated"
     assert "billed for 3,600 s each until they were given back: 2 USD, in cost_usd now" in said.remark
     assert desk.sync() == {}
-
-
-def test_reused_instances_are_booked_to_the_job_that_asked_for_them(desk: Desk) -> None:
-    follower = desk.leave(EndingJob("", looks=0))
-    first = desk.leave(EndingJob("", looks=0, pools=[pool("Reused", 20.0, job_name(follower, 1))]))
-
-    desk.sync()
-
-    assert desk.client.get_run(first).data.metrics["cost_usd"] == pytest.approx(56 / 3600)
-    assert desk.client.get_run(follower).data.metrics["cost_usd"] == pytest.approx(36 / 3600)
 
 
 def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_they_were_asked_for(desk: Desk) -> None:

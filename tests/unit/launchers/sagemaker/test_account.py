@@ -46,11 +46,6 @@ def test_the_sdk_s_configuration_file_wins_over_the_environment(
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("bucket", ["models", "s3://models", "s3://models/"])
-def test_a_bucket_may_be_given_as_name_or_address(aws: Aws, bucket: str) -> None:
-    assert Account(JobSpec(sagemaker={"s3_bucket": bucket}), {}).bucket == "models"
-
-
 @pytest.mark.parametrize(
     ("role", "arn"),
     [

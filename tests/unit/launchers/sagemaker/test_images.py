@@ -1,12 +1,10 @@
 """Which image a job runs in, and what stands against it."""
 
 import re
-from importlib.metadata import version
 
 import pytest
 
 from paretune.launchers.sagemaker import images
-from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 
 GPU, P4D, CPU = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large"
@@ -50,18 +48,6 @@ def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strateg
     assert "transformers==5.3.0" in chosen.requirements
 
 
-@pytest.mark.parametrize(
-    "name", sorted({reference.family: name for name, reference in catalog.instances().items()}.values())
-)
-@pytest.mark.slow
-def test_every_family_of_the_catalogue_finds_an_image_for_its_processor_or_is_refused(name: str) -> None:
-    history = catalog.instance(name)
-    if history.accelerator.startswith("AWS"):
-        return
-    assert images.faults(spec(name), "us-east-1") == []
-    assert ("-gpu-" in images.choose(spec(name), "us-east-1").uri) is history.has_gpu
-
-
 def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     bare = images.choose(spec(CPU), "us-east-1").requirements
     full = images.choose(spec(GPU), "us-east-1").requirements
@@ -74,15 +60,6 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     assert images.choose(spec(V100), "us-east-1").requirements == bare
     assert deepspeed == ("deepspeed", *full)
     assert images.choose(spec(GPU, strategy="deepspeed_zero3"), "us-east-1").requirements == deepspeed
-
-
-@pytest.mark.parametrize("image_uri", [None, REGISTRY.format("us-east-1") + "own:1"])
-def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | None) -> None:
-    chosen = images.choose(spec(GPU, sagemaker={"training_image": image_uri}, fine_tuning="qlora"), "us-east-1")
-    script = images.choose(spec(GPU, fine_tuning="qlora", entry_script="train.py"), "us-east-1")
-
-    assert chosen.requirements[-1] == f"bitsandbytes=={version('bitsandbytes')}"
-    assert script.requirements == ()
 
 
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:

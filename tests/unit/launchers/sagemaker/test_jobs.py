@@ -95,27 +95,6 @@ def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Sa
     assert job.report() == REPORT
 
 
-def test_results_that_may_not_be_read_are_lost_sight_of_and_no_failure(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
-) -> None:
-    leave(aws, {"report.json": REPORT.to_json()})
-    aws.refuse("GetObject", "ExpiredToken", times=1)
-    aws.sagemaker.end(NAME)
-
-    with pytest.raises(LostContact, match="sign in again"):
-        look(job, clock)
-
-
-def test_a_file_of_a_profile_with_a_name_that_is_a_path_is_left_out(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
-) -> None:
-    leave(aws, {"report.json": "{}", "profile/..": "x", "profile/../a.md": "x", f"profile/{'a' * 300}": "x"})
-    aws.sagemaker.end(NAME)
-    look(job, clock)
-
-    assert job.profile() == {}
-
-
 @pytest.mark.parametrize(
     ("secondary", "kind"),
     [("MaxRuntimeExceeded", FailureKind.ERROR), ("MaxWaitTimeExceeded", FailureKind.CAPACITY)],
@@ -130,17 +109,6 @@ def test_a_limit_of_time_is_a_stop_with_a_reason(
     assert failure is not None
     assert failure[0] is kind
     assert secondary in failure[1]
-
-
-def test_a_job_stopped_in_the_console_is_stopped_without_a_reason_of_ours(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
-) -> None:
-    aws.sagemaker.enter(NAME, "Stopping", "Stopping")
-    assert look(job, clock) is JobState.STOPPING
-    aws.sagemaker.end(NAME, "Stopped")
-
-    assert look(job, clock) is JobState.STOPPED
-    assert job.failure() is None
 
 
 def test_a_job_deleted_after_its_end_still_has_its_report(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
@@ -260,18 +228,6 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
     assert job.billable_seconds() == 30
     assert job.facts()["spot_saving"] == "70%"
     assert job.facts()["training_seconds"] == "100"
-
-
-def test_a_bill_that_aws_has_not_written_yet_is_the_training_time_and_not_zero(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
-) -> None:
-    aws.sagemaker.enter(NAME, "Training")
-    clock.sleep(100)
-    aws.sagemaker.end(NAME, "Stopped")
-
-    look(job, clock)
-
-    assert job.billable_seconds() == 100
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.phases import overhead_s, usual
 from paretune.estimating.timing import Prediction
-from paretune.launchers.simulated.timeline import Timeline
-from paretune.launchers.simulated.timeline_factory import CAPACITY_SECONDS, TimelineFactory
+from paretune.launchers.simulated.timeline import CAPACITY_SECONDS, Timeline, TimelineFactory
 from paretune.specification.container import FailureKind, JobDocument
 from paretune.specification.job import JobSpec
 
