@@ -180,7 +180,7 @@ def test_a_peer_that_is_not_installed_is_left_out_with_a_message(monkeypatch: py
     monkeypatch.setattr(search_cost, "find_spec", lambda name: None)
 
     assert [search_cost.is_there(name) for name in ("random", "split")] == ["", ""]
-    for name, module in (("ax", "ax"), ("flaml-cfo", "flaml"), ("smac-eips", "smac"), ("syne-morea", "syne_tune")):
+    for name, module in (("ax", "ax"), ("flaml-blendsearch", "flaml"), ("syne-morea", "syne_tune")):
         assert search_cost.is_there(name) == f'{module} is not installed (pip install ".[benchmarks]")'
 
 
