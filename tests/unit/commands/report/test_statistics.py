@@ -53,19 +53,6 @@ def test_lack_of_fit_is_tested_against_the_scatter_of_repeats() -> None:
     assert "it does not hold, lack of fit F(1, 3)" in fit.about()
 
 
-@pytest.mark.parametrize(
-    ("values", "counts", "verdict"),
-    [
-        ([0.91, 0.90, 0.893, 0.897, 0.874, 0.886], COUNTS, "it is not refuted"),
-        ([0.9, 0.91, 0.88], [1, 2, 4], "too few repeats to tell whether it fits"),
-    ],
-)
-def test_a_line_fits_if_it_misses_no_more_than_repeats_scatter(
-    values: list[float], counts: list[int], verdict: str
-) -> None:
-    assert verdict in fitted(f1_at(values, counts)).about()
-
-
 def by_size(f1_of: Callable[[int, int], float]) -> list[RecordedJob]:
     """Two runs that scatter by 0.002 on each of 1, 4 and 16 devices with each of three data sizes."""
     return [
