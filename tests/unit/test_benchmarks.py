@@ -1,7 +1,6 @@
 """Benchmarks: figures of README and docs are those of the stored results; searches are run on what they say."""
 
 import re
-import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +33,6 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds(published: Module
 
     assert output == stored, "run `python benchmarks/published.py`, which copies stored results into the pages"
     assert {"search_cost", "training_throughput", "launch_overhead"} <= output.keys()
-
-
-def test_every_stored_block_stands_in_a_page(published: ModuleType) -> None:
-    stored = {name for path in RESULTS.glob("*.txt") for name in published.blocks(path.read_text())}
-
-    assert stored == set(published.shown())
 
 
 def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,25 +83,6 @@ def test_write_stores_what_is_printed_and_copies_the_block(
     assert "took" in capfd.readouterr().out
 
 
-def test_a_result_without_the_block_that_the_readme_shows_is_not_stored(
-    published: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import argparse
-
-    import arguments
-
-    (tmp_path / "speed.py").write_text("print('nothing')\n")
-    (tmp_path / "README.md").write_text("<!-- speed: begin -->\n1\n<!-- speed: end -->\n")
-    monkeypatch.setattr(published, "RESULTS", tmp_path)
-    monkeypatch.setattr(published, "PAGES", [tmp_path / "README.md"])
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / "speed.py"), "--write"])
-
-    with pytest.raises(SystemExit, match="a page shows a block speed, and none was printed"):
-        arguments.parse(argparse.ArgumentParser())
-
-    assert not (tmp_path / "speed.txt").exists()
-
-
 def test_small_figures_are_never_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import argparse
 
@@ -144,76 +118,6 @@ def test_a_world_repeats_and_its_true_front_has_something_to_choose(tmp_path: Pa
     assert {row.status for row in table.runs.table.rows} >= {"Completed", "Failed", "OutOfMemory"}
 
 
-def test_in_saturating_worlds_some_cluster_is_slower_with_four_instances_than_with_two() -> None:
-    from search import worlds
-
-    turning = 0
-    for seed in worlds.DEVELOPMENT:
-        world = worlds.World.draw("saturating", seed)
-        seconds = {n: [world.seconds(name, n, 8, 3, 128) or 0.0 for name in world.clusters] for n in (2, 4)}
-        turning += any(four > two for two, four in zip(seconds[2], seconds[4], strict=True))
-
-    assert turning > len(worlds.DEVELOPMENT) / 2
-
-
-def test_each_seed_of_the_local_table_shows_other_values_of_the_same_truth() -> None:
-    from search import local
-    from search.tables import Table
-
-    files = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
-    tables = [Table(files[0], "local") for _ in range(2)]
-    for seed, table in enumerate(tables):
-        table.resample(local.scatter(*files), seed)
-    point = tables[0].points[0]
-    output = [table.outcome(point, 0).f1 or 0.0 for table in tables]
-
-    assert len({round(value, 6) for value in output}) > 1
-    assert len({table.truth(point) for table in tables}) == 1
-    everywhere = [(table.outcome(at, 0).f1 or 0.0) for table in tables for at in table.points]
-    true = [result.f1 for table in tables for at in table.points if (result := table.truth(at))]
-    assert statistics.fmean(everywhere) == pytest.approx(statistics.fmean(true), abs=0.03)
-
-
-def test_a_peer_that_is_not_installed_is_left_out_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    import search_cost
-
-    monkeypatch.setattr(search_cost, "find_spec", lambda name: None)
-
-    assert [search_cost.is_there(name) for name in ("random", "split")] == ["", ""]
-    for name, module in (("ax", "ax"), ("flaml-cfo", "flaml"), ("smac-eips", "smac"), ("syne-morea", "syne_tune")):
-        assert search_cost.is_there(name) == f'{module} is not installed (pip install ".[benchmarks]")'
-
-
-def test_ranges_of_continuous_worlds_are_ranges_of_the_study_and_their_points_have_a_truth(tmp_path: Path) -> None:
-    from search import product, worlds
-    from search.tables import Table
-
-    from paretune.studies.definition.space import Choices, Range
-
-    worlds.World.draw("continuous", 0).write(tmp_path / "runs.csv")
-    table = Table(tmp_path / "runs.csv", "continuous", ["learning_rate"])
-
-    assert product.entry(table, "learning_rate") == Range(low=1e-5, high=6.4e-4, log=True)
-    assert product.entry(table, "instance_count") == Choices(values=(1, 2, 4))
-    assert table.truth({**table.points[0], "learning_rate": 1.3e-5})
-
-
-def test_public_jobs_with_impossible_phases_are_named_and_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import public_job_bounds
-
-    header = "id,source,instance_type,model,seconds_downloading_data,seconds_training,seconds_uploading\n"
-    impossible = ("60,-1,10", "x,9,1", "60,nan,1", "60,inf,1", "0,0,0")
-    rows = ["A,o/r/x.ipynb,ml.m5.large,,60,300,10", *(f"B,o/r/y,ml.m5.large,,{text}" for text in impossible), "D"]
-    (tmp_path / "jobs.csv").write_text(header + "\n".join(rows) + "\n")
-
-    jobs, faults = public_job_bounds.read_jobs(tmp_path / "jobs.csv", lambda name: "cpu")
-
-    assert [(job.id, job.repository, job.billed_s) for job in jobs] == [("A", "o/r", 370.0)]
-    assert len(faults) == len(impossible)
-
-
 def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.CaptureFixture[str]) -> None:
     import public_job_bounds
     import public_jobs
@@ -225,29 +129,6 @@ def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.Captu
     printed = capsys.readouterr().out
     assert faults == []
     assert re.search(r"budgets exceeded +0 +of \d+\n", printed)
-
-
-def test_all_faults_of_a_table_of_rates_are_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import estimate_error_cold
-
-    table = tmp_path / "rates.csv"
-    columns = "model,layers,hidden_size,sequence_length,precision,strategy,per_device_batch,accumulation,instance_type"
-    table.write_text(
-        f"{columns},instance_count,published_rate,unit,source,config,task\n"
-        'empty,12,768,128,fp32,ddp,8,1,ml.p3.2xlarge,1,0,rows/s,A,"{""model_type"": ""bert""}",classification\n'
-        "bert,12,768,128,fp32,ddp,8,1,ml.one.a100,1,1,sequences/s,A,,\n"
-    )
-    monkeypatch.setattr(sys, "argv", ["estimate_error_cold.py", "--table", str(table)])
-
-    with pytest.raises(SystemExit) as ended:
-        estimate_error_cold.main()
-
-    assert ended.value.code == 2
-    message = capsys.readouterr().err
-    for part in ("hidden size, layers and vocabulary", "published_rate must be above 0", "unit must be", "ml.one.a100"):
-        assert part in message
 
 
 def test_aims_are_medians_over_seeds_and_tables_beside_the_best_peer() -> None:
@@ -308,12 +189,6 @@ def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Pa
     assert course.usd[-1] < 40.0
 
 
-def test_lines_of_the_search_are_counted_in_files_that_exist() -> None:
-    from search.report import _SOURCE, MODULES
-
-    assert all(list(_SOURCE.glob(pattern)) for pattern in MODULES)
-
-
 def test_a_search_that_is_on_file_is_not_run_again(tmp_path: Path) -> None:
     import search_cost
     from search.scoring import Course
@@ -334,13 +209,3 @@ def test_a_search_that_is_on_file_is_not_run_again(tmp_path: Path) -> None:
 
     assert pool.calls == 2
     assert [list(course.usd) for course in (*first, *again)] == [[1.0]] * 3
-
-
-def test_large_worlds_have_over_60_000_points_among_which_are_the_recorded_ones() -> None:
-    import math
-
-    from search import worlds
-
-    assert 4 * len(worlds.COUNTS) * math.prod(map(len, worlds.LARGE.values())) > 60_000
-    assert set(worlds.RATES) <= set(worlds.LARGE["learning_rate"])
-    assert set(worlds.BATCHES) <= set(worlds.LARGE["per_device_train_batch_size"])

@@ -85,13 +85,12 @@ class Estimator:
         if described is None:
             return None
         (time,) = self._time.predict([described.time])
-        (memory,) = self._memory.predict([described.memory])
         return Estimate(
             spec=spec,
             plan=plan,
             measured_here=len(self.evidence.runs_like(described)[0]),
             time=time,
-            memory=memory,
+            memory=self._memory.predict(described.memory),
             usable_gib=described.usable_gib,
             price=price,
             basis=self._basis(described) + _uncounted(spec),
@@ -109,7 +108,7 @@ class Estimator:
             features = describe(item.spec, plan, built, facts)
             if features is None:
                 return True
-            (peak,) = self._memory.predict([features.memory])
+            peak = self._memory.predict(features.memory)
             return peak.gib_high > features.usable_gib or bool(self.job_that_did_not_fit(item.spec, plan, features))
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less

@@ -1,4 +1,4 @@
-"""Peak memory of a device by a formula whose constants are learnt from measured peaks.
+"""Peak memory of a device by a formula; the activations of a model are learnt from its measured peaks.
 
     bytes       = framework + weights + training state + activations
     weights     = 4 T / w,  2 T / w more if fp32 weights are multiplied in half precision,  and f F / w
@@ -13,33 +13,29 @@ bytes a token, layer and unit of width in half precision, without the attention 
 (Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in fp32.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from paretune.estimating.posterior import Noise, Posterior, interval
+from paretune.estimating.posterior import Z80
 
 GIB = 2**30
 CUDA_CONTEXT_GIB = 0.9  # GiB of a device that CUDA, NCCL and fragmentation take; by experience, not measured here
 
-_PRIORS = {
-    "activations": (45.0, 0.3),  # bytes; beside the 34, copies and what is freed late
-    "framework": (0.3 * GIB, 0.6),  # workspaces of the libraries
-    # On a processor, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON): the same,
-    # and the process with its libraries.
-    "resident": (75.0, 0.3),
-    "process": (0.65 * GIB, 0.3),
-}
+# Bytes of activations a unit, and of the framework, each with the standard deviation of its logarithm. On a device:
+# beside the 34 copies and what is freed late; workspaces of the libraries. On a processor: the same and the process
+# with its libraries, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON).
+_OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
+_OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
 _LOGITS_OF_PROCESSOR = 3.0  # times the bytes of a logit on a processor, chosen on the same jobs
-_NOISE = Noise(value=0.06, weight=4.0)
+_NOISE = 0.06  # standard deviation of the logarithm of a peak
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySetting:
     """The numbers that the memory of one device depends on."""
 
-    model: str  # model and kind of fine-tuning; each has a constant of its own
+    model: str  # model and kind of fine-tuning; each has activations of its own
     on_processor: bool  # whether the peak is the resident memory of a process
     parameters: float  # weights; the optimiser changes `trained_parameters` of them
     trained_parameters: float
@@ -62,58 +58,49 @@ class MemoryPrediction:
 
 
 class MemoryModel:
-    """Predicts peaks with constants fitted to measured peaks: settings with the peak memory of one device, GiB."""
+    """Predicts peaks by formula; measured peaks (GiB of one device) move the activations of their own model."""
 
     def __init__(self, peaks: Sequence[tuple[MemorySetting, float]] = ()) -> None:
-        settings = [setting for setting, _ in peaks]
-        names = list(dict.fromkeys(name for setting in settings for name in _constants(setting)))
-        columns = _Columns(settings, {name: index for index, name in enumerate(names)})
-        measured = np.log([gib for _, gib in peaks])
+        groups: dict[tuple[str, bool], list[tuple[MemorySetting, float]]] = {}
+        for setting, gib in peaks:
+            groups.setdefault((setting.model, setting.on_processor), []).append((setting, gib))
+        self._learnt = {key: _learn(group) for key, group in groups.items()}
 
-        def misfits(theta: np.ndarray) -> np.ndarray:
-            return columns.log_gib(theta) - measured
-
-        self._posterior = Posterior(
-            _PRIORS, names, noise=_NOISE, residuals=lambda theta, noise: misfits(theta) / noise, misfits=misfits
-        )
-
-    def predict(self, settings: Sequence[MemorySetting]) -> list[MemoryPrediction]:
-        """Return one prediction per setting."""
-        if not settings:
-            return []
-        names = [name for setting in settings for name in _constants(setting)]
-        indices, mean, covariance = self._posterior.with_names(names)
-        columns = _Columns(settings, indices)
-        gib = np.exp(columns.log_gib(mean))
-        widths = np.exp(interval(columns.log_gib, mean, covariance, self._posterior.noise))
-        return [
-            MemoryPrediction(gib=float(middle), gib_low=float(middle / width), gib_high=float(middle * width))
-            for middle, width in zip(gib, widths, strict=True)
-        ]
+    def predict(self, setting: MemorySetting) -> MemoryPrediction:
+        """Return the peak of one device."""
+        (_, prior), (_, of_framework) = _constants(setting)
+        shift, deviation = self._learnt.get((setting.model, setting.on_processor), (0.0, prior))
+        total, activations, framework = _bytes(setting, shift)
+        width = math.hypot(deviation * activations / total, of_framework * framework / total, _NOISE)
+        gib, factor = total / GIB, math.exp(Z80 * width)
+        return MemoryPrediction(gib=gib, gib_low=gib / factor, gib_high=gib * factor)
 
 
-def _constants(setting: MemorySetting) -> list[str]:
-    kinds = ("resident", "process") if setting.on_processor else ("activations", "framework")
-    return [f"{kinds[0]}:{setting.model}", kinds[1]]
+def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float, float]]:
+    return _OF_PROCESSOR if setting.on_processor else _OF_DEVICE
 
 
-class _Columns:
-    """N settings as arrays, with the indices of their constants."""
+def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
+    """Return the bytes of all, of activations and of the framework; `shift` is of the logarithm of the activations."""
+    (activations, _), (framework, _) = _constants(setting)
+    activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
+    trained = setting.trained_parameters
+    weights = (6 if setting.half else 4) * trained + setting.frozen_bytes * (setting.parameters - trained)
+    held = weights / setting.weight_sharers + 12 * trained / setting.state_sharers
+    logits = 12 * (_LOGITS_OF_PROCESSOR if setting.on_processor else 1.0) * setting.logits
+    return activations + framework + logits + (0.0 if setting.offloads_weights else held), activations, framework
 
-    def __init__(self, settings: Sequence[MemorySetting], indices: Mapping[str, int]) -> None:
-        def column(name: str) -> np.ndarray:
-            return np.array([getattr(setting, name) for setting in settings], dtype=float)
 
-        self._indices = np.array([[indices[name] for name in _constants(setting)] for setting in settings])
-        half, trained = column("half"), column("trained_parameters")
-        weights = (4 + 2 * half) * trained + column("frozen_bytes") * (column("parameters") - trained)
-        state = 12 * trained / column("state_sharers")
-        held = weights / column("weight_sharers") + state
-        self._fixed = np.where(column("offloads_weights") > 0, 0.0, held)
-        self._fixed += 12 * np.where(column("on_processor") > 0, _LOGITS_OF_PROCESSOR, 1.0) * column("logits")
-        self._units = column("units") * (2 - half)
-
-    def log_gib(self, theta: np.ndarray) -> np.ndarray:
-        """Return the logarithms of GiB for these logarithms of the constants."""
-        activations, framework = np.exp(theta[self._indices]).T
-        return np.asarray(np.log((framework + self._fixed + activations * self._units) / GIB))
+def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
+    """Return the mean and deviation of `shift` after the peaks of one model: a normal prior, Gauss-Newton."""
+    (_, prior), _ = _constants(peaks[0][0])
+    shift, precision = 0.0, 1 / prior**2
+    for _ in range(4):
+        slope, precision = -shift / prior**2, 1 / prior**2
+        for setting, gib in peaks:
+            total, activations, _ = _bytes(setting, shift)
+            share = activations / total
+            slope += share * math.log(gib * GIB / total) / _NOISE**2
+            precision += share**2 / _NOISE**2
+        shift += slope / precision
+    return shift, precision**-0.5

@@ -1,6 +1,5 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -169,7 +168,6 @@ class Launcher(ABC):
     stop_s = 0.0  # seconds that a job may take to stop once its maximum runtime is over
     exceeded_s = 0.0
     """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
-    has_seen_upload = False  # whether a job of the study has completed, so that its upload shows what such jobs leave
     virtual_clock: VirtualClock | None = None  # the clock of its jobs if their time is simulated
 
     @abstractmethod
@@ -198,14 +196,6 @@ class Launcher(ABC):
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
         return self.stop_s
-
-    def upload_bound_s(self, spec: JobSpec) -> float:
-        """The part of them that an upload of the job's results may take; infinite if it has none."""
-        return math.inf
-
-    def unknown_upload_s(self, spec: JobSpec) -> float:
-        """Seconds by which a first upload may exceed its bound, because nobody knows what the job leaves."""
-        return 0.0
 
     def location_tags(self) -> Mapping[str, str]:
         """The location that `attach` looks in, as tags without prefix: account, region and bucket, or the machine."""

@@ -29,7 +29,7 @@ from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, Launcher, checkpoint_folder
-from paretune.launchers.processes import Process, out_of_memory_kills
+from paretune.launchers.processes import Fork, Process, WarmStart, out_of_memory_kills
 from paretune.pricing.prices import ML_M5_LARGE, Price
 from paretune.specification.container import (
     Event,
@@ -55,7 +55,9 @@ _SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in 
 class LocalJob(Job):
     """A job on this machine; `child` is its process if this process has started it."""
 
-    def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
+    def __init__(
+        self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | Fork | None" = None
+    ) -> None:
         self.name = name
         self.folder = JobFolder(root)
         self._clock = clock
@@ -199,11 +201,15 @@ class LocalLauncher(Launcher):
     jobs_outlive_submitter = False
     jobs_may_appear_late = False
     stop_s = STOP_GRACE_S
+    forks = not any(Path("/dev").glob("nvidia[0-9]*")) and hasattr(os, "fork")
+    """Whether jobs from the second one on are forks of a process that has imported their libraries."""
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home = home.resolve()
         self._clock = clock
         self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
+        self._warm_start: WarmStart | None = None
+        self._has_started = False
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
         """Start the job, or adopt the existing one with its name."""
@@ -236,7 +242,9 @@ class LocalLauncher(Launcher):
         """The notional price of a local instance."""
         return ML_M5_LARGE
 
-    def _start_training(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
+    def _start_training(
+        self, folder: JobFolder, document: JobDocument, inputs: JobInputs
+    ) -> "subprocess.Popen[bytes] | Fork":
         write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
@@ -247,6 +255,12 @@ class LocalLauncher(Launcher):
         checkpoints = self._home / "checkpoints" / checkpoint_folder(document)
         checkpoints.mkdir(parents=True, exist_ok=True)
         _link(folder.checkpoints, checkpoints)
+        is_first, self._has_started = not self._has_started, True
+        if self.forks and not is_first and document.spec.entry_script is None and document.plan.devices == 1:
+            environment = self._variables(document, variables)
+            self._warm_start = self._warm_start or WarmStart(environment)
+            if (fork := self._warm_start.start(folder.root, environment)) is not None:
+                return fork
         return self._start(words, folder, document, variables)
 
     def _start_project(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
@@ -266,11 +280,10 @@ class LocalLauncher(Launcher):
         }
         return self._start([sys.executable, project.program, str(folder.root)], folder, document, variables, cwd=code)
 
-    def _start(
-        self, words: list[str], folder: JobFolder, document: JobDocument, variables: Mapping[str, str], **options: Any
-    ) -> "subprocess.Popen[bytes]":
+    def _variables(self, document: JobDocument, variables: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a job's process."""
         share, threads = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
-        environment = {
+        return {
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
@@ -283,13 +296,17 @@ class LocalLauncher(Launcher):
             "PARETUNE_STARTER": str(os.getpid()),
             **variables,
         }
+
+    def _start(
+        self, words: list[str], folder: JobFolder, document: JobDocument, variables: Mapping[str, str], **options: Any
+    ) -> "subprocess.Popen[bytes]":
         with folder.log.open("ab") as log:
             return subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=self._variables(document, variables),
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
                 **options,
             )

@@ -4,9 +4,8 @@ Values stay the text in the file, and the type of the parameter decides what it 
 a text, `no` as a boolean and `010` as 8.
 """
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 from paretune.storage.shipped import shipped_names
 
-_END = "...\n"  # PyYAML writes it after a scalar
 _LONGEST_NUMBER = 1_000  # characters
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
@@ -118,15 +116,6 @@ def _hint(kind: FileKind, path: str) -> str:
     names = shipped_names(kind.marks)
     near = did_you_mean(Path(path).stem, names, most=1)
     return near or f"name one of your own, or a shipped one: {', '.join(names)}"
-
-
-def write_yaml(values: Mapping[str, Any]) -> str:
-    """The content of a file with these values, one key per line."""
-    lines = []
-    for name, value in values.items():
-        text = str(yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=math.inf))
-        lines.append(f"{name}: {text.removesuffix(_END).strip()}\n")
-    return "".join(lines)
 
 
 class _Refused(Exception):

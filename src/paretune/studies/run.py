@@ -4,7 +4,7 @@ With `once` a command does what can be done now and ends; no process waits for j
 it has left: Optuna's storage and the tags of runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -229,23 +229,20 @@ def _refuse_dear_rows(driver: Driver) -> None:
 
 def _check_once(file: StudyFile, storage: str, workplace: Workplace) -> None:
     """Refuse a faulty file of budgets, and `once` where jobs or the ledger of budgets do not outlive the command."""
-    if file.once and not workplace.launcher.jobs_outlive_submitter:
-        raise BadInput(
-            [
-                "once=true needs jobs that go on when the command has ended, and those of launcher "
-                f"{workplace.launcher.name} end with it: leave out once, or take launcher sagemaker "
-                "(an instance_type ml.*) or simulated"
-            ]
+    budgets, launcher = workplace.budget_ledger(file.budget), workplace.launcher
+    faults = []
+    if file.once and not launcher.jobs_outlive_submitter:
+        faults.append(
+            f"once=true needs jobs that go on when the command has ended, and those of launcher {launcher.name} end "
+            "with it: leave out once, or take launcher sagemaker (an instance_type ml.*) or simulated"
         )
-    budgets = workplace.budget_ledger(file.budget)
-    if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
-        raise BadInput(
-            [
-                f"once=true with storage {redacted(storage)} needs the ledger of {budgets.file.path} on a server, too, "
-                f"for later commands may run on other machines: it is in {budgets.shown_address}; set "
-                f"{STORAGE_VARIABLE}, or storage in that file"
-            ]
+    elif file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
+        faults.append(
+            f"once=true with storage {redacted(storage)} needs the ledger of {budgets.file.path} on a server, too, for "
+            f"later commands may run on other machines: it is in {budgets.shown_address}; set {STORAGE_VARIABLE}, or "
+            "storage in that file"
         )
+    refuse(faults)
 
 
 def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
@@ -258,12 +255,8 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
         with suppress(BadInput):
             if quality.metric in launcher.preview(document, known_inputs(spec, workplace))["metrics"]:
                 return
-    raise BadInput(
-        [
-            f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
-            f"Set simulation.runs, or take {quality.metric} out of objectives"
-        ]
-    )
+    text = f"{label(quality.metric)} of these jobs is unknown: a simulation takes it from a table of recorded runs. "
+    raise BadInput([f"{text}Set simulation.runs, or take {quality.metric} out of objectives"])
 
 
 def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
@@ -287,14 +280,13 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> lis
         BadInput: the study is new, and the limit of every job would end it.
     """
 
-    def foresee(spec: JobSpec) -> ForeseenJob:
-        return foreseen(spec, known_inputs(spec, workplace), workplace)
+    def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
+        return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
 
     types = {spec.instance_type: spec for spec in jobs}
-    specs = {spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}
-    estimated = list(map(foresee, specs.values()))
+    estimated = foresee({spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}.values())
     refusals = [text for job in estimated if (text := limit_refusal(job))]
-    if is_new and len(refusals) == len(estimated) and all(limit_refusal(foresee(spec)) for spec in jobs):
+    if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
     warnings = warnings_of(estimated, only_common=True)
     if refusals:

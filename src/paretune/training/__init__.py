@@ -4,6 +4,7 @@ Data comes and goes through the folder and the JSON formats of `paretune.specifi
 
 Processes that others start:
     python -m paretune.training                   one process of a job: our training or a user's script
+    python -m paretune.training.warm              forks jobs of one process, which begin sooner
     python -m paretune.training.prepare           checks model and data before a job, and tokenises the data
     python -m paretune.training.device            what PyTorch sees of this machine
 

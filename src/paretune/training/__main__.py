@@ -108,7 +108,7 @@ def _end_all() -> None:
     os._exit(1)
 
 
-def _exit(code: int) -> None:
+def leave(code: int) -> None:
     """Flush the output and end this process without Python's shutdown.
 
     During shutdown torch 2.13 on CPU aborted in gloo's destructors in 2 of 14 runs, so that a finished job failed.
@@ -120,4 +120,4 @@ def _exit(code: int) -> None:
 
 
 if __name__ == "__main__":
-    _exit(main(JobFolder(Path(sys.argv[1]))))
+    leave(main(JobFolder(Path(sys.argv[1]))))

@@ -51,88 +51,32 @@ def instance_types() -> list[str]:
 
 
 def _faults(shape: Any, value: Any, place: str) -> Iterator[str]:
-    look = {
-        "structure": _structure,
-        "list": _list,
-        "map": _map,
-        "string": _string,
-        "integer": _number,
-        "long": _number,
-        "boolean": _boolean,
-    }.get(shape.type_name)
-    if look is not None:
-        yield from look(shape, value, place)
-
-
-def _structure(shape: Any, value: Any, place: str) -> Iterator[str]:
-    if not isinstance(value, dict):
-        yield _fault(value, place, "be a structure")
+    """What breaks a length, a bound, a choice or a pattern; a boto client has checked types and required members."""
+    if shape.type_name == "structure":
+        for name in value:
+            below = f"{name[0].lower()}{name[1:]}"
+            yield from _faults(shape.members[name], value[name], f"{place}.{below}" if place else below)
         return
-    for name in shape.required_members:
-        if value.get(name) is None:
-            yield _fault(None, _below(place, name), "not be null")
-    for name, member in shape.members.items():
-        if value.get(name) is not None:
-            yield from _faults(member, value[name], _below(place, name))
-
-
-def _list(shape: Any, value: Any, place: str) -> Iterator[str]:
-    if not isinstance(value, list):
-        yield _fault(value, place, "be a list")
-        return
-    yield from _bounds(shape, len(value), value, place, "length")
-    for number, item in enumerate(value, start=1):
-        yield from _faults(shape.member, item, f"{place}.{number}.member")
-
-
-def _map(shape: Any, value: Any, place: str) -> Iterator[str]:
-    if not isinstance(value, dict):
-        yield _fault(value, place, "be a map")
-        return
-    yield from _bounds(shape, len(value), value, place, "length")
-    for key, item in value.items():
-        yield from _faults(shape.key, key, f"{place}.key")
-        yield from _faults(shape.value, item, f"{place}.{key}.member")
-
-
-def _string(shape: Any, value: Any, place: str) -> Iterator[str]:
-    if not isinstance(value, str):
-        yield _fault(value, place, "be a string")
-        return
-    yield from _bounds(shape, len(value), value, place, "length")
-    if shape.enum and value not in shape.enum:
-        yield _fault(value, place, f"satisfy enum value set: [{', '.join(shape.enum)}]")
-    pattern = shape.metadata.get("pattern")
-    if pattern and "\\p{" not in pattern and not re.fullmatch(pattern, value):
-        yield _fault(value, place, f"satisfy regular expression pattern: {pattern}")
-
-
-def _number(shape: Any, value: Any, place: str) -> Iterator[str]:
-    if isinstance(value, bool) or not isinstance(value, int):
-        yield _fault(value, place, "be an integer")
-        return
-    yield from _bounds(shape, value, value, place, "value")
-
-
-def _boolean(shape: Any, value: Any, place: str) -> Iterator[str]:
-    if not isinstance(value, bool):
-        yield _fault(value, place, "be a boolean")
-
-
-def _bounds(shape: Any, size: int, value: Any, place: str, what: str) -> Iterator[str]:
+    size, what = (value, "value") if isinstance(value, int) else (len(value), "length")
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
     if least is not None and size < least:
         yield _fault(value, place, f"have {what} greater than or equal to {least}")
     if most is not None and size > most:
         yield _fault(value, place, f"have {what} less than or equal to {most}")
-
-
-def _below(place: str, name: str) -> str:
-    name = name[0].lower() + name[1:]
-    return f"{place}.{name}" if place else name
+    if shape.type_name == "list":
+        for number, item in enumerate(value, start=1):
+            yield from _faults(shape.member, item, f"{place}.{number}.member")
+    elif shape.type_name == "map":
+        for key, item in value.items():
+            yield from _faults(shape.value, item, f"{place}.{key}.member")
+    elif shape.type_name == "string":
+        if shape.enum and value not in shape.enum:
+            yield _fault(value, place, f"satisfy enum value set: [{', '.join(shape.enum)}]")
+        pattern = shape.metadata.get("pattern")
+        if pattern and "\\p{" not in pattern and not re.fullmatch(pattern, value):
+            yield _fault(value, place, f"satisfy regular expression pattern: {pattern}")
 
 
 def _fault(value: Any, place: str, rule: str) -> str:
-    output = "" if value is None else f" '{value if isinstance(value, str) else json.dumps(value)}'"
-    at = "null" if value is None else ""
-    return f"Value{output}{' ' + at if at else ''} at '{place}' failed to satisfy constraint: Member must {rule}"
+    shown = value if isinstance(value, str) else json.dumps(value)
+    return f"Value '{shown}' at '{place}' failed to satisfy constraint: Member must {rule}"

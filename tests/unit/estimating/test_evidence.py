@@ -150,17 +150,6 @@ def test_the_last_batch_before_the_one_that_fitted_is_the_one_that_did_not(
     assert result.rows == full
 
 
-def test_a_batch_that_fitted_elsewhere_after_a_lack_of_memory_is_not_ruled_out_there() -> None:
-    tags = {
-        "paretune.out_of_memory_retries": "1",
-        "paretune.used_instance_type": "ml.p3.2xlarge",
-        "paretune.used_per_device_train_batch_size": "32",
-        "paretune.used_gradient_accumulation_steps": "1",
-    }
-
-    assert read([run_of(COMPLETED | tags, fallback_instance_types="ml.p3.2xlarge")]).did_not_fit == []
-
-
 Put = Callable[..., None]
 
 

@@ -28,8 +28,7 @@ def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
 
 
 def predicted(setting: MemorySetting, model: MemoryModel | None = None) -> MemoryPrediction:
-    (prediction,) = (model or MemoryModel()).predict([setting])
-    return prediction
+    return (model or MemoryModel()).predict(setting)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_on_a_processor_the_libraries_count_too() -> None:
     assert gib(replace(FP32, on_processor=True)) == pytest.approx((16e9 + 2 * 75 * 1e8) / GIB + 0.65)
 
 
-def test_a_peak_teaches_the_activations_of_its_model_and_the_framework_of_all() -> None:
+def test_a_peak_teaches_the_activations_of_its_model() -> None:
     truth = 60.0  # bytes a unit
     peaks = [
         (replace(FP32, units=units, half=True), (18e9 + truth * units) / GIB + 0.5) for units in (1e7, 1e8, 5e8, 1e9)
@@ -93,7 +92,3 @@ def test_more_work_never_needs_less_and_the_interval_holds_the_prediction(
     assert gib(replace(setting, units=units * more)) >= result.gib
     assert gib(replace(setting, parameters=parameters * more)) >= result.gib
     assert gib(replace(setting, weight_sharers=sharers + 1)) < result.gib
-
-
-def test_nothing_asked_is_nothing_answered() -> None:
-    assert MemoryModel().predict([]) == []

@@ -1,6 +1,6 @@
 """view=runs: every run with its cost, also on other terms, totals of dollars, and the errors of estimates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -75,14 +75,9 @@ _TOTALS: dict[str, Any] = {
 }
 
 
-def costs_report(
-    request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, studies: Mapping[str, str], today: date
-) -> Report:
-    """A row per run, priced again if asked for, totals of dollars, and the errors of estimates.
-
-    `studies` has the name of each study by its run's id, if the jobs do not have it.
-    """
-    frame = frame_of(jobs, studies=studies)
+def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, today: date) -> Report:
+    """A row per run, priced again if asked for, totals of dollars, and the errors of estimates."""
+    frame = frame_of(jobs)
     rows = frame.assign(learning_rate=frame.rate, on_front=_fronts(frame, metrics.COST_USD))
     is_new = (request.region, request.on, request.spot_share, request.rate) != (None, None, None, "list")
     new = pd.DataFrame(

@@ -52,6 +52,10 @@ class Section:
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
 
+    def findings(self) -> list[str]:
+        """Its sentences, and the captions of its tables of tests."""
+        return [*self.sentences, *(about for about, _ in self.tables[1:])]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -108,12 +112,12 @@ def scatter(
     caption: str,
     lines: Mapping[str, pd.Series] | None = None,
     fronts: Mapping[str, pd.DataFrame] | None = None,
-    is_joined: bool = False,
+    joins: bool = False,
 ) -> Chart | None:
     """A point per row with both values; None without any.
 
     Rows are named by `series`, and a point shows `about`. The title tells the origin of the runs. Further lines are
-    `lines`, y by x, and the fronts of rows by their names. `is_joined` joins the means of each series.
+    `lines`, y by x, and the fronts of rows by their names. `joins` joins the means of each series.
     """
     import plotly.graph_objects as go
 
@@ -143,7 +147,7 @@ def scatter(
             hoverinfo="text",
             **group,
         )
-        if is_joined:
+        if joins:
             draw(str(name), series.groupby(x)[y].mean(), colour, showlegend=False, **group)
     for name, line in (lines or {}).items():
         draw(name, line, _GREY, dash="dot")

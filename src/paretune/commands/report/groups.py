@@ -74,7 +74,7 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], 
 
     Runs of one shape are compared; factors of the cluster are compared for equal work.
     """
-    groups, left_out = [], []
+    groups, left_out = list[Group](), list[str]()
     if not runs.empty:
         runs = runs.assign(level=runs[factor], apart=_work(runs) if factor in _OF_THE_CLUSTER else runs[SHAPE])
     for kind, group in runs.groupby(_KIND) if not runs.empty else ():
@@ -128,7 +128,7 @@ def _varying(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, list[str]]:
 
 def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     """The tables, sentences and charts of one kind of runs, and its means as numbers: seconds, USD, shares."""
-    frame, tables, charts = group.frame(), [], []
+    frame, tables, charts = group.frame(), list[tuple[str, pd.DataFrame]](), list[Chart | None]()
     columns: dict[str, Any] = {group.factor: "level"}
     if view == "scaling":
         sentences, tables, charts = _scaling(group, frame), _tests(group), _scaling_charts(group)
@@ -239,7 +239,7 @@ def _scaling(group: Group, frame: pd.DataFrame) -> list[str]:
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
     """Tukey's test of each pair of levels, and least-squares lines over devices and data size."""
-    tables = []
+    tables, columns = list[tuple[str, pd.DataFrame]](), dict[str, Any]()
     if not (pairs := tukey(group.runs, _NAMES)).empty:
         differs = pairs.p.lt(SIGNIFICANT).map({True: "more than noise", False: "not told apart from noise"})
         columns = {"": "quantity", "from": "first", "to": "second", "p": ("p", p_value), "difference": "differs"}
@@ -259,51 +259,25 @@ def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _scaling_charts(group: Group) -> list[Chart | None]:
-    """Time over devices by global batch size, F1 over devices with its line, and F1 by rule of the learning rate."""
-    runs, charts, origin = group.runs[group.runs.device_count > 0], [], group.runs.origin.iloc[0]
-    counts = runs.device_count.unique()
-    if len(counts) > 1:
+    """Time over devices by global batch size, F1 over devices by data size, and F1 by rule of the learning rate."""
+    runs, charts = group.runs[group.runs.device_count > 0], list[Chart | None]()
+    caption, origin = "A point per run; lines join the means.", f"({group.runs.origin.iloc[0]})"
+    batch = pd.to_numeric(group.runs.global_batch_size, errors="coerce")
+    if runs.device_count.nunique() > 1:
         means = runs.groupby("device_count")[metrics.BILLABLE_SECONDS].mean().dropna()
-        charts.append(
-            scatter(
-                runs.assign(series="global batch " + runs.global_batch_size.replace("", "unknown")),
-                ("device_count", metrics.BILLABLE_SECONDS),
-                title=f"Time over devices ({origin})",
-                caption="A point per run; lines join the means of one global batch size.",
-                lines={"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()},
-                is_joined=True,
-            )
-        )
-        along, lines, caption = np.geomspace(counts.min(), counts.max(), 24), {}, "A point per run."
-        fitted = line(runs, metrics.F1)
-        if fitted is not None and "devices" in fitted.centre:
-            has_sizes = "data_size" in fitted.centre
-            for rows in sorted(runs.rows.unique()) if has_sizes else [1.0]:
-                means = fitted.predict({"devices": along, "data_size": np.full_like(along, rows)})
-                lines[f"line of {rows:,.0f} rows" if has_sizes else "line"] = pd.Series(means.to_numpy(), along)
-            caption += f" Lines: {fitted.formula}, least squares."
-        charts.append(
-            scatter(
-                runs.sort_values("rows").assign(series=lambda runs: runs.rows.map("{:,.0f} rows".format)),
-                ("device_count", metrics.F1),
-                title=f"F1 over devices ({origin})",
-                caption=caption,
-                lines=lines,
-            )
-        )
-    rules = group.runs.learning_rate_scaling.map(
-        lambda rule: "fixed rate" if rule == "none" else f"rate scaled: {rule}"
-    )
-    if rules.nunique() > 1:
-        charts.append(
-            scatter(
-                group.runs.assign(series=rules, batch=pd.to_numeric(group.runs.global_batch_size, errors="coerce")),
-                ("batch", metrics.F1),
-                title=f"Scaled against fixed learning rate ({origin})",
-                caption="A point per run; lines join the means.",
-                is_joined=True,
-            )
-        )
+        perfect = {"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()}
+        by_batch = runs.assign(series="global batch " + runs.global_batch_size.replace("", "unknown"))
+        by_size = runs.sort_values("rows").assign(series=lambda runs: runs.rows.map("{:,.0f} rows".format))
+        axes = ("device_count", metrics.BILLABLE_SECONDS), ("device_count", metrics.F1)
+        charts = [
+            scatter(by_batch, axes[0], title=f"Time over devices {origin}", caption=caption, lines=perfect, joins=True),
+            scatter(by_size, axes[1], title=f"F1 over devices {origin}", caption=caption, joins=True),
+        ]
+    if group.runs.learning_rate_scaling.nunique() > 1:
+        rules = group.runs.learning_rate_scaling.replace("none", "fixed rate")
+        title = f"Scaled against fixed learning rate {origin}"
+        by_rule = group.runs.assign(series=rules, batch=batch)
+        charts.append(scatter(by_rule, ("batch", metrics.F1), title=title, caption=caption, joins=True))
     return charts
 
 

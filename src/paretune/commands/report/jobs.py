@@ -48,12 +48,11 @@ def frame_of(
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and torch_compile;
     what is not recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
     (of the data set if a table has them, else those trained on), `work` (rows times epochs), `rate` and metrics.
-    `studies` has the names of studies by the ids of their runs, for jobs that do not have it.
     """
-    return pd.DataFrame([_row(job, factor, studies or {}) for job in jobs])
+    return pd.DataFrame([_row(job, factor) for job in jobs])
 
 
-def _row(job: RecordedJob, factor: str, studies: Mapping[str, str]) -> Row:
+def _row(job: RecordedJob, factor: str) -> Row:
     try:
         spec = job.spec_as_run()
     except BadInput:
@@ -99,11 +98,11 @@ def _row(job: RecordedJob, factor: str, studies: Mapping[str, str]) -> Row:
         "about": ", ".join([f"run {job.run_id[:8]}", shape, *facts, *([f"{rows:,.0f} rows"] if rows == rows else [])]),
         **measured,
         **{name: getattr(job, name) for name in _PRICE},
-        **_keys(job, day[:7], studies),
+        **_keys(job, day[:7]),
     }
 
 
-def _keys(job: RecordedJob, month: str, studies: Mapping[str, str]) -> dict[str, Any]:
+def _keys(job: RecordedJob, month: str) -> dict[str, Any]:
     """What a job's dollars are added up by, beside its instance type: empty texts if it has none, and all its tags."""
     try:
         tags = json.loads(job.param("tags") or "{}")
@@ -111,7 +110,7 @@ def _keys(job: RecordedJob, month: str, studies: Mapping[str, str]) -> dict[str,
         tags = {}
     tags, recorded = tags if isinstance(tags, dict) else {}, job.run.tags
     return {
-        "study": recorded.get(schema.STUDY) or studies.get(job.parent_run_id, ""),
+        "study": recorded.get(schema.STUDY, ""),
         "month": month,
         "user": recorded.get(schema.USER, ""),
         "team": recorded.get(schema.TEAM) or str(tags.get("team", "")),
@@ -150,4 +149,5 @@ def dates(frame: pd.DataFrame) -> str:
 
 def records(frame: pd.DataFrame) -> list[Row]:
     """The rows of a frame; unknown values are None."""
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    rows: list[Row] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return rows

@@ -17,7 +17,6 @@ from paretune.pricing.prices import PriceList
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
 
 _JOBS = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
-_MOST_IDS = 200  # run ids in one query
 _APART = "Origins, data sets and models stand in tables of their own: compare within one only."
 
 
@@ -30,8 +29,7 @@ def run_report(request: ReportRequest) -> CommandOutput:
     if request.view != "runs":
         report = _grouped(request, jobs)
     elif jobs:
-        today = date.fromtimestamp(clock.now())
-        report = costs_report(request, jobs, prices, _studies(jobs, tracking), today)
+        report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
     else:
         text = "no job is recorded" + (" that fits the filter" if request.filter else "")
         return CommandOutput(text=text, document={"rows": []})
@@ -52,7 +50,7 @@ def run_report(request: ReportRequest) -> CommandOutput:
             "run_id": run.run_id,
             "rows": as_json(read_rows(csv)),
             **({"totals": as_json(report.totals)} if report.totals else {}),
-            "findings": [sentence for section in report.sections for sentence in section.sentences],
+            "findings": [text for section in report.sections for text in section.findings()],
             "open_command": open_command,
         },
     )
@@ -78,22 +76,9 @@ def _grouped(request: ReportRequest, jobs: Sequence[RecordedJob]) -> Report:
 
 def _note(report: Report) -> str:
     """The sums, or the first finding, and where the rest is."""
-    lines = [text for section in report.sections for text in section.sentences][:1]
-    if sums := [row for row in report.totals if row["by"] == ALL]:
-        lines = []
-        for row in sums:
+    lines = [] if report.totals else [text for section in report.sections for text in section.sentences][:1]
+    for row in report.totals:
+        if row["by"] == ALL:
             spent = "unknown dollars" if row["cost_usd"] is None else usd(row["cost_usd"])
-            best = "" if row["best_f1"] is None else f", best F1 {row['best_f1']:.4g}"
-            lines.append(f"{row['jobs']} runs, {row['origin']}: {spent}{best}")
+            lines.append(f"{row['jobs']} runs, {row['origin']}: {spent}")
     return "\n\n".join([*(f"**{line}**" for line in lines), f"{report.title}: everything is in `report.html`."])
-
-
-def _studies(jobs: Sequence[RecordedJob], tracking: Tracking) -> dict[str, str]:
-    """Run id to name of the studies whose name is not recorded with their jobs."""
-    ids = sorted({job.parent_run_id for job in jobs if job.parent_run_id and schema.STUDY not in job.run.tags})
-    names = {}
-    for start in range(0, len(ids), _MOST_IDS):
-        id_list = ", ".join(f"'{run_id}'" for run_id in ids[start : start + _MOST_IDS])
-        for run in tracking.runs(f"attributes.run_id IN ({id_list})"):
-            names[run.run_id] = run.tags.get(schema.STUDY) or RecordedJob(run).name or run.run_id
-    return names

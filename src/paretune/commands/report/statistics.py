@@ -46,12 +46,6 @@ class Line:
             fits = f"it {verdict}, lack of fit F({test.missed}, {test.repeated}) {plain(test.f, 3)}, {p_value(test.p)}"
         return f"{self.formula}, least squares over {int(self.fit.nobs)} runs{at}; {fits}"
 
-    def predict(self, at: Mapping[str, Any]) -> pd.Series:
-        """The line's values (of a power law, their logarithms) at N values of each of its predictors."""
-        return self.fit.predict(
-            pd.DataFrame({name: np.log2(at[name] / self.centre[name]) for name in self.centre.index})
-        )
-
 
 def line(runs: pd.DataFrame, quantity: str, *, power_law: bool = False) -> Line | None:
     """Fit a line through the runs with the quantity, over logarithms of devices and, if it varies, data size.

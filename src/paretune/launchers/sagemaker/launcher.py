@@ -8,7 +8,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, refuse
-from paretune.estimating import uploading
+from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.base import GONE_AFTER_S, Launcher
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
@@ -112,15 +112,7 @@ class SageMakerLauncher(Launcher):
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
-        return uploading.billed_after_limit_s(spec, self._environment)
-
-    def upload_bound_s(self, spec: JobSpec) -> float:
-        """The part of them that the upload may take."""
-        return uploading.upload_seconds(spec, self._environment)[1]
-
-    def unknown_upload_s(self, spec: JobSpec) -> float:
-        """Seconds by which a first upload of a script or a project may exceed its bound."""
-        return uploading.first_upload_s(spec, self._environment)
+        return billed_after_limit_s(spec, self._environment)
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""

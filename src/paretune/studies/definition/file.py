@@ -42,7 +42,7 @@ from paretune.specification.parameters import (
 )
 from paretune.storage.address import address_fault, redacted
 from paretune.storage.shipped import find_file, find_path
-from paretune.storage.yaml import STUDY, Node, read_yaml, write_yaml
+from paretune.storage.yaml import STUDY, Node, read_yaml
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
     Objective,
@@ -236,9 +236,7 @@ class StudyFile(Parameters):
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
     def points_in_turn(self) -> Iterator[dict[str, Value]]:
-        """All points, the last parameter varying fastest. Some may make no job. BadInput if a range is searched."""
-        if ranges := self.ranges():
-            raise BadInput([f"{', '.join(ranges)}: a range has no list of points; write {{choices: [...]}}"])
+        """All points, the last parameter varying fastest. Some may make no job; of ranges there are both ends."""
         return all_points(self.search)
 
     def jobs_at(self, points: Iterable[dict[str, Value]]) -> list[tuple[dict[str, Value], JobSpec]]:
@@ -276,10 +274,6 @@ class StudyFile(Parameters):
             name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else spell(value)
             for name, value in self._keys().items()
         }
-
-    def as_yaml(self) -> str:
-        """The text of a study file with the same content, `storage` without a password."""
-        return write_yaml(self._keys())
 
     def __repr__(self) -> str:
         return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
@@ -451,13 +445,8 @@ def _is_billed_study(study: StudyFile) -> bool:
     types = searched.corners if searched is not None else (study.job.instance_type,)
     with suppress(BadInput):
         types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
-    return is_billed(study.job.launcher, types)
-
-
-def is_billed(launcher: str | None, instance_types: Iterable[Any]) -> bool:
-    """Whether jobs of this launcher run in an AWS account on any of these types. None means the default."""
-    is_ml = any(str(name).startswith("ml.") for name in instance_types)
-    return launcher == "sagemaker" or (launcher in (None, "", "auto") and is_ml)
+    is_ml = any(str(name).startswith("ml.") for name in types)
+    return study.job.launcher == "sagemaker" or (study.job.launcher == "auto" and is_ml)
 
 
 def _own_training(study: StudyFile) -> Iterator[Fault]:

@@ -91,10 +91,14 @@ class StudyAnswer:
         over_usd = 0.0 if self.budget_usd is None else self.front.spent_usd - self.budget_usd
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
+    @property
+    def done(self) -> int:
+        """Number of ended trials among those that `n_trials` limits: without probes and repeats."""
+        return sum(trial.counts for trial in self.front.trials)
+
     def state(self) -> str:
         """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81, 0.5 USD per hour, about 3 m left."""
-        front, done = self.front, sum(trial.repeats is None for trial in self.front.trials)
-        parts = [counted(front.trials)]
+        front, done, parts = self.front, self.done, [counted(self.front.trials)]
         if self.running is not None and self.n_trials is not None:
             parts = [f"{done} of {self.n_trials} trials"]
         if not front.is_foreign:
@@ -152,9 +156,6 @@ class StudyAnswer:
         values = "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
         lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", pick.point.trial.setting()]
         lines += [pick.risk] if pick.risk else []
-        if pick.alike:
-            numbers = ", ".join(str(point.number) for point in pick.alike)
-            lines.append(f"equal within noise: trial{'s' if len(pick.alike) > 1 else ''} {numbers}")
         if pick.real_command:
             lines += [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
         else:

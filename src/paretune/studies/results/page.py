@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from paretune.core.untrusted import code_span, markdown
 from paretune.presentation.chart import chart_html
-from paretune.presentation.numbers import plain
 from paretune.presentation.page import template
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import front_figure, picture
@@ -66,7 +65,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         answer=answer,
         chart=chart,
         goal=_goal(front),
-        noise=_noise(front),
         failures=failures(front.trials),
         front_table=front_table(front),
         most=_MOST_POINTS,
@@ -88,17 +86,3 @@ def _goal(front: StudyFront) -> str:
         for end, limit in ends.items()
     ]
     return f"Wanted: {', '.join(goals)}" + (f"; required: {', '.join(limits)}" if limits else "")
-
-
-def _noise(front: StudyFront) -> list[str]:
-    """Standard deviation of one run: a line for each objective that was measured."""
-    if not front.points:
-        return []
-    typical = front.points[len(front.points) // 2].means
-    lines = []
-    for name in front.objectives:
-        if name in typical:
-            (size, unit), noise = front.unit(name), front.noises[name]
-            deviation = plain(noise.of_one_run(typical[name]) / size, 2)
-            lines.append(f"{' '.join(filter(None, [label(name), deviation, unit]))}, {noise.basis}.")
-    return lines

@@ -90,34 +90,33 @@ def merge(
     `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
     measures models, by default F1.
     """
-    families = _families(trials)
-    judged = {item.metric: item for item in (F1, quality) if item is not None}
-    found = {name: _QualityRuns.of(families, item) for name, item in judged.items()}
-    runs_of = {name: item for name, item in found.items() if item is not None}
+    families, quality = _families(trials), quality or F1
+    found = _QualityRuns.of(families, quality)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
     groups: dict[object, list[Trial]] = {}  # runs that take equally long
     for first, runs in families:
         groups.setdefault(first.seconds_key or first.number, []).extend(runs)
+
+    def trained(runs: Sequence[Trial], name: str) -> list[Trial]:
+        has_collapsed = found.collapsed if found is not None and name == quality.metric else ()
+        return [trial for trial in runs if trial.number not in has_collapsed]
+
     noises: dict[str, RunNoise] = {}
     for name in names:
-        left_out = runs_of[name].collapsed if name in runs_of else ()
         runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
-        grouped = [_values([trial for trial in runs if trial.number not in left_out], name) for runs in runs_of_each]
-        noises[name] = pooled_noise(name, grouped, rows, quality)
+        noises[name] = pooled_noise(name, [_values(trained(runs, name), name) for runs in runs_of_each], rows, quality)
     points = []
     for first, runs in families:
         values_of = {}
         for name in names:
-            left_out = runs_of[name].collapsed if name in runs_of else ()
             alike = groups[first.seconds_key or first.number] if name in OF_THE_CLUSTER else runs
-            trained = [trial for trial in alike if trial.number not in left_out] or alike
-            if _values(runs, name) and (values := _values(trained, name)):
+            if _values(runs, name) and (values := _values(trained(alike, name) or alike, name)):
                 values_of[name] = values
         points.append(_point(first, runs, values_of, noises))
-    for name, item in runs_of.items():
-        points = item.shrunk(points, noises[name])
+    if found is not None:
+        points = found.shrunk(points, noises[quality.metric])
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 

@@ -37,7 +37,6 @@ class Pick:
     reason: str
     risk: str = ""  # a sentence about runs of it that collapse; empty if there is nothing to say
     runs: str = ""  # how many runs it rests on, and why not on more
-    alike: tuple[Point, ...] = ()  # others that cannot be told apart from it
     command: str = ""  # the command that repeats its job; empty if its parameters make no job
     real_command: str = ""  # for a simulated one, the command that launches it for money; else empty
 
@@ -70,7 +69,6 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
                 reason=" ".join(reason.reason for reason in alike),
                 risk=_risk(front, point),
                 runs=f"{count} run{'s' if count > 1 else ''}" + (f" ({why_no_more})" if why_no_more else ""),
-                alike=tuple(other for other in front.alike(point) if other is not point),
                 command="" if front.is_foreign else command_of(point),
                 real_command=command_of(point, _SIMULATED_ONLY) if simulated else "",
             )

@@ -53,7 +53,6 @@ class RunNoise:
     deviation: float  # standard deviation of one run; a share of the value if `is_relative`
     degrees: float  # degrees of freedom of that deviation
     is_relative: bool  # whether it grows with the value, as for seconds and dollars
-    basis: str  # the repeats that it comes from, or the assumption without any, in words
 
     def of_one_run(self, value: float) -> float:
         """Standard deviation of one run around `value`, in the objective's own unit."""
@@ -84,41 +83,31 @@ def pooled_noise(
     """
     prior_quality = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = prior_quality is not None and prior_quality.is_relative
-    prior, degrees, assumption = _prior(objective, groups, validation_rows, prior_quality)
+    prior, degrees = _prior(objective, groups, validation_rows, prior_quality)
     here = Scatter.of(groups, is_relative=is_relative)
     if here.degrees >= FEWEST_EQUAL and not here.squares and objective not in OF_THE_CLUSTER:
-        basis = f"all {here.degrees} repeats gave exactly the same value: it does not depend on the seed"
-        return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False, basis=basis)
+        return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)  # it does not depend on the seed
     deviation = posterior_deviation(prior, degrees, here)
-    basis = f"assumed before any repeats: {assumption}"
-    if here.degrees:
-        repeats = f"{here.degrees} repeat{'s' if here.degrees != 1 else ''} in this study"
-        basis = f"pooled from {repeats}, which count beside what is {basis}"
-    degrees = max(degrees + here.degrees, _FEWEST_DEGREES)
-    return RunNoise(deviation=deviation, degrees=degrees, is_relative=is_relative, basis=basis)
+    return RunNoise(deviation=deviation, degrees=max(degrees + here.degrees, _FEWEST_DEGREES), is_relative=is_relative)
 
 
 def _prior(
     objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, quality: Objective | None
-) -> tuple[float, int, str]:
-    """Assumed standard deviation of one run, its degrees of freedom, and its reason."""
+) -> tuple[float, int]:
+    """Assumed standard deviation of one run, and its degrees of freedom."""
     if objective in OF_THE_CLUSTER:
-        return SECONDS_NOISE, SECONDS_DEGREES, "1.4 % between two runs, as repeated SageMaker jobs have shown"
+        return SECONDS_NOISE, SECONDS_DEGREES
     if quality is None or quality.noise is None:
         means = [statistics.fmean(group) for group in groups if group]
         if spread := _robust_spread(np.array(means)):
-            return _OF_THE_SPREAD * spread, F1_DEGREES, f"{_OF_THE_SPREAD:.0%} of what configurations differ by"
-        size = abs(statistics.median(means or [0.0])) or 1.0
-        return _OF_THE_VALUE * size, F1_DEGREES, f"{_OF_THE_VALUE:.0%} of its value, for no two configurations differ"
-    usual = _USUAL_SHARE * quality.noise
-    share = f"{100 * usual:.1f} % of it" if quality.is_relative else f"{usual:g}"
-    basis = f"{share}, less than half of the most that repeated SageMaker jobs have shown in F1"
+            return _OF_THE_SPREAD * spread, F1_DEGREES
+        return _OF_THE_VALUE * (abs(statistics.median(means or [0.0])) or 1.0), F1_DEGREES
     values = [value for group in groups for value in group]
     if quality.is_share and validation_rows and values:
         binomial = binomial_error(statistics.median(values), validation_rows)
         if binomial > quality.noise:
-            return binomial, F1_DEGREES, f"binomial standard error of F1 on {validation_rows:,} validation rows"
-    return usual, _QUALITY_DEGREES, basis
+            return binomial, F1_DEGREES
+    return _USUAL_SHARE * quality.noise, _QUALITY_DEGREES
 
 
 def _robust_spread(values: np.ndarray) -> float:

@@ -307,24 +307,26 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
     ) -> tuple[Belief, np.ndarray, QualityModel]:
-        """Beliefs, the front of what ran with running jobs at their expected values, and the model of quality."""
+        """Beliefs, the front of what ran or runs, and the model of quality.
+
+        The front is that of expected quality: that of measured values is too high by the noise of its best runs.
+        """
         is_quality = self._objectives.index(self._metric)
         sign = 1.0 if study.directions[is_quality] == StudyDirection.MAXIMIZE else -1.0
         told = [row for row in rows if row.values and row.is_training]
         waiting = [row.job for row in rows if row.is_training and not row.values]
         values = [sign * row.values[is_quality] for row in told if row.values]
-        keys = self._grid.quality_keys([row.job for row in told])
         near = [row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(told, values, strict=True)]
-        quality = QualityModel(keys, values, self._spread, collapsed=np.array(near))
-        ran_s, jobs = np.array([row.seconds for row in told]), [row.job for row in told]
+        jobs, collapsed = [row.job for row in told] + waiting, np.array(near + [False] * len(waiting))
+        keys, ran_s = self._grid.quality_keys(jobs), np.array([row.seconds for row in told])
+        quality = QualityModel(keys[: len(told)], values, self._spread, collapsed=collapsed[: len(told)])
+        reached, _ = quality.predict(keys)
         if waiting:
-            expected, _ = quality.predict(more := self._grid.quality_keys(waiting))
             ran_s = np.append(ran_s, model.predict(Terms.of(self._grid, waiting))[0])
-            jobs, values = jobs + waiting, [*values, *expected]
-            collapsed = np.append(quality.collapsed, [False] * len(waiting))
-            quality = QualityModel(np.vstack([keys, more]), values, self._spread, collapsed=collapsed)
-        prices = np.array([self.price_of(job.spec) for job in jobs])
-        costs, reached = self._costs(ran_s, prices), np.array(values)
+            collapsed[: len(told)] = quality.collapsed
+            quality = QualityModel(keys, [*values, *reached[len(told) :]], self._spread, collapsed=collapsed)
+        reached[: len(told)] = np.where(quality.collapsed[: len(told)], values, reached[: len(told)])
+        costs = self._costs(ran_s, np.array([self.price_of(job.spec) for job in jobs]))
         ran = np.column_stack([costs, -reached])[self._meets(costs, sign * reached)]
         seconds, log_deviation = model.predict(self._terms)
         costs = self._costs(seconds, self._usd_per_s)

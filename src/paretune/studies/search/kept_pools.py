@@ -16,10 +16,7 @@ class KeptPools:
     """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
 
     def __init__(self, study: str, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
-        self._study = study
-        self._table = table
-        self._workplace = workplace
-        self._say = say
+        self._study, self._table, self._workplace, self._say = study, table, workplace, say
         self._pools: dict[int, KeptPool] = {}
 
     def find(self, trials: Iterable[Trial]) -> None:
@@ -47,13 +44,12 @@ class KeptPools:
                 pool.release()
             except LostContact as error:
                 self._say(f"trial {trial}: {error}")
-        clock = self._workplace.clock
-        until = clock.monotonic() + STOP_PATIENCE_S
         self.settle()
         if self._pools and not waits:
             raise CallAgain(f"study {self._study}: instances that were kept are being given back: call again")
-        while self._pools and clock.monotonic() < until:
-            clock.sleep(WATCH_INTERVAL_S)
+        until = self._workplace.clock.monotonic() + STOP_PATIENCE_S
+        while self._pools and self._workplace.clock.monotonic() < until:
+            self._workplace.clock.sleep(WATCH_INTERVAL_S)
             self.settle()
         for trial, pool in self._pools.items():
             self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `{command_line('sync')}`")

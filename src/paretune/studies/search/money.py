@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BudgetRefused
+from paretune.estimating import uploading
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
@@ -35,6 +36,7 @@ class Money:
         self._longest_s: Mapping[str, float] = {}
         self._estimates: dict[str, tuple[float, bool]] = {}
         self._doublings = 0
+        self._has_seen_upload = False  # whether a job has completed, so that its upload shows what such jobs leave
 
     @property
     def has_budget(self) -> bool:
@@ -59,9 +61,11 @@ class Money:
         if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.is_billed:
             return ""
         if trial.status is TrialStatus.COMPLETED:
-            launcher.has_seen_upload = True
+            self._has_seen_upload = True
             uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
-            launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - launcher.upload_bound_s(spec))
+            if spec.on_sagemaker:
+                bound_s = uploading.upload_seconds(spec, self._workplace.environment)[1]
+                launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
             return ""
         usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
@@ -93,9 +97,9 @@ class Money:
         """
         launcher = self._workplace.launcher
         usd = launcher.worst_case_usd(spec)
-        if usd is None or launcher.has_seen_upload:
+        if usd is None or self._has_seen_upload or not spec.on_sagemaker:
             return usd
-        seconds = launcher.unknown_upload_s(spec)
+        seconds = uploading.first_upload_s(spec, self._workplace.environment)
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:

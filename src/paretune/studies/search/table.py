@@ -197,17 +197,17 @@ class StudyTable:
             self._write(number, {**_shown(trial), STATE: NOT_RUN})
         number = trial.number if number is None else number
         if trial.is_probe and trial.status is TrialStatus.COMPLETED:
-            self._tell_state(number, TrialState.PRUNED)
+            self._tell(number, TrialState.PRUNED)
         elif set(self._file.objectives) <= set(trial.values):
-            self._tell(number, trial.values)
+            self._tell(number, None, trial.values)
         else:
-            self._tell_state(number, TrialState.FAIL)
+            self._tell(number, TrialState.FAIL)
 
     def drop(self, number: int, impossible: str = "") -> None:
         """Tell Optuna that no job of a trial is begun; `impossible` is the hash of a job that could not be."""
         with suppress(UpdateFinishedTrialError):
             self._write(number, {_IMPOSSIBLE: impossible or None, STATE: NOT_RUN})
-        self._tell_state(number, TrialState.FAIL)
+        self._tell(number, TrialState.FAIL)
 
     def abandoned(self) -> list[int]:
         """Numbers of the trials that were asked for and have no job yet."""
@@ -301,20 +301,16 @@ class StudyTable:
             if value is not None and value not in ({}, (), ""):
                 self._storage.set_trial_user_attr(self._id_of(number), name, value)
 
-    def _tell(self, number: int, values: Mapping[str, float]) -> None:
+    def _tell(self, number: int, state: TrialState | None, values: Mapping[str, float] | None = None) -> None:
         self.look_again()
-        with warnings.catch_warnings(), suppress(UpdateFinishedTrialError):
+        with warnings.catch_warnings(), suppress(UpdateFinishedTrialError):  # told before a driver died
             warnings.simplefilter("ignore")
-            if self._file.constraints:
+            if values is not None and self._file.constraints:
                 trial = optuna.Trial(self.study, self._id_of(number))
                 for name, amount in violations(values, self._file.constraints).items():
                     trial.set_constraint(name, amount)
-            self.study.tell(number, [values[name] for name in self._file.objectives], skip_if_finished=True)
-
-    def _tell_state(self, number: int, state: TrialState) -> None:
-        self.look_again()
-        with suppress(UpdateFinishedTrialError):  # told before a driver died
-            self.study.tell(number, state=state, skip_if_finished=True)
+            told = None if values is None else [values[name] for name in self._file.objectives]
+            self.study.tell(number, told, state=state, skip_if_finished=True)
 
     def _id_of(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)

@@ -3,12 +3,9 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from paretune.commands.doctor.command import DoctorRequest
 from paretune.commands.doctor.local_checks import budget_findings
 from paretune.core.checks import Verdict
-from paretune.core.errors import BadInput
 from paretune.jobs.workplace import budget_ledger_of
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
@@ -63,12 +60,3 @@ def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> Non
 
     assert finding.verdict is Verdict.FAILED
     assert "set `storage` in the file or PARETUNE_STORAGE back" in finding.text
-
-
-def test_a_profile_s_budget_alone_asks_nothing_of_aws(workplace: Path) -> None:
-    environment = profile('budget = "team.yaml"\ntags = {user = "ana"}')
-    request = DoctorRequest.from_text({}, environment)
-
-    assert not request.wants_sagemaker
-    with pytest.raises(BadInput, match=r"team\.yaml does not exist"):
-        list(budget_findings(request, environment, NOW))

@@ -1,7 +1,6 @@
 """What is told of an AWS account: everything that can be asked, whatever else is wrong."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from botocore.exceptions import NoCredentialsError
@@ -96,27 +95,3 @@ def test_a_strategy_without_an_image_and_a_type_without_a_price_are_wrong(aws: A
 
     assert subjects(checks, Verdict.FAILED) == ["image", "price"]
     assert "paretune prices --refresh true --region sa-east-1" in checks[-1].commands
-
-
-def test_a_service_that_breaks_is_no_traceback(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    aws.refuse("HeadBucket", RuntimeError("an answer that nobody has foreseen"), times=9)
-
-    checks = findings(**ACCOUNT)
-
-    assert [(item.subject, item.text) for item in checks if item.subject == "bucket"] == [
-        ("bucket", "RuntimeError: an answer that nobody has foreseen")
-    ]
-    assert "quotas" in subjects(checks, Verdict.NOT_CHECKED)  # AWS lists none of that name here
-
-
-def test_what_the_profile_says_of_the_account_is_checked(
-    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    profile = tmp_path / "paretune.toml"
-    profile.write_text('role = "Nobody"\nsagemaker = {s3_bucket = "never-made"}\n')
-    aws.refuse("GetRole", "NoSuchEntity", times=2)
-
-    checks = findings({"PARETUNE_PROFILE": str(profile)})
-
-    assert subjects(checks, Verdict.FAILED) == ["role", "bucket"]
-    assert "aws s3 mb s3://never-made --region us-east-1" in checks[-4].commands + checks[-5].commands

@@ -6,7 +6,6 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import mlflow
@@ -16,7 +15,6 @@ from paretune.commands.doctor.local_checks import store_findings
 from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
-from paretune.storage.address import file_fault
 from paretune.tracking import Tracking
 
 
@@ -113,18 +111,6 @@ def test_the_version_of_a_server_is_compared(
     assert [finding.verdict for finding in found_at(uri, monkeypatch)] == verdicts
 
 
-def test_a_server_that_wants_a_password_is_wrong(
-    server: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri, answers = server
-    answers |= {"/version": (200, mlflow.__version__), SEARCH: (401, "You are not authenticated.")}
-
-    (result,) = [finding for finding in found_at(uri, monkeypatch) if finding.verdict is Verdict.FAILED]
-
-    assert "cannot be used" in result.text
-    assert result.commands == ["unset MLFLOW_TRACKING_URI"]
-
-
 def folder(path: Path) -> None:
     path.mkdir()
 
@@ -167,14 +153,3 @@ def test_a_store_that_is_no_file_of_sqlite_is_refused_without_being_opened_by_ml
 
     assert (result.verdict, path.name in result.text) == (Verdict.FAILED, True)
     assert sorted(workplace.iterdir()) == before
-
-
-def test_a_link_to_a_store_that_is_not_there_yet_and_a_store_that_is_locked_are_fine(
-    workplace: Path, database: Path
-) -> None:
-    link = workplace / "link.db"
-    link.symlink_to(workplace / "new.db")
-    with closing(sqlite3.connect(database, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-
-        assert [file_fault(path) for path in (link, database, workplace / "none" / "new.db")] == ["", "", ""]

@@ -18,13 +18,3 @@ def test_a_precision_that_the_launch_would_refuse_has_no_estimate(
 
     with pytest.raises(BadInput, match=f"precision {precision} needs a GPU.*{instance_type} has"):
         estimate(job)
-
-
-def test_a_type_to_fall_back_on_counts_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    job = JobSpec(
-        instance_type="ml.g5.xlarge", fallback_instance_types="ml.g4dn.xlarge", precision="bf16", region="us-east-1"
-    )
-
-    with pytest.raises(BadInput, match=r"precision bf16 needs a GPU that has it; ml\.g4dn\.xlarge"):
-        estimate(job)

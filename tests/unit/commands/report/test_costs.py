@@ -45,7 +45,7 @@ def run(number: int = 1, **others: Any) -> RecordedJob:
 
 
 def report(jobs: list[RecordedJob], **terms: Any) -> Report:
-    return costs_report(ReportRequest(**terms), jobs, PRICES, {}, TODAY)
+    return costs_report(ReportRequest(**terms), jobs, PRICES, TODAY)
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_remarks_on_prices_are_said_once() -> None:
 
 
 def total(jobs: list[RecordedJob], by: str, key: str, origin: str = "measured") -> dict[str, Any]:
-    rows = records(totals(frame_of(jobs, studies={"abc": "scaling"})))
+    rows = records(totals(frame_of(jobs)))
     (row,) = (row for row in rows if (row["by"], row["key"], row["origin"]) == (by, key, origin))
     return row
 
 
 def test_no_sum_mixes_origins_or_notional_dollars() -> None:
     jobs = [
-        *on_p3(1, [1000, 2000], started=NOVEMBER, tags={"mlflow.parentRunId": "abc"}),
+        *on_p3(1, [1000, 2000], started=NOVEMBER, tags={"study": "scaling"}),
         *on_p3(2, [1800], f1=0.95, started=DECEMBER, tags={"team": "search", "user": "ann"}),
         *on_p3(1, [9000], started=DECEMBER, tags={"origin": "simulated"}),
         recorded(started=DECEMBER, metrics={"cost_usd": 0.25}),
@@ -170,7 +170,7 @@ def test_a_job_counts_for_each_of_its_tags_and_its_team_is_one_of_them() -> None
     )
     job.run.params["tags"] = '{"team": "search", "owner": "ann"}'  # type: ignore[index]
 
-    keys = [(row["by"], row["key"]) for row in records(totals(frame_of([job], studies={"abc": "another"})))]
+    keys = [(row["by"], row["key"]) for row in records(totals(frame_of([job])))]
 
     assert {("tag", "owner=ann"), ("tag", "team=search"), ("team", "search"), ("study", "mine")} < set(keys)
     assert ("month", NONE) in keys  # an imported run has none

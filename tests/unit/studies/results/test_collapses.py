@@ -193,5 +193,5 @@ def test_a_study_with_collapsed_runs_is_answered_by_what_its_runs_measured() -> 
     assert 0.7537 <= points[4].means["f1"] <= 0.7664
     assert points[4].errors["f1"] < 0.02
     assert [points[number].collapses for number in range(6)] == [1, 1, 1, 0, 0, 0]
-    assert not {0, 1, 2} & {point.number for point in pick.alike}
+    assert not {0, 1, 2} & {point.number for point in found.front.alike(pick.point)}
     assert points[5].rank == 0

@@ -81,7 +81,8 @@ def test_hostile_names_are_texts_everywhere() -> None:
     text = page_of([*trials, failed(9, TrialStatus.FAILED, EVIL)], name=EVIL)
     reader = Reader(text)
 
-    assert set(reader.tags) <= set(Reader(page_of(many_trials(9))).tags)
+    plain = page_of([*many_trials(9), failed(9, TrialStatus.FAILED, "it broke")])
+    assert set(reader.tags) <= set(Reader(plain).tags)
     assert text.count("alert(") > 20
     assert "<script>alert" not in text
     assert "\u2028" not in text
@@ -149,7 +150,7 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
     text = Reader(page_of(trials, ALL_THREE, default=trials[0])).text
 
     parts = ["Take trial", "paretune train --", "What else is on the front", "Did the search pay"]
-    parts += ["How far one run scatters", "All trials"]
+    parts += ["What ± means", "All trials"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert all(trial.run_id in text for trial in trials)
@@ -158,6 +159,7 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
 
 def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again() -> None:
     trials = [trial_of(n, 1.0, 0.9) for n in range(4)]
+    trials.append(trial_of(4, 1.0, 0.9, values={}, changes={"probe_steps": 40}, spent_usd=40.0))  # is none of the eight
     running = page_of(trials, n_trials=8, running=("trial 4: batch 32",), pace=(6.0, 450.0))
 
     assert "Running: 4 of 8 trials, 40.00 of 100 USD, best F1" in running

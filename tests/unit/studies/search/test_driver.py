@@ -11,6 +11,7 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.estimating import uploading
 from paretune.jobs.attempts import Attempts
 from paretune.launchers.base import Job
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
@@ -558,8 +559,8 @@ def test_a_job_beyond_its_worst_case_is_booked_in_full_said_and_learned_from(des
 def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk.launcher, "unknown_upload_s", lambda spec: 900.0)
-    monkeypatch.setattr(desk.launcher, "upload_bound_s", lambda spec: 40.0)
+    monkeypatch.setattr(uploading, "first_upload_s", lambda spec, environment: 900.0)
+    monkeypatch.setattr(uploading, "upload_seconds", lambda spec, environment: (30.0, 40.0))
     monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda job: {"uploading": 70.0})
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=1.4, n_parallel=2)
     searched(driver)

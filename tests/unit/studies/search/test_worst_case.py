@@ -9,14 +9,35 @@ from paretune.estimating.uploading import BEFORE_CONTAINER_S, LONGEST_BEFORE_CON
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.trials import TrialStatus
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.points import Points, some_jobs
+from paretune.studies.search.study_run import default_trial
 from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of
-from tests.unit.studies.search.test_default_job import write
+from tests.unit.studies.search.test_split import BATCHES, RATES, smooth, write_table
 
+STUDY = """
+name: default
+job: {{launcher: simulated, simulation.runs: table.csv, dataset: someone/reviews, max_train_samples: 60000}}
+search:
+  instance_type: {{choices: [ml.g5.12xlarge, ml.g5.xlarge]}}
+  per_device_train_batch_size: {{choices: [{batches}]}}
+  learning_rate: {rate}
+n_trials: 32
+sampler: {sampler}
+"""
+CHOICES = f"{{choices: [{', '.join(map(str, RATES))}]}}"
 USD_PER_HOUR = 1.408  # of the ml.g5.xlarge, us-east-1
+
+
+def write(folder: Path, *, batches: tuple[int, ...] = BATCHES, rate: str = CHOICES, sampler: str = "random") -> str:
+    write_table(folder / "table.csv", smooth)
+    (folder / "study.yaml").write_text(
+        STUDY.format(batches=", ".join(map(str, batches)), rate=rate, sampler=sampler).replace("{{", "{")
+    )
+    return "study.yaml"
 
 
 def made(folder: Path, **typed: str) -> Driver:
@@ -121,3 +142,24 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
     assert Points(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
+
+
+def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
+    driver = driver_of(workplace, write(workplace), {"learning_rate": "5e-5"})
+
+    result = default_trial(driver)
+
+    assert result is not None
+    assert (result.origin, result.spec.per_device_train_batch_size) == ("simulated", None)
+    assert result.values["cost_usd"] > 0
+
+
+@pytest.mark.slow
+def test_no_more_rows_than_ran_out_of_memory_are_run_on_as_large_a_device(workplace: Path) -> None:
+    driver = driver_of(workplace, write(workplace, batches=(32, 64, 128)), {"instance_type": "ml.g5.xlarge"})
+
+    driver.run(Points(driver))
+
+    finished = [trial.status for trial in driver.trials.values()]
+    assert finished.count(TrialStatus.OUT_OF_MEMORY) == 1
+    assert finished.count(TrialStatus.COMPLETED) == 2 * len(RATES)
