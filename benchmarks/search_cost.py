@@ -46,7 +46,7 @@ from paretune.core.errors import BadInput
 
 RESULTS = Path(__file__).parent / "results"
 LOCAL, REPEATS = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
-OPTUNA = ("random", "tpe", "nsga2", "gp")
+OPTUNA = ("random", "tpe", "gp")
 SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego", "smac-eips")
 LIBRARIES = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax", "smac": "smac", "flaml": "flaml"}
 """Prefix of a method's name to the module that it needs."""
@@ -55,8 +55,6 @@ METHODS = (
     "rival",
     "sampler",
     "syne-morea",
-    "syne-moasha",
-    "flaml-cfo",
     "flaml-blendsearch",
     *SLOW[1:],
     *PRODUCT,
@@ -115,9 +113,9 @@ def _asking(table: Table, task: Task) -> peers.Asking:
     if library == "rival":
         return rival.Rival(table, task.objectives)
     if library == "syne":
-        return peers.SyneTune(table, name, task.seed, count)
+        return peers.SyneTune(table, task.seed, count)
     if library == "flaml":
-        return peers.Flaml(table, name, task.seed)
+        return peers.Flaml(table, task.seed)
     if library == "smac":
         return bayesian.Smac(table, name, task.seed, count, task.most)
     if library == "botorch":
@@ -239,7 +237,7 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Read the arguments, search, print."""
     parser = _parser()
-    few = {"tables": "local", "methods": "random,flaml-cfo,smac-parego,botorch-qlognehvi,split"}
+    few = {"tables": "local", "methods": "random,flaml-blendsearch,smac-parego,botorch-qlognehvi,split"}
     short = {"objectives": "cost/F1", "seeds": 1, "budgets": "3", "slow_jobs": 12}
     options = arguments.parse(parser, **few, **short, processes=1, statements=1, results=None)
     options.methods, options.objectives = options.methods.split(","), options.objectives.split(",")

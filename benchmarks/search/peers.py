@@ -1,4 +1,4 @@
-"""Searches by others over a table: Optuna's samplers, Syne Tune's schedulers, and FLAML's cost-frugal searches.
+"""Searches by others over a table: Optuna's samplers, Syne Tune's evolution, and FLAML's cost-frugal search.
 
 All of them search the same points with their libraries' defaults. Axes of numbers are given as ordered ones, by rank;
 what is no number as categories. Nobody here remembers answers, for none of these libraries does: what is suggested
@@ -6,7 +6,7 @@ twice is paid twice (and counted). What each of them makes of two objectives and
 
     Optuna     a front; memory as a constraint (`Trial.set_constraint`), with the worst values seen so far for
                objectives, as no sampler looks at them
-    Syne Tune  a front (MO-REA), or a sum with equal weights at each rung (MOASHA); memory is `on_trial_error`
+    Syne Tune  a front; memory is `on_trial_error`
     FLAML      one objective: F1. Dollars, or seconds, are its `cost_attr`, and it begins with one instance as its
                low-cost point, so that what it runs grows dearer as F1 improves; memory is an error
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.estimating.recorded.run_table import OUT_OF_MEMORY
 from search.scoring import OBJECTIVES, Booked
 from search.tables import Outcome, Point, Table
 
@@ -38,10 +38,6 @@ class Asking(ABC):
     def ask(self) -> tuple[Any, Point] | None:
         """A handle and a point; None when it has no more."""
 
-    def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
-        """Whether a job goes on after an epoch that is not its last: always, but where a search halves."""
-        return True
-
     @abstractmethod
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
         """How it ended; `costs` is None unless it completed."""
@@ -56,7 +52,7 @@ def drive(
     """
     ran: Counter[str] = Counter()
     booked: list[Booked] = []
-    running: list[tuple[float, int, Callable[[], Booked]]] = []
+    running: list[tuple[float, int, Any, Point, Outcome]] = []
     now = spent = 0.0
     started = refused = 0
     while True:
@@ -73,56 +69,16 @@ def drive(
                 refused += 1
                 continue
             started, refused = started + 1, 0
-            _schedule(running, asking, handle, point, outcome, objectives, now, started)
+            heapq.heappush(running, (now + outcome.seconds, started, handle, point, outcome))
         if not running:
             return booked
-        now, _, end = heapq.heappop(running)
-        result = end()
-        if result is not None:
-            booked.append(result)
-            spent += result.usd
-
-
-def _paid(outcome: Outcome, objectives: str) -> Costs:
-    """Dollars, seconds or both."""
-    result = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds}
-    return tuple(result[name] for name in OBJECTIVES[objectives][:-1])
-
-
-def _schedule(
-    running: list[tuple[float, int, Callable[[], Any]]],
-    asking: Asking,
-    handle: Any,
-    point: Point,
-    outcome: Outcome,
-    objectives: str,
-    begin: float,
-    number: int,
-) -> None:
-    """Put the ends of a job's epochs on the calendar, one after the other."""
-    epochs = max(1, len(outcome.curve))
-
-    def costs(share: float, f1: float) -> Costs:
-        return (*(share * value for value in _paid(outcome, objectives)), -f1)
-
-    def at_epoch(epoch: int) -> Booked | None:
-        share = epoch / epochs
-        if epoch == epochs:
-            f1 = outcome.f1
-            done = outcome.status == COMPLETED and f1 is not None
-            asking.tell(handle, outcome, costs(1.0, f1) if done and f1 is not None else None)
-            measured = (*_paid(outcome, objectives), f1) if done and f1 is not None else None
-            at = None if "probe_steps" in point else point
-            return Booked(usd=outcome.usd, point=at, measured=measured, status=outcome.status)
-        if asking.goes_on(handle, epoch, costs(share, outcome.curve[epoch - 1])):
-            put(epoch + 1)
-            return None
-        return Booked(usd=outcome.usd * share, point=point, measured=None, status="Stopped")
-
-    def put(epoch: int) -> None:
-        heapq.heappush(running, (begin + outcome.seconds * epoch / epochs, number, lambda: at_epoch(epoch)))
-
-    put(1)
+        now, _, handle, point, outcome = heapq.heappop(running)
+        shown = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds, "f1": outcome.f1}
+        measured = tuple(shown[name] for name in OBJECTIVES[objectives]) if outcome.f1 is not None else None
+        asking.tell(handle, outcome, None if measured is None else (*measured[:-1], -measured[-1]))
+        at = None if "probe_steps" in point else point
+        booked.append(Booked(usd=outcome.usd, point=at, measured=measured, status=outcome.status))
+        spent += outcome.usd
 
 
 class OptunaAlone(Asking):
@@ -136,7 +92,6 @@ class OptunaAlone(Asking):
         samplers: dict[str, Callable[[], Any]] = {
             "tpe": lambda: optuna.samplers.TPESampler(seed=seed),
             "gp": lambda: optuna.samplers.GPSampler(seed=seed),
-            "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed),
             "random": lambda: optuna.samplers.RandomSampler(seed=seed),
         }
         self._study = optuna.create_study(directions=["minimize"] * objectives, sampler=samplers[sampler]())
@@ -170,16 +125,14 @@ class OptunaAlone(Asking):
 
 
 class SyneTune(Asking):
-    """One of Syne Tune's multi-objective schedulers, by suggest and on_trial_result."""
+    """Syne Tune's multi-objective regularised evolution, by suggest and on_trial_result."""
 
-    def __init__(self, table: Table, name: str, seed: int, objectives: int = 2) -> None:
+    def __init__(self, table: Table, seed: int, objectives: int = 2) -> None:
         import logging
 
         import numpy as np
         from syne_tune.config_space import choice, lograndint, loguniform, randint
         from syne_tune.optimizer.schedulers.multiobjective import MultiObjectiveRegularizedEvolution
-        from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
-        from syne_tune.optimizer.schedulers.multiobjective.multiobjective_priority import LinearScalarizationPriority
         from syne_tune.optimizer.schedulers.single_fidelity_scheduler import SingleFidelityScheduler
 
         logging.getLogger("syne_tune").setLevel(logging.ERROR)
@@ -190,14 +143,9 @@ class SyneTune(Asking):
             lambda count: randint(0, count - 1),
             lambda count: choice(list(range(count))),
         )
-        epochs = max(len(row.curve) for row in table.runs.table.rows) or 1
-        if name == "morea":
-            searcher = MultiObjectiveRegularizedEvolution(space, random_seed=seed)
-            self._scheduler = SingleFidelityScheduler(space, names, searcher=searcher, random_seed=seed)
-        else:
-            terms = {"multiobjective_priority": LinearScalarizationPriority(), "random_seed": seed}
-            self._scheduler = MOASHA(space, names, time_attr="epoch", max_t=epochs, **terms)
-        self._table, self._epochs, self._begun = table, epochs, 0
+        searcher = MultiObjectiveRegularizedEvolution(space, random_seed=seed)
+        self._scheduler = SingleFidelityScheduler(space, names, searcher=searcher, random_seed=seed)
+        self._table, self._begun = table, 0
 
     def ask(self) -> tuple[Any, Point] | None:
         """The scheduler's next configuration."""
@@ -211,30 +159,20 @@ class SyneTune(Asking):
         self._scheduler.on_trial_add(trial)
         return trial, self._table.chosen(suggestion.config)
 
-    def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
-        """What the scheduler decides at a rung; dollars or seconds are those until then."""
-        decision = self._scheduler.on_trial_result(handle, self._result(costs, epoch))
-        if decision != "CONTINUE":
-            self._scheduler.on_trial_remove(handle)
-        return bool(decision == "CONTINUE")
-
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
         """The last result, or the error."""
         if costs is None:
             self._scheduler.on_trial_error(handle)
             return
-        result = self._result(costs, self._epochs)
+        result = dict(zip(self._names, costs, strict=True))
         self._scheduler.on_trial_result(handle, result)
         self._scheduler.on_trial_complete(handle, result)
 
-    def _result(self, costs: Costs, epoch: int) -> dict[str, float]:
-        return {**dict(zip(self._names, costs, strict=True)), "epoch": epoch}
-
 
 class Flaml(Asking):
-    """FLAML's CFO or BlendSearch, by suggest and on_trial_complete."""
+    """FLAML's BlendSearch, by suggest and on_trial_complete."""
 
-    def __init__(self, table: Table, name: str, seed: int) -> None:
+    def __init__(self, table: Table, seed: int) -> None:
         import logging
 
         import optuna
@@ -250,8 +188,7 @@ class Flaml(Asking):
         )
         cheap = {"instance_count": 0} if "instance_count" in table.axes else {}
         terms: dict[str, Any] = {"space": space, "low_cost_partial_config": cheap, "seed": seed, "num_samples": -1}
-        kind = blendsearch.CFO if name == "cfo" else blendsearch.BlendSearch
-        self._search = kind(metric="loss", mode="min", cost_attr="paid", **terms)
+        self._search = blendsearch.BlendSearch(metric="loss", mode="min", cost_attr="paid", **terms)
         self._table, self._asked = table, 0
 
     def ask(self) -> tuple[Any, Point] | None:

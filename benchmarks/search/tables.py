@@ -73,13 +73,12 @@ class Scatter:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How one job ends: dollars and seconds always, F1 and its curve where it completes. `cannot`: nothing was run."""
+    """How one job ends: dollars and seconds always, F1 where a training completes. `cannot`: nothing was run."""
 
     status: str
     seconds: float = 0.0
     usd: float = 0.0
     f1: float | None = None
-    curve: tuple[float, ...] = ()
     cannot: bool = False
     startup_s: float = 0.0
     steps: int | None = None
@@ -231,7 +230,7 @@ class Table:
         if spec is None or none is None:
             return Outcome(status="Impossible", cannot=True)
         usd = self.usd(spec, none.billable_seconds)
-        shown = {"f1": none.f1, "curve": none.curve, "startup_s": none.startup_seconds, "steps": none.steps}
+        shown = {"f1": none.f1, "startup_s": none.startup_seconds, "steps": none.steps}
         return Outcome(status=none.status, seconds=none.billable_seconds, usd=usd, **shown)
 
     def truth(self, point: Point) -> Truth | None:

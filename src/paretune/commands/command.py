@@ -80,16 +80,10 @@ def read_study(read: Callable[[str, Mapping[str, str]], Any], texts: Mapping[str
     return read(path, {key: text for key, text in texts.items() if key != "study"})
 
 
-def describe_opened_run(kind: str, answer: str, values: Mapping[str, float] | None = None) -> None:
-    """Give the run that `mlflow run` has opened for this command a name, a note and metrics.
+def describe_opened_run(kind: str, answer: str) -> None:
+    """Give the run that `mlflow run` has opened for this command a name, and a note that begins with the answer.
 
-    Does nothing for a command typed by hand. The note begins with the answer, because MLflow shows its first four
-    lines.
-
-    Args:
-        kind: the command, which is the name of the run and its tag `paretune.kind`.
-        answer: the text of the note; a line is a paragraph.
-        values: metrics by name.
+    Does nothing for a command typed by hand. MLflow shows the first four lines of a note.
     """
     if "MLFLOW_RUN_ID" not in os.environ:
         return
@@ -97,5 +91,3 @@ def describe_opened_run(kind: str, answer: str, values: Mapping[str, float] | No
 
     run = Tracking(dict(os.environ), SystemClock()).begin(kind)
     run.set_tags({schema.KIND: kind, schema.NOTE: markdown(answer.replace("\n", "\n\n"))})
-    if values:
-        run.log_metrics(values)

@@ -1,6 +1,5 @@
 """The tracking server or store: opens runs and finds those that are there."""
 
-import copy
 import fcntl
 import logging
 import os
@@ -28,7 +27,6 @@ from paretune.tracking.registry import register_model
 from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
-_ESTIMATES = "-estimates"  # what the name of the experiment of estimates ends with
 _PAGE = 1000  # runs per request
 
 
@@ -85,22 +83,6 @@ class Tracking:
         with self._usable():
             run_id = self._client.create_run(self._experiment, run_name=name, tags=packed).info.run_id
         return Run(self._client, run_id, self._clock, new_with=tags or {})
-
-    def for_estimates(self) -> "Tracking":
-        """The same store with the experiment of what trains nothing, `NAME-estimates`, as the one of new runs.
-
-        The run that `mlflow run` has opened for this command stays where it is: MLflow cannot move a run.
-
-        Raises:
-            TrackingUnavailable: MLflow does not answer.
-        """
-        other = copy.copy(self)
-        if self.opened_run_id() is None:
-            with self._usable():
-                current = self._client.get_experiment(self._experiment).name
-                name = current if current.endswith(_ESTIMATES) else f"{current}{_ESTIMATES}"
-                other._experiment = self._experiment_named(name)
-        return other
 
     def unfinished(self) -> list[RecordedRun]:
         """Runs of all experiments whose job ran when last seen, oldest first, then gaps; raises TrackingUnavailable."""
@@ -160,9 +142,7 @@ class Tracking:
     def _experiment_id(self) -> str:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:
             return self._environment["MLFLOW_EXPERIMENT_ID"]
-        return self._experiment_named(self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default"))
-
-    def _experiment_named(self, name: str) -> str:
+        name = self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default")
         experiment = self._client.get_experiment_by_name(name)
         return str(experiment.experiment_id if experiment is not None else self._client.create_experiment(name))
 

@@ -184,18 +184,6 @@ def test_the_experiment_is_the_one_that_the_environment_names(store: MlflowClien
     assert run.run_id in tracking(MLFLOW_EXPERIMENT_ID=experiment.experiment_id).open_command(run.run_id)
 
 
-def test_estimates_have_an_experiment_of_their_own_unless_mlflow_run_has_opened_their_run(store: MlflowClient) -> None:
-    beside = tracking().for_estimates()
-    run = beside.begin("estimate")
-    opened = store.create_run("0").info.run_id
-    inside = tracking(MLFLOW_RUN_ID=opened, MLFLOW_EXPERIMENT_ID="0").for_estimates().begin("estimate")
-
-    experiment = store.get_experiment(store.get_run(run.run_id).info.experiment_id)
-    assert experiment.name == "Default-estimates"
-    assert f"/experiments/{experiment.experiment_id}/runs/{run.run_id}" in beside.open_command(run.run_id)
-    assert inside.run_id == opened
-
-
 @pytest.mark.parametrize(
     ("source", "kind"),
     [("s3://b/rows.csv", "s3"), ("rows.csv", "local"), ("bundled:imdb", "local"), ("stanfordnlp/imdb", "hugging_face")],

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -66,9 +67,9 @@ def reconciled(bill: Bill, runs: list[RecordedRun]) -> pd.DataFrame:
         effective_usd=("effective_usd", lambda usd: usd.sum(skipna=False)),
         hours=("hours", "sum"),
     )
-    rows = []
+    rows = list[dict[str, Any]]()
     for run in runs:
-        billed = jobs.loc[run.run_id].to_dict() if run.run_id in jobs.index else {}
+        billed: dict[str, Any] = jobs.loc[run.run_id].to_dict() if run.run_id in jobs.index else {}
         remark = _missing(run, bill, billed.pop("hours", None))
         if not billed and remark:  # nobody expects it on the bill yet
             continue

@@ -62,8 +62,10 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
     return CommandOutput(text="\n".join(["", *lines]), document=document, exit_code=exit_code)
 
 
-_SHOWN = (metrics.STARTING_SECONDS, metrics.DOWNLOADING_SECONDS, metrics.UPLOADING_SECONDS, metrics.BILLABLE_SECONDS)
-_SHOWN = (*_SHOWN, metrics.COST_USD)
+_SHOWN = (
+    *(metrics.STARTING_SECONDS, metrics.DOWNLOADING_SECONDS, metrics.UPLOADING_SECONDS),
+    *(metrics.BILLABLE_SECONDS, metrics.COST_USD),
+)
 
 
 def _run_paid(request: DoctorRequest) -> tuple[dict[str, dict[str, Any]], int]:

@@ -89,7 +89,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     table = _own_table(priced, region, opened()) if first.runs_own_training else _our_table(priced, region, opened)
     if not is_recorded:
         return table
-    run_id, open_command = _record(table, open_tracking(environment, SystemClock()).for_estimates())
+    run_id, open_command = _record(table, open_tracking(environment, SystemClock()))
     return replace(table, run_id=run_id, open_command=open_command)
 
 

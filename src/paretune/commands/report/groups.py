@@ -74,7 +74,7 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], 
 
     Runs of one shape are compared; factors of the cluster are compared for equal work.
     """
-    groups, left_out = [], []
+    groups, left_out = list[Group](), list[str]()
     if not runs.empty:
         runs = runs.assign(level=runs[factor], apart=_work(runs) if factor in _OF_THE_CLUSTER else runs[SHAPE])
     for kind, group in runs.groupby(_KIND) if not runs.empty else ():
@@ -128,7 +128,7 @@ def _varying(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, list[str]]:
 
 def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     """The tables, sentences and charts of one kind of runs, and its means as numbers: seconds, USD, shares."""
-    frame, tables, charts = group.frame(), [], []
+    frame, tables, charts = group.frame(), list[tuple[str, pd.DataFrame]](), list[Chart | None]()
     columns: dict[str, Any] = {group.factor: "level"}
     if view == "scaling":
         sentences, tables, charts = _scaling(group, frame), _tests(group), _scaling_charts(group)
@@ -239,7 +239,7 @@ def _scaling(group: Group, frame: pd.DataFrame) -> list[str]:
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
     """Tukey's test of each pair of levels, and least-squares lines over devices and data size."""
-    tables = []
+    tables, columns = list[tuple[str, pd.DataFrame]](), dict[str, Any]()
     if not (pairs := tukey(group.runs, _NAMES)).empty:
         differs = pairs.p.lt(SIGNIFICANT).map({True: "more than noise", False: "not told apart from noise"})
         columns = {"": "quantity", "from": "first", "to": "second", "p": ("p", p_value), "difference": "differs"}
@@ -260,7 +260,7 @@ def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
 
 def _scaling_charts(group: Group) -> list[Chart | None]:
     """Time over devices by global batch size, F1 over devices by data size, and F1 by rule of the learning rate."""
-    runs, charts = group.runs[group.runs.device_count > 0], []
+    runs, charts = group.runs[group.runs.device_count > 0], list[Chart | None]()
     caption, origin = "A point per run; lines join the means.", f"({group.runs.origin.iloc[0]})"
     batch = pd.to_numeric(group.runs.global_batch_size, errors="coerce")
     if runs.device_count.nunique() > 1:

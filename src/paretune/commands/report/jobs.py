@@ -149,4 +149,5 @@ def dates(frame: pd.DataFrame) -> str:
 
 def records(frame: pd.DataFrame) -> list[Row]:
     """The rows of a frame; unknown values are None."""
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    rows: list[Row] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return rows
