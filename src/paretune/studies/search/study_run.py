@@ -178,8 +178,7 @@ class StudyRunWriter:
 
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; a `status` of None leaves it open."""
-        spent_usd, count = self._table.balance().spent_usd, len(self._driver.trials)
-        self._run.log_metrics({metrics.COST_USD: spent_usd, "trials": float(count)})
+        self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
         if status is not None:
             self._run.end(status)
 

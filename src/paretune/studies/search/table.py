@@ -286,7 +286,7 @@ class StudyTable:
             return None
         status = _ENDS.get(frozen.state, TrialStatus.FAILED)
         reason = "" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage"
-        own = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
+        own: dict[str, Any] = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
         return Trial(**own, status=status, values=values, measured=values, reason=reason)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
