@@ -15,9 +15,7 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
@@ -39,9 +37,8 @@ NO_DROPOUT = {
     "gpt2": {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0},
     "llama": {"num_key_value_heads": 2},
     "gpt_neox": {"hidden_dropout": 0.0, "attention_dropout": 0.0},
-    "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
-KINDS = {"gpt2": GPT2Config, "llama": LlamaConfig, "gpt_neox": GPTNeoXConfig, "bert": BertConfig}
+KINDS = {"gpt2": GPT2Config, "llama": LlamaConfig, "gpt_neox": GPTNeoXConfig}
 
 
 def make_model(folder: Path, kind: str, tokenizer: Any, **others: Any) -> Path:
@@ -50,8 +47,7 @@ def make_model(folder: Path, kind: str, tokenizer: Any, **others: Any) -> Path:
     torch.manual_seed(0)
     special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": tokenizer.pad_token_id}
     config = KINDS[kind](vocab_size=len(tokenizer), **SMALL, **NO_DROPOUT[kind], **special, **others)
-    auto = AutoModelForSequenceClassification if kind == "bert" else AutoModelForCausalLM
-    auto.from_config(config).save_pretrained(folder)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 
 
@@ -116,8 +112,7 @@ CASES = (
     ("gpt2", "offloaded"),
     *(("gpt2", way) for way in ("replicated", "pipeline", "pipeline-offloaded", "hybrid")),
     *(("gpt_neox", way) for way in ("tensor", "pipeline")),
-    ("bert", "pipeline-data"),
-    ("llama-classifier", "pipeline"),
+    *(("llama-classifier", way) for way in ("pipeline", "pipeline-data")),
 )
 RESUMED = (
     ("llama", "tensor", "tensor-data"),
@@ -144,7 +139,7 @@ class Jobs:
         )
 
     def make(self, name: str, way: str, title: str, like: JobFolder | None = None) -> JobFolder:
-        classifies = name in {"bert", "llama-classifier"}
+        classifies = name == "llama-classifier"
         model = str(self._models[name.partition("-")[0]])
         task = {"task": "classification" if classifies else "causal-lm", "num_train_epochs": 1.0 if classifies else 2.0}
         count = PROCESSES.get(way, 1)

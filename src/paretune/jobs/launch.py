@@ -22,7 +22,7 @@ from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, opening_tags
-from paretune.jobs.workplace import Workplace, Workplaces, without_empty_home
+from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -74,7 +74,6 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
     return launch_here(completed(spec, os.environ).replace(dry_run=dry_run or None), quiet=quiet)
 
 
-@without_empty_home()
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPreview:
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)

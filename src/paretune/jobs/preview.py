@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from paretune.core.commands import options
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
-from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
+from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
 from paretune.presentation.numbers import duration, usd
-from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -84,10 +82,9 @@ class JobPreview(Result):
 
 def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     """Check the job as its launch would, raising the same errors, and return what would run."""
-    launcher = workplace.launcher
+    launcher, attribution = workplace.launcher, workplace.attribution(spec)
     require_answer(tracking_uri())
     worst_usd = launcher.worst_case_usd(spec)
-    attribution = workplace.attribution(spec)
     budgets = workplace.budgets(spec, attribution).check()
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
@@ -95,8 +92,8 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
     phases = {} if job.estimate is None else job.estimate.phases
-    batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     rounded = {name: {key: round(value, 1) for key, value in asdict(part).items()} for name, part in phases.items()}
+    batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     parts = {
         "specification": spec.as_text(),
         "batch": batch if spec.project is None else None,
@@ -109,31 +106,26 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
     }
     parts = {name: value for name, value in parts.items() if value is not None}
-    summary = _summary(spec, document.plan, inputs, parts, job.price, job.estimate)
-    return JobPreview(spec=spec.replace(dry_run=None), document=parts, summary=summary)
+    return JobPreview(
+        spec=spec.replace(dry_run=None), document=parts, summary=_summary(job, document.plan, inputs, parts)
+    )
 
 
-def _summary(
-    spec: JobSpec,
-    plan: BatchPlan,
-    inputs: JobInputs,
-    parts: Mapping[str, Any],
-    price: Price | None,
-    estimate: TimeEstimate | None,
-) -> dict[str, str]:
-    request, worst = parts.get("request", {}), parts.get("worst_case_usd")
+def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:
+    spec, price, request, worst = job.spec, job.price, parts.get("request", {}), parts.get("worst_case_usd")
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
+    channels = ", ".join(channel["ChannelName"] for channel in request.get("InputDataConfig", ()))
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         "settings": "" if spec.project else f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}",
         "where": _where(spec, request),
-        "expected": "" if estimate is None else estimate.sentence(),
+        "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
         "budgets": "; ".join(parts.get("budgets", ())),
-        "leaves this machine": _uploads(request),
+        "leaves this machine": f"to S3, once for all jobs that share them: {channels}" if channels else "nothing",
         "recorded": f"in MLflow, {redacted(tracking_uri())}",
     }
     return {name: text for name, text in lines.items() if text}
@@ -166,8 +158,3 @@ def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
         return f"{cluster}, simulated: no job is sent to AWS"
     results = request.get("OutputDataConfig", {}).get("S3OutputPath", "")
     return f"SageMaker, {cluster}" + (f", results in {results}" if results else "")
-
-
-def _uploads(request: Mapping[str, Any]) -> str:
-    channels = [channel["ChannelName"] for channel in request.get("InputDataConfig", ())]
-    return f"to S3, once for all jobs that share them: {', '.join(channels)}" if channels else "nothing"

@@ -1,8 +1,8 @@
 """The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import at_home
+from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.forecast import Forecast
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
@@ -45,19 +45,6 @@ _ELSEWHERE = {
 def home_of(environment: Mapping[str, str]) -> Path:
     """The folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or else .paretune of the current one."""
     return Path(environment.get("PARETUNE_HOME") or Path.cwd() / _HOME)
-
-
-@contextmanager
-def without_empty_home() -> Iterator[None]:
-    """Remove the home folder at the end if it was made meanwhile and is empty."""
-    home = home_of(os.environ)
-    existed = home.exists()
-    try:
-        yield
-    finally:
-        if not existed:
-            with suppress(OSError):  # it holds something
-                home.rmdir()
 
 
 def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
@@ -241,13 +228,12 @@ class Workplaces:
 
     @classmethod
     def of_process(cls) -> "Workplaces":
-        """The workplaces of this process; makes their home folder, PARETUNE_HOME or .paretune. Raises BadInput."""
+        """The workplaces of this process; raises BadInput if their home folder cannot be written to."""
         environment = dict(os.environ)
         home = home_of(environment)
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
+        nearest = next(filter(exists, (home, *home.absolute().parents)))  # the folder itself is made when it is needed
+        if not (is_folder(nearest) and os.access(nearest, os.W_OK)):
+            raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}"])
         interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
         return cls(environment=environment, interruption=interruption, home=home)
 

@@ -4,7 +4,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
@@ -182,6 +182,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
             values[_SEED] = str(spec.seed)  # a repeat of the same job differs in it
+        home.mkdir(parents=True, exist_ok=True)
         downloads = Path(tempfile.mkdtemp(prefix="downloads-", dir=home))
         try:
             run_in = None if spec.on_sagemaker else root
@@ -189,6 +190,8 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command
         finally:
             if not any(downloads.iterdir()):
                 shutil.rmtree(downloads)
+                with suppress(OSError):  # it holds something
+                    home.rmdir()
     except MlflowException as error:
         raise BadInput([f"project {spec.project}, entry_point {spec.entry_point}: {error.message}"]) from error
 

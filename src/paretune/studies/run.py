@@ -15,7 +15,7 @@ from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
+from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.processes import this_process
 from paretune.ledger.lock import locked
 from paretune.pricing.prices import dates_of
@@ -122,7 +122,6 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     return _preview(file) if file.job.dry_run else run_study_file(file)
 
 
-@without_empty_home()
 def _preview(file: StudyFile) -> CommandOutput:
     """Some jobs of the study with their worst cases, checked as the study would; nothing is recorded or launched."""
     file = file.replace(job={name: value for name, value in file.job.given().items() if name != "dry_run"})
@@ -144,7 +143,6 @@ def _preview(file: StudyFile) -> CommandOutput:
     return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
 
 
-@without_empty_home()
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
     """Begin or go on with a study; returns its result.
 
@@ -165,6 +163,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         _check_once(file, storage, workplace)
         _check_jobs(jobs, workplace)
         _check_quality(file, jobs, workplace)
+        workplaces.home.mkdir(parents=True, exist_ok=True)
         with (
             locked(storage, file.name, this_process()) as lock,
             closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,

@@ -124,7 +124,6 @@ def strategy_faults(spec: JobSpec) -> list[str]:
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
     """Reasons why a model with this configuration cannot be divided, or its activations checkpointed."""
     degrees, faults = spec.degrees, list[str]()
-    classifies = spec.task != "causal-lm"
     if spec.strategy == "fsdp" and degrees.tensor > 1:
         from paretune.training.parallel.tensor import tensor_faults  # imports DTensor: a second
 
@@ -132,7 +131,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     if spec.strategy == "fsdp" and degrees.pipeline > 1:
         from paretune.training.parallel.stages import stage_faults
 
-        faults += stage_faults(config, degrees.pipeline, spec.model, classifies=classifies) + _pipeline_faults(spec)
+        faults += stage_faults(config, degrees.pipeline, spec.model) + _pipeline_faults(spec)
     divided = {"tensor_parallel_degree": degrees.tensor, "pipeline_parallel_degree": degrees.pipeline}
     names = " and ".join(name for name, degree in divided.items() if degree > 1)
     if spec.strategy == "fsdp" and names and spec.fine_tuning != "full":

@@ -43,11 +43,8 @@ def driver(tmp_path: Path) -> Callable[..., Path]:
 @pytest.mark.parametrize(
     ("model", "half_flops", "usable_gib"),
     [
-        ("Tesla T4", 65e12, 16),
         ("Tesla V100-SXM2-32GB", 125e12, 32),
         ("NVIDIA A100-SXM4-80GB", 312e12, 80),
-        ("NVIDIA A10G", 70e12, 22888 / 1024),
-        ("NVIDIA L4", 121e12, 22888 / 1024),
         ("NVIDIA L40S", 362e12, 45776 / 1024),
         ("NVIDIA H100 80GB HBM3", 989e12, 80),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 500e12, 96),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from paretune.jobs.advice import ForeseenJob
 from paretune.jobs.preview import JobPreview, _summary
 from paretune.pricing.prices import Price
 from paretune.specification.container import JobInputs, PreparedDataset
@@ -15,19 +16,16 @@ PRICE = Price(region="us-east-1", usd_per_hour=1.408, as_of="2026-08", source="A
 CLOUD = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, num_train_epochs=3.0)
 
 
-def folder_of(path: Path, size: int) -> Path:
-    path.mkdir()
-    (path / "file").write_bytes(b"0" * size)
-    return path
+def job(spec: JobSpec, price: Price | None = None) -> ForeseenJob:
+    return ForeseenJob(spec=spec, region="us-east-1", disk_bytes=None, price=price, estimate=None)
 
 
 def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path: Path) -> None:
     facts = {"train_rows": 900.0, "validation_rows": 100.0, "train_tokens": 20_000.0}
-    data = PreparedDataset(key="k", folder=folder_of(tmp_path / "d", 2_000_000), labels=("a", "b"), facts=facts)
-    inputs = JobInputs(dataset=data, model=folder_of(tmp_path / "m", 87_000_000))
+    inputs = JobInputs(dataset=PreparedDataset(key="k", folder=tmp_path, labels=("a", "b"), facts=facts))
     parts = {"request": REQUEST, "worst_case_usd": 2.9, "budgets": ["budget team: 10 of 20 USD left"]}
 
-    lines = _summary(CLOUD, CLOUD.plan(), inputs, parts, PRICE, None)
+    lines = _summary(job(CLOUD, PRICE), CLOUD.plan(), inputs, parts)
 
     assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
     assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"
@@ -38,7 +36,7 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
 def test_a_project_has_no_batch_of_ours() -> None:
     spec = JobSpec(project="own", entry_point="fit", project_parameters={"depth": 3})
 
-    lines = _summary(spec, spec.plan(), JobInputs(), {}, None, None)
+    lines = _summary(job(spec), spec.plan(), JobInputs(), {})
 
     assert lines["would run"] == "entry point fit of own with depth=3"
     assert "settings" not in lines

@@ -74,7 +74,6 @@ def test_each_fault_says_what_is_possible(config: Any, changes: dict[str, Any], 
         (LLAMA, {"tensor_parallel_degree": 2}),
         (GPTNeoXConfig(), {"tensor_parallel_degree": 4}),
         (LLAMA, {"pipeline_parallel_degree": 6}),
-        (BertConfig(), {"pipeline_parallel_degree": 2, "task": "classification"}),
         (GPT2Config(), {"fine_tuning": "lora", "training_arguments.gradient_checkpointing": True}),
     ],
 )

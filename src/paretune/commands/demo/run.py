@@ -33,7 +33,7 @@ def run_demo(*, opens: bool) -> CommandOutput:
     """
     folder = Workplaces.of_process().home.resolve() / "demo"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder.mkdir(parents=True)
     say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
     store = f"sqlite:///{folder / 'mlflow.db'}"
     with _isolated(folder, store), without_waiting_for_the_disk():

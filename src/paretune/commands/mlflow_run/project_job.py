@@ -11,7 +11,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_ENTRY_POINT, MLFLOW_SOURCE_N
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, show, tell
 from paretune.core.errors import collecting, refuse
 from paretune.jobs.launch import begin_job
-from paretune.jobs.workplace import Workplaces, without_empty_home
+from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile
 
@@ -71,7 +71,6 @@ def read_request(
     return Request(spec=spec, waits=waits, run_id=run_id)
 
 
-@without_empty_home()
 def start(request: Request, experiment_id: str) -> SageMakerSubmittedRun:
     """Start the job of a request, or adopt the running job of the same command.
 

@@ -4,7 +4,7 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
-from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
+from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
@@ -39,18 +39,6 @@ _SMP = {  # parameter to its name in SMP v2
 }
 
 
-@dataclass(kw_only=True)
-class _Contents:
-    """What a job runs and reads."""
-
-    image_uri: str
-    command: str  # shell command. It replaces the shell, so that it receives SIGTERM.
-    code: dict[str, Path | str]  # names to files or texts, unpacked in the job's current folder
-    channels: dict[str, str]
-    environment: dict[str, str]  # DescribeTrainingJob shows it to everybody who may call that
-    hyperparameters: dict[str, str] = field(default_factory=dict)
-
-
 def create_request(
     document: JobDocument,
     inputs: JobInputs,
@@ -68,27 +56,35 @@ def create_request(
         LaunchRefused: AWS refuses an upload.
     """
     spec, place = document.spec, document.spec.sagemaker
+    image = images.choose(spec, account.region)
     deadline = deadline_s(spec, document.max_seconds, environment)
-    if inputs.project is not None:
-        contents = _of_project(document, inputs.project, account.region, deadline, storage)
+    if (project := inputs.project) is not None:
+        command, code, variables = f"python3 {project.program} /opt/ml", dict[str, Path | str](project.code), {}
+        channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
+        job = {"deadline_s": deadline, **project.document}
     else:
-        contents = _of_training(document, inputs, account.region, deadline, storage, environment, package)
-    contents.environment = {"PYTHONUNBUFFERED": "1", **_network(spec), **contents.environment}
+        command, variables = "python3 -m paretune.training /opt/ml", _variables(spec, environment)
+        channels, inner_spec, code = _inputs(spec, inputs, storage)
+        code |= {**archive.package_files(package), archive.REQUIREMENTS: _requirements(code, image)}
+        job = replace(document, spec=without_account(inner_spec), deadline_s=deadline).as_json()
+    channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        files = {**contents.code, **{path.name: path for path in _STARTERS}}
-        contents.channels["code"] = storage.upload("code", archive.pack(files, Path(folder) / archive.NAME))
+        packed = archive.pack({**code, **{path.name: path for path in _STARTERS}}, Path(folder) / archive.NAME)
+        channels["code"] = storage.upload("code", packed)
     request = {
         "TrainingJobName": document.job_name,
         "RoleArn": account.role_arn,
         "AlgorithmSpecification": {
-            "TrainingImage": contents.image_uri,
+            "TrainingImage": image.uri,
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ["/bin/bash"],
-            "ContainerArguments": ["-c", f"{_START}{contents.command}"],
+            # The command replaces the shell, so that it receives SIGTERM.
+            "ContainerArguments": ["-c", f"{_START}{command}"],
         },
-        "HyperParameters": contents.hyperparameters,
-        "Environment": contents.environment,
-        "InputDataConfig": [_channel(name, uri) for name, uri in contents.channels.items()],
+        "HyperParameters": {"mp_parameters": _smp_parameters(spec)} if spec.strategy == "smp" else {},
+        # DescribeTrainingJob shows it to everybody who may call that.
+        "Environment": {"PYTHONUNBUFFERED": "1", **_network(spec), **variables},
+        "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
         "OutputDataConfig": {
             "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),
             "CompressionType": "GZIP" if is_compressed(spec, environment) else "NONE",
@@ -131,57 +127,27 @@ def script_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-def _of_training(
-    document: JobDocument,
-    inputs: JobInputs,
-    region: str,
-    deadline: float,
-    storage: Storage,
-    environment: Mapping[str, str],
-    package: Path,
-) -> _Contents:
-    spec = document.spec
-    image = images.choose(spec, region)
-    channels, inner_spec, code = _inputs(spec, inputs, storage)
-    code |= archive.package_files(package)
-    content = code.get(archive.REQUIREMENTS, "")
-    text = content if isinstance(content, str) else content.read_text()
-    code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements, _OURS]).strip() + "\n"
-    inner = replace(document, spec=without_account(inner_spec), deadline_s=deadline)
-    channels["job"] = _upload_document(document.job_name, inner.as_json(), storage)
-    variables = {
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        **{name: environment[name] for name in (ALLOW_NO_GPU,) if name in environment},
-    }
+def _variables(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables for our own training."""
+    allowed = {name: environment[name] for name in (ALLOW_NO_GPU,) if name in environment}
+    variables = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", **allowed}
     if spec.entry_script is None:
         variables["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
     if spec.strategy == "smddp":
         variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+    return variables
+
+
+def _requirements(code: Mapping[str, Path | str], image: images.Image) -> str:
+    """Those of the user's own script, of the image, and of our code."""
+    content = code.get(archive.REQUIREMENTS, "")
+    text = content if isinstance(content, str) else content.read_text()
+    return "\n".join([text.strip(), *image.requirements, _OURS]).strip() + "\n"
+
+
+def _smp_parameters(spec: JobSpec) -> str:
     settings = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
-    given = {name: value for name, value in settings.items() if value is not None and value is not False}
-    return _Contents(
-        image_uri=image.uri,
-        command="python3 -m paretune.training /opt/ml",
-        code=code,
-        channels=channels,
-        environment=variables,
-        hyperparameters={"mp_parameters": json.dumps(given)} if spec.strategy == "smp" else {},
-    )
-
-
-def _of_project(
-    document: JobDocument, project: ProjectPayload, region: str, deadline: float, storage: Storage
-) -> _Contents:
-    channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
-    channels["job"] = _upload_document(document.job_name, {"deadline_s": deadline, **project.document}, storage)
-    return _Contents(
-        image_uri=images.choose(document.spec, region).uri,
-        command=f"python3 {project.program} /opt/ml",
-        code=dict(project.code),
-        channels=channels,
-        environment={},
-    )
+    return json.dumps({name: value for name, value in settings.items() if value is not None and value is not False})
 
 
 def _inputs(
@@ -210,10 +176,6 @@ def _inputs(
             channels[channel] = storage.upload("files", path.resolve())
             moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
     return channels, spec.replace(**moved), files
-
-
-def _upload_document(job_name: str, document: Mapping[str, Any], storage: Storage) -> str:
-    return storage.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
 
 
 def _channel(name: str, uri: str) -> dict[str, Any]:

@@ -55,7 +55,6 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
             name=look.name if is_picked else f"{look.name} ({len(group)})",
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
             text=[_shown(mark.label) for mark in group] if is_picked else None,
-            textposition="top center",
             cliponaxis=False if is_picked else None,
             hoverinfo="skip" if is_picked else None,
             hovertemplate=None if is_picked else "%{hovertext}<extra></extra>",
@@ -111,7 +110,10 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
         if mark.label:
             at = mark.values[x], mark.values[y]
             plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            plot.annotate(printable(mark.label), at, (0, 11), textcoords="offset points", ha="center", parse_math=False)
+            is_right = _is_right(mark, x, marks)
+            offset, side = (-12, "right") if is_right else (12, "left")
+            text = printable(mark.label)
+            plot.annotate(text, at, (offset, 0), textcoords="offset points", ha=side, va="center", parse_math=False)
     if _is_log(front, x, marks):
         plot.set_xscale("log")
     plot.margins(0.15)
@@ -133,7 +135,16 @@ def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str,
         layout[f"{axis}axis.title.text"] = _shown(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
         layout[f"{axis}axis.type"] = "log" if _is_log(front, name, marks) else "linear"
         layout[f"{axis}axis.autorange"] = True
-    return [data, layout]
+    sides = [
+        ["middle left" if _is_right(mark, pair[0], marks) else "middle right" for mark in group] for group in groups
+    ]
+    return [data | {"textposition": [*sides, "middle right"]}, layout]
+
+
+def _is_right(mark: _Mark, name: str, marks: Sequence[_Mark]) -> bool:
+    """Whether a mark lies in the right half of an axis, so that its label has more room on its left."""
+    values = [other.values[name] for other in marks]
+    return mark.values[name] > (min(values) + max(values)) / 2
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> list[_Mark]:
@@ -164,9 +175,7 @@ def _measured(front: StudyFront, point: Point, pick: Pick | None, address: Calla
     )
 
 
-def _sized(
-    front: StudyFront, values: Mapping[str, float], bars: Mapping[str, tuple[float, float]]
-) -> dict[str, dict[str, Any]]:
+def _sized(front: StudyFront, values: Mapping[str, float], bars: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     """Objectives and their bars in the units that the page states."""
     sizes = {name: front.unit(name)[0] for name in front.objectives}
     return {

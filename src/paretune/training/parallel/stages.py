@@ -19,14 +19,13 @@ class _Family:
     """Names of modules in the base model: before its layers, the list of layers, and after them.
 
     In later stages the modules `first` return their input, and the modules `added`, whose output is added to it, return
-    0. `pools` says that a classifier reads one token, chosen by padding.
+    0. A classifier of these models reads one token, chosen by padding.
     """
 
     first: tuple[str, ...]
     layers: str
     last: tuple[str, ...]
     added: tuple[str, ...] = ()
-    pools: bool = True
 
 
 _LLAMA = _Family(first=("embed_tokens",), layers="layers", last=("norm",))
@@ -36,15 +35,13 @@ _FAMILIES: Mapping[str, _Family] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
-    "bert": _Family(first=("embeddings",), layers="encoder.layer", last=("pooler",), pools=False),
 }
 """Model type to its modules, in transformers 5.23."""
 
 
-def stage_faults(config: Any, degree: int, name: str, *, classifies: bool) -> list[str]:
+def stage_faults(config: Any, degree: int, name: str) -> list[str]:
     """The reasons why the layers of the model `name` cannot be divided into `degree` stages; empty if they can."""
-    family = _FAMILIES.get(config.model_type)
-    if family is None or not (family.pools or classifies):
+    if config.model_type not in _FAMILIES:
         rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"
         return [f"{rule}, got {name} ({config.model_type}): set strategy=fsdp without it, which shards the weights"]
     layers = config.num_hidden_layers
@@ -115,11 +112,8 @@ class Stage(torch.nn.Module):
         such as `attention_mask`, are the same for all stages.
         """
         name = "input_ids" if self.is_first else "inputs_embeds"
-        options = {} if not self._family.pools else {"use_cache": False}
-        if self.is_last and not self._family.pools:
-            logits: torch.Tensor = self.model(**{name: inputs}, **others).logits
-            return logits
-        hidden: torch.Tensor = self.model.base_model(**{name: inputs}, **options, **others).last_hidden_state
+        output = self.model.base_model(**{name: inputs}, use_cache=False, **others)
+        hidden: torch.Tensor = output.last_hidden_state
         if not self.is_last:
             return hidden
         scores: torch.Tensor = getattr(self.model, self.head)(hidden)
@@ -145,7 +139,7 @@ class Stage(torch.nn.Module):
                 setattr(base, name, _Zero())
         if not self.is_last:
             for name in family.last:
-                setattr(base, name, None if name == "pooler" else _Identity())
+                setattr(base, name, _Identity())
             for name, child in list(self.model.named_children()):
                 if child is not base:
                     setattr(self.model, name, None)

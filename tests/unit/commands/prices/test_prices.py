@@ -116,13 +116,6 @@ def test_the_api_is_asked_page_by_page_for_training_in_the_region(aws: Aws) -> N
     assert filters == {"regionCode": "us-east-1", "component": "Training"}
 
 
-def test_a_refusal_of_the_api_is_explained(aws: Aws) -> None:
-    aws.refuse("GetProducts", "AccessDeniedException", "not today")
-
-    with pytest.raises(LaunchRefused, match="AWS does not allow this identity to read the price list"):
-        read(aws)
-
-
 @pytest.mark.usefixtures("no_store")
 def test_the_table_has_every_known_price_of_the_region_smallest_size_first(run: Run, workplace: Path) -> None:
     code, out, err = run()

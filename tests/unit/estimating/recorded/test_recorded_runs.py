@@ -66,25 +66,11 @@ def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(t
     assert answer.basis.startswith("interpolated between the recorded runs in lines ")
 
 
-def test_where_no_side_is_closed_the_nearest_rows_are_named(tmp_path: Path) -> None:
-    table = runs(tmp_path, f"{SMALL},1,16,4e-5,100,0.8", f"{SMALL},2,32,4e-5,100,0.8")
-
-    text = faults(table, per_device_train_batch_size=32)
-    assert "holds no completed runs on all sides" in text
-    assert "line 2: 1 x ml.g5.xlarge, per-device batch 16" in text
-
-
 def test_outside_the_table_is_an_error_with_the_nearest_rows(tmp_path: Path) -> None:
     text = faults(runs(tmp_path, *GRID), per_device_train_batch_size=128, instance_count=8, learning_rate=8e-5)
 
     assert "holds no completed runs on all sides of 8 x ml.g5.xlarge, per-device batch 128" in text
     assert "nearest are line 19: 4 x ml.g5.xlarge, per-device batch 64" in text
-
-
-def test_no_instance_type_answers_for_another(tmp_path: Path) -> None:
-    text = faults(runs(tmp_path, *GRID), instance_type=LARGE)
-
-    assert "instance_type must be one that recorded_runs runs.csv holds (ml.g5.xlarge), got ml.g5.2xlarge" in text
 
 
 def test_other_hyperparameters_must_be_in_the_table_and_are_never_mixed(tmp_path: Path) -> None:

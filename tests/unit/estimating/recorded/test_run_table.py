@@ -50,12 +50,6 @@ def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_n
     assert table.ignored == ("run_id", "region")
 
 
-def test_a_curve_may_be_shorter_in_one_row_than_in_another(tmp_path: Path) -> None:
-    table = read(tmp_path, f"{HEADER},f1_epoch_1,f1_epoch_2", f"{ROW},0.5,0.8", f"{ROW},0.8,")
-
-    assert [row.curve for row in table.rows] == [(0.5, 0.8), (0.8,)]
-
-
 def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
     messages = faults(
         tmp_path,
@@ -114,13 +108,6 @@ def test_a_table_with_a_fault_is_refused_with_one_clear_message(tmp_path: Path, 
     messages = faults(tmp_path, *lines)
 
     assert any(part in fault for fault in messages), messages
-
-
-def test_of_very_many_faults_the_first_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
-    messages = faults(tmp_path, HEADER, *[ROW.replace("900", "0")] * 100)
-
-    assert len(messages) == 21
-    assert messages[-1].endswith("and 80 more")
 
 
 def test_a_file_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
