@@ -48,17 +48,13 @@ _PRIORS = {
     "local": (1.8, 1.2),  # this machine, of which only the number of its processors is known
     "regime": (1.0, 0.2),  # one family of trainings and size of micro-batches against the physics
     "model": (1.0, 0.18),  # one model and sequence length against its operation count
-    "device": (1.0, 0.03),  # one instance type with one device that trains, against the others with such a device
     "several": (0.95, 0.15),  # several devices against the physics: they wait for each other
     "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
     "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
     "published": (1.0, 0.1),  # runs that others have published against those of paretune
     "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
-    "memory": (
-        2.0,
-        1.0,
-    ),  # share of this machine's bandwidth, as guessed from its processors, in the optimiser's update
+    "memory": (2.0, 1.0),  # share of this machine's bandwidth, guessed from its processors, in the optimiser's update
     "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
     "pcie": (0.3, 0.5),
     "gloo": (0.5, 0.4),
@@ -200,7 +196,7 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[s
         "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
         "model": f"model:{setting.model}",
         "several": "" if is_alone else "processes" if setting.is_local else "several",
-        "cluster": f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
+        "cluster": "" if is_alone else f"cluster:{setting.cluster}",
         "published": "published" if is_published else "",
         "latency": f"latency:{location}",
         "loop": "loop" if setting.is_local else "",

@@ -131,9 +131,6 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     assert same.did_not_fit.run_id == "full"
 
 
-_SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "num_attention_heads": 2}
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -141,10 +138,6 @@ _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "num_att
         ("{", "must hold a config.json that can be read"),
         ("[]", "must hold a config.json that can be read"),
         (json.dumps({"model_type": "resnet"}), "does not say hidden size, layers and vocabulary"),
-        *(
-            (json.dumps(_SIZES | {name: 10**400}), "does not say .* as numbers up to 1,000,000,000")
-            for name in (*_SIZES, "num_experts", "head_dim", "num_key_value_heads")
-        ),
     ],
     ids=itertools.count(),
 )
