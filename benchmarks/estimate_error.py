@@ -128,7 +128,7 @@ def read_published(path: Path, max_seq_length: int) -> list[Job]:
             Job(
                 setting=described.time,
                 shape=f"{spec.instance_count} x {spec.instance_type}",
-                devices=spec.data_parallel_devices,
+                devices=spec.degrees.data,
                 work=trained * spec.num_train_epochs,
                 seconds=float(row["billable_seconds"]),
             )
@@ -158,7 +158,7 @@ def read_local(path: Path) -> list[Job]:
             Job(
                 setting=described.time,
                 shape=f"{spec.instance_count} processes",
-                devices=spec.data_parallel_devices,
+                devices=spec.degrees.data,
                 work=int(row["train_rows"]) * spec.num_train_epochs,
                 seconds=float(row["billable_seconds"]),
             )

@@ -74,7 +74,8 @@ def _search_cost(axes: Any) -> None:
     reached = [row["dollars to 90 %"] != "not" for row in rows]
     values = [float(row["dollars to 90 %"]) if is_there else most for row, is_there in zip(rows, reached, strict=True)]
     colours = [_LIGHT if not is_there else _BLUE for is_there in reached]
-    axes.barh(range(len(rows)), values, color=[_ORANGE, *colours[1:]], height=0.6)
+    colours = [_ORANGE if row["method"] == "sampler" else colour for row, colour in zip(rows, colours, strict=True)]
+    axes.barh(range(len(rows)), values, color=colours, height=0.6)
     for number, (value, is_there) in enumerate(zip(values, reached, strict=True)):
         text = f"{value:.3g}" if is_there else "not within 40"
         axes.text(value + 0.5 if is_there else 1, number, text, va="center", color="black" if is_there else "#555")
@@ -85,10 +86,10 @@ def _search_cost(axes: Any) -> None:
 
 def _search_worlds(axes: Any) -> None:
     rows = tables("search_cost")[2]
-    ends = [(row["at the end: random"], row["best peer6"], row["split8"]) for row in rows]
+    ends = [(row["best peer7"], row["sampler10"]) for row in rows]
     series = zip(*[[float(cell or "nan") for cell in cells] for cells in ends], strict=True)
     for (name, colour, mark), values in zip(
-        (("random", _GREY, "s"), ("best other method", _BLUE, "o"), ("split", _ORANGE, "D")), series, strict=True
+        (("best other method", _BLUE, "o"), ("paretune's sampler", _ORANGE, "D")), series, strict=True
     ):
         axes.plot(values, range(len(rows)), mark, color=colour, label=name)
     axes.hlines(range(len(rows)), 0, 1, color=_LIGHT, linewidth=0.8, zorder=0)

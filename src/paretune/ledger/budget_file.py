@@ -11,7 +11,7 @@ in its parameter `tags`.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import at_home
@@ -47,8 +47,9 @@ class BudgetFile(Parameters):
     budgets: tuple[Budget, ...] = parameter((), "the budgets")
 
     @classmethod
-    def read(cls, path: str) -> "BudgetFile":
-        """Read a file, and a relative SQLite path from its folder; raises BadInput with all faults and their lines."""
+    def read(cls, values: Any) -> Self:
+        """Read the file of this path, in it a relative SQLite path from its folder; BadInput has faults with lines."""
+        path = str(values)
         nodes, faults = read_yaml(path, BUDGETS)
         root = Node(1, nodes)
         file, found = cls.check(root.as_json() | {"path": path})

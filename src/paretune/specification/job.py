@@ -440,18 +440,13 @@ class JobSpec(Parameters):
         return self.micro_batches or (1 if self.strategy == DEVICE_MAP else self.degrees.pipeline)
 
     @property
-    def data_parallel_devices(self) -> int:
-        """Number of devices, or groups of devices, that train on rows of their own, over the whole cluster."""
-        return self.degrees.data
-
-    @property
     def unscaled_learning_rate(self) -> float:
         """The learning rate at the reference batch size: the given one, or the default of `fine_tuning`."""
         return self.learning_rate or default_learning_rate(self.fine_tuning)
 
     def plan(self) -> BatchPlan:
         """The batch sizes and the learning rate that this job trains with."""
-        return plan_batch(self, devices=self.data_parallel_devices, learning_rate=self.unscaled_learning_rate)
+        return plan_batch(self, devices=self.degrees.data, learning_rate=self.unscaled_learning_rate)
 
     def instance_types(self) -> tuple[str, ...]:
         """The instance type and its fallbacks, each once."""
@@ -475,7 +470,7 @@ class JobSpec(Parameters):
         plan = self.plan()
         moved = self.replace(**changes, global_batch_size=None, gradient_accumulation_steps=None)
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
-        fits = total % (batch * moved.data_parallel_devices) == 0
+        fits = total % (batch * moved.degrees.data) == 0
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:

@@ -42,8 +42,6 @@ BASELINE_WORDS = "baseline_f1_words"
 """F1 over entities of giving each word the label that it has most often in the training rows, same validation rows."""
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser changes
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
-EVALUATION_SAMPLES = "evaluation_samples_per_second"
-"""Validation rows per second over all devices in the last evaluation, including reading tokenised rows."""
 DROPPED_ROWS = "dropped_rows"  # rows without a text or label that missing_rows=drop has left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"

@@ -198,9 +198,7 @@ def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, f
     quality = _quality(measured, "eval", task)
     if "loss" not in quality:
         return {}  # it has failed, and the events say so
-    speed = float(measured.get("eval_samples_per_second", 0.0))
-    rates = {metrics.EVALUATION_SAMPLES: speed} if speed > 0 else {}
-    return {metrics.EVAL_LOSS: quality.pop("loss"), **quality, **rates}
+    return {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
 
 
 def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, float]:

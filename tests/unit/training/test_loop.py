@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForTokenClassification, Trainer
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, Trainer
 
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -19,6 +19,7 @@ from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
 from paretune.training.stop_signal import StopSignal
+from paretune.training.tasks import multi_label_metrics
 from paretune.training.trainer import LengthGroupedTrainer
 from tests.unit.training.conftest import SPEC
 
@@ -127,6 +128,40 @@ def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_pa
     assert report.metrics["f1"] > 0.9
     model = AutoModelForTokenClassification.from_pretrained(folder.model)
     assert model.config.id2label[0] == "B-BAD"
+
+
+@pytest.mark.slow
+def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(folder: JobFolder, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    lines = []
+    for good, bad in random.integers(0, 4, size=(128, 2)):
+        words = [*random.choice(["great", "warm"], good), *random.choice(["dull", "cold"], bad), "the", "film"]
+        labels = ["good"] * bool(good) + ["bad"] * bool(bad)
+        lines.append(json.dumps({"text": " ".join(random.permutation(words)), "label": labels}))
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    spec = SPEC.replace(
+        task="multi-label",
+        dataset=str(tmp_path / "rows.jsonl"),
+        per_device_train_batch_size=8,
+        num_train_epochs=16.0,
+        learning_rate=2e-3,
+        max_seq_length=16,
+        training_arguments={"warmup_steps": 2},
+    )
+    prepared_for(spec, folder, folder.model_source.resolve())
+    validation = read_rows(spec)[0]["validation"]
+
+    report = report_of(spec, folder)
+
+    assert report.labels == ("bad", "good")
+    assert report.metrics["f1"] > 0.8
+    assert [sum(counts) for counts in report.label_counts] == [len(validation)] * 2
+    model: Any = AutoModelForSequenceClassification.from_pretrained(folder.model)
+    assert model.config.problem_type == "multi_label_classification"
+    inputs = load_tokenizer(folder.model)(list(validation.texts), padding=True, return_tensors="pt")
+    answered = model.eval()(**inputs).logits.detach().numpy() >= 0
+    expected = multi_label_metrics(validation.labels > 0.5, answered)  # type: ignore[operator]
+    assert {name: report.metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
 
 
 def prepared_for(spec: JobSpec, folder: JobFolder, source: Path) -> PreparedDataset:

@@ -52,9 +52,12 @@ class Section:
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
 
+    has_tests: bool = False  # whether all tables but the first are tests of what that one shows
+
     def findings(self) -> list[str]:
-        """Its sentences, and the captions of its tables of tests."""
-        return [*self.sentences, *(about for about, _ in self.tables[1:])]
+        """Its sentences, and the rows of its tests, each with the test's caption."""
+        tests = self.tables[1:] if self.has_tests else ()
+        return [*self.sentences, *(f"{about}: {' '.join(row)}" for about, table in tests for row in table.to_numpy())]
 
 
 @dataclass(frozen=True, kw_only=True)

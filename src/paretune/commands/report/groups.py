@@ -147,7 +147,9 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     frame = frame.drop(columns=[*shown, *frame.filter(regex="_against$")])
     heading = f"{group.title[:1].upper()}{group.title[1:]}, by {group.factor}"
     charts = [*charts, *_trade_offs(group)]
-    return Section(heading=heading, tables=[(about, listed), *tables], sentences=sentences, charts=charts), frame
+    tables = [(about, listed), *tables]
+    section = Section(heading=heading, tables=tables, sentences=sentences, charts=charts, has_tests=True)
+    return section, frame
 
 
 def _mean(quantity: str, mean: float, deviation: float) -> str:

@@ -277,22 +277,17 @@ class SageMakerJob(Job):
 
     def _describe(self) -> None:
         """Ask for the description. The job is gone when neither Describe nor List has known it for GONE_AFTER_S."""
-        try:
-            self.description = described(self._account, self.name)
-        except AWS_ERRORS as error:
-            if not is_missing(error):
-                raise
-            if is_listed(self._account, self.name):
-                self._missing_since = None
-                return
+        if (description := described(self._account, self.name)) is not None:
+            self.description, self._missing_since = description, None
+        elif is_listed(self._account, self.name):
+            self._missing_since = None
+        else:
             now = self._clock.monotonic()
             self._missing_since = now if self._missing_since is None else self._missing_since
             if now - self._missing_since >= GONE_AFTER_S:
                 noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
                 ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
                 self.description = {**self.description, **ending}
-        else:
-            self._missing_since = None
 
     def warm_pool(self) -> WarmPoolStatus | None:
         """As WarmPoolStatus describes it, asked again while the instances are kept; None if there never were any.
@@ -329,11 +324,10 @@ class SageMakerJob(Job):
         """Describe the ended job again; raises LostContact."""
         self._due = self._clock.monotonic() + self._interval_s
         try:
-            self.description = described(self._account, self.name)
+            gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # how it ended stays known
+            self.description = described(self._account, self.name) or gone
         except AWS_ERRORS as error:
-            if is_missing(error):  # how it ended stays known
-                self.description = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}
-            elif not is_transient(error):
+            if not is_transient(error):
                 raise LostContact(f"{explain(error, f'look at the warm pool of {self.name}')}") from error
 
     def _last_pool(self) -> WarmPoolStatus | None:
@@ -387,9 +381,14 @@ class SageMakerJob(Job):
         self._began = self._due = self._clock.monotonic()  # look soon
 
 
-def described(account: Account, name: str) -> Mapping[str, Any]:
-    """DescribeTrainingJob. Raises boto's errors."""
-    answer: Mapping[str, Any] = account.client("sagemaker").describe_training_job(TrainingJobName=name)
+def described(account: Account, name: str) -> Mapping[str, Any] | None:
+    """The answer of DescribeTrainingJob; None if it knows no such job. Raises boto's errors."""
+    try:
+        answer: Mapping[str, Any] = account.client("sagemaker").describe_training_job(TrainingJobName=name)
+    except AWS_ERRORS as error:
+        if is_missing(error):
+            return None
+        raise
     return answer
 
 

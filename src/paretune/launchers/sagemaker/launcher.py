@@ -12,7 +12,7 @@ from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.base import GONE_AFTER_S, Launcher
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, was_heard
 from paretune.launchers.sagemaker.checks import account_faults
 from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
 from paretune.launchers.sagemaker.request import create_request, script_faults
@@ -98,7 +98,7 @@ class SageMakerLauncher(Launcher):
         """
         until = self._clock.monotonic() + GONE_AFTER_S
         try:
-            while (description := self._described(job_name)) is None and is_listed(self.account, job_name):
+            while (description := described(self.account, job_name)) is None and is_listed(self.account, job_name):
                 if self._clock.monotonic() >= until:
                     raise LaunchRefused(f"AWS lists the training job {job_name} and does not describe it: try again")
                 self._clock.sleep(_LOOK_EVERY_S)
@@ -132,14 +132,6 @@ class SageMakerLauncher(Launcher):
     def _job(self, name: str, storage: Storage, description: Mapping[str, Any] | None = None) -> SageMakerJob:
         is_project = self._cluster.project is not None
         return SageMakerJob(name, self.account, storage, self._clock, description, is_project=is_project)
-
-    def _described(self, name: str) -> Mapping[str, Any] | None:
-        try:
-            return described(self.account, name)
-        except AWS_ERRORS as error:
-            if is_missing(error):
-                return None
-            raise
 
     def _adopt_after(self, error: Exception, name: str) -> SageMakerJob:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost.

@@ -175,9 +175,7 @@ def _measured(front: StudyFront, point: Point, pick: Pick | None, address: Calla
     )
 
 
-def _sized(
-    front: StudyFront, values: Mapping[str, float], bars: Mapping[str, tuple[float, float]]
-) -> dict[str, dict[str, Any]]:
+def _sized(front: StudyFront, values: Mapping[str, float], bars: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     """Objectives and their bars in the units that the page states."""
     sizes = {name: front.unit(name)[0] for name in front.objectives}
     return {

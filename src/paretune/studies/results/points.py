@@ -90,8 +90,8 @@ def merge(
     `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
     measures models, by default F1.
     """
-    families, quality = _families(trials), quality or F1
-    found = _QualityRuns.of(families, quality)
+    families, judged = _families(trials), quality or F1
+    found = _QualityRuns.of(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
@@ -100,7 +100,7 @@ def merge(
         groups.setdefault(first.seconds_key or first.number, []).extend(runs)
 
     def trained(runs: Sequence[Trial], name: str) -> list[Trial]:
-        has_collapsed = found.collapsed if found is not None and name == quality.metric else ()
+        has_collapsed = found.collapsed if found is not None and name == judged.metric else ()
         return [trial for trial in runs if trial.number not in has_collapsed]
 
     noises: dict[str, RunNoise] = {}
@@ -116,7 +116,7 @@ def merge(
                 values_of[name] = values
         points.append(_point(first, runs, values_of, noises))
     if found is not None:
-        points = found.shrunk(points, noises[quality.metric])
+        points = found.shrunk(points, noises[judged.metric])
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 

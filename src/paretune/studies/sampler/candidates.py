@@ -61,7 +61,6 @@ class Space:
     Args:
         job: parameters that all jobs share, as given.
         searched: parameter to the distribution of its values.
-        changes_quality: of a training of the user's own, the searched parameters that its quality depends on.
         rows: training rows of the whole data set, or None if nobody has counted them.
     """
 
@@ -70,7 +69,6 @@ class Space:
         job: Mapping[str, Any],
         searched: Mapping[str, BaseDistribution],
         *,
-        changes_quality: Sequence[str] = (),
         rows: float | None = None,
     ) -> None:
         self._job, self.searched, self.rows = job, searched, rows
@@ -84,12 +82,12 @@ class Space:
         self.own = {} if self.is_own else own_space(job, searched)
         if self.is_own:
             further = [name for name in searched if name not in {"instance_type", "spot"}]
-            self._quality_names, self._seconds_names = list(changes_quality) or further, further
+            self._quality_names = self._seconds_names = further
         else:
             further = [name for name in searched if name not in _CLUSTER | _KNOWN]
             self._quality_names = [name for name in further if "quality" in effects_of(JobSpec, name)]
             self._seconds_names = [name for name in further if {"seconds", "memory"} & {*effects_of(JobSpec, name)}]
-        self._scales = {name: scale_of(searched[name]) for name in {*further, *self._quality_names}}
+        self._scales = {name: scale_of(searched[name]) for name in further}
 
     def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Job | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""

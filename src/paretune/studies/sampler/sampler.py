@@ -74,7 +74,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: training rows of the whole data set, if known.
         spread: usual standard deviation of quality between configurations; by default 0.03 of F1, else learnt.
         metric: the objective that measures the model; by default the first that is not of the cluster.
-        changes_quality: of a training of your own, the searched parameters that its quality depends on.
         constraints: metric to its `min` and `max`.
 
     Attributes:
@@ -93,13 +92,12 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: float | None = None,
         spread: float | None = None,
         metric: str | None = None,
-        changes_quality: Sequence[str] = (),
         constraints: Bounds | None = None,
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         known = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
         self.price_of = price_of = price_of or _list_price()
-        self._grid = grid = Space(given, searched, changes_quality=changes_quality, rows=known)
+        self._grid = grid = Space(given, searched, rows=known)
         self._objectives = list(objectives)
         self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
         quality = OBJECTIVES.get(self._metric)

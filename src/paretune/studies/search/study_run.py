@@ -178,8 +178,7 @@ class StudyRunWriter:
 
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; a `status` of None leaves it open."""
-        spent_usd, count = self._table.balance().spent_usd, len(self._driver.trials)
-        self._run.log_metrics({metrics.COST_USD: spent_usd, "trials": float(count)})
+        self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
         if status is not None:
             self._run.end(status)
 
@@ -206,10 +205,15 @@ class StudyRunWriter:
 
 
 def described(file: StudyFile) -> str:
-    """Job, search and objectives as JSON, equal for all drivers of one study: without budget, concurrency and payer."""
-    texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "points", "objectives"}}
-    job = {name: value for name, value in json.loads(texts.pop("job", "{}")).items() if name not in _MAY_CHANGE}
-    return json.dumps(({"job": json.dumps(job, ensure_ascii=False)} if job else {}) | texts)
+    """Section and name, such as `job model`, to value as JSON, equal for all drivers of one study."""
+    given = file.given() | {"objectives": file.objectives}
+    parts = {
+        f"{section} {name}": value
+        for section in ("job", "search", "points", "objectives")
+        for name, value in given.get(section, {}).items()
+        if section != "job" or name not in _MAY_CHANGE
+    }
+    return json.dumps(parts, ensure_ascii=False)
 
 
 def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:

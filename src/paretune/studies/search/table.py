@@ -51,7 +51,7 @@ _BOOKED = {"metrics": "measured", "booked_usd": "cost_usd", "reason": "reason", 
 _IN_END = ("kept_usd", "billed_s", "ended_at", "refused_beside")
 _ENDS = {TrialState.COMPLETE: TrialStatus.COMPLETED, TrialState.PRUNED: TrialStatus.STOPPED}
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
-_MOST_DIFFERENCES, _LONGEST_VALUE = 8, 200  # of a description; characters
+_MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
 Point = Mapping[str, Value]
 Accepts = Callable[[Point], bool]
@@ -109,7 +109,7 @@ class StudyTable:
     def open(self, run_id: str, described: str) -> str:
         """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet.
 
-        `described` holds job, search and objectives as JSON.
+        `described` holds the values of job, search and objectives by their names, as JSON.
 
         Raises:
             BadInput: the study was begun with another description.
@@ -286,7 +286,7 @@ class StudyTable:
             return None
         status = _ENDS.get(frozen.state, TrialStatus.FAILED)
         reason = "" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage"
-        own = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
+        own: dict[str, Any] = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
         return Trial(**own, status=status, values=values, measured=values, reason=reason)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
@@ -409,17 +409,7 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
 
 
 def _difference(before: str, now: str) -> str:
-    earlier, later = _flattened(before), _flattened(now)
+    earlier, later = ({name: json.dumps(value) for name, value in json.loads(text).items()} for text in (before, now))
     names = sorted(name for name in {*earlier, *later} if earlier.get(name) != later.get(name))
-    texts = [f"{name}: {earlier.get(name, 'none')} then, {later.get(name, 'none')} now" for name in names]
+    texts = [f"{name}: {earlier.get(name, 'none')} then, {later.get(name, 'none')} now"[:_LONGEST] for name in names]
     return "; ".join(texts[:_MOST_DIFFERENCES])
-
-
-def _flattened(described: str) -> dict[str, str]:
-    """Section and name, such as `job model`, to the value as text."""
-    sections = {section: json.loads(text) for section, text in json.loads(described).items()}
-    return {
-        f"{section} {name}": json.dumps(value)[:_LONGEST_VALUE]
-        for section, values in sections.items()
-        for name, value in values.items()
-    }

@@ -49,6 +49,7 @@ def test_means_deviations_and_steps_are_those_worked_out_by_hand() -> None:
     assert row["billable_seconds_deviation"] == pytest.approx(400)
     assert other["dearer_usd"] == pytest.approx(2.8)
     assert cells(section, "Tukey")["difference"] == ["more than noise", "not told apart from noise"]
+    assert any(text.startswith("Tukey's test of all pairs: cost ") for text in section.findings())
     assert [chart and chart.title for chart in section.charts] == [
         *("Time over devices (measured)", "F1 over devices (measured)"),
         *("Dollars and time (measured)", "Dollars and F1 (measured)"),

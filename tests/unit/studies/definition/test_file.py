@@ -423,7 +423,7 @@ def test_a_combination_that_makes_no_job_is_no_fault_of_the_file_but_of_its_poin
     )
     study = read(tmp_path, text.replace("job:\n  instance_type: ml.g5.xlarge\n", ""))
 
-    assert study.spec_at({"strategy": "smddp", "instance_type": "ml.p4d.24xlarge"}).data_parallel_devices == 8
+    assert study.spec_at({"strategy": "smddp", "instance_type": "ml.p4d.24xlarge"}).degrees.data == 8
     with pytest.raises(BadInput, match="strategy smddp needs"):
         study.spec_at({"strategy": "smddp", "instance_type": "ml.g5.xlarge"})
 

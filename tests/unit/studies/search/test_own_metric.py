@@ -118,8 +118,8 @@ def test_a_job_without_an_estimate_reserves_all_of_its_maximum_runtime(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs(monkeypatch, "val_ndcg")
-    driver = study_of(desk, "val_ndcg", n_trials=3, budget_usd=0.25)  # 6 minutes at a dollar an hour: 0.1 at worst
+    driver = study_of(desk, "val_ndcg", n_trials=3, budget_usd=0.8)  # 6 minutes at a dollar an hour, and the upload
     searched(driver)
 
-    assert driver.table.balance().spent_usd <= 0.25
+    assert driver.table.balance().spent_usd <= 0.8
     assert {trial.given["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}

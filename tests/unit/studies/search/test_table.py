@@ -225,7 +225,7 @@ def test_a_job_that_failed_says_why_and_what_was_billed(
 
 
 def described(**parts: dict[str, object]) -> str:
-    return json.dumps({part: json.dumps(entries) for part, entries in parts.items()})
+    return json.dumps({f"{part} {name}": value for part, entries in parts.items() for name, value in entries.items()})
 
 
 def test_another_search_under_the_same_name_is_refused_with_the_difference(storage: str) -> None:
