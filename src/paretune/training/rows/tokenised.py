@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -243,7 +243,7 @@ def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
 
 
 def tokenise_words(
-    texts: Sequence[str], labels: Sequence[Sequence[int]], tokenizer: Any, limit: int
+    texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
 ) -> tuple[list[list[int]], list[list[int]], int]:
     """Token ids of rows of words, at most `limit`, their labels, and how many rows were longer.
 
