@@ -22,7 +22,7 @@ from mlflow.models import Model
 from packaging.version import Version
 
 from paretune.cli import main
-from paretune.commands.doctor.local_checks import store_findings
+from paretune.commands.doctor.checks import store_findings
 from paretune.core.checks import Verdict
 from paretune.specification.container import EventReader, JobFolder
 from tests.conftest import sentences, user_s_own, write_csv
@@ -117,7 +117,7 @@ def check_model(run: Run) -> None:
 
 
 def test_the_check_of_the_store_names_the_version(server: Server, folder: Path) -> None:
-    version, answers = store_findings()
+    answers, version = store_findings({})
 
     assert (version.verdict, answers.verdict) == (Verdict.PASSED, Verdict.PASSED)
     assert f"server {server.version}, client " in version.text

@@ -93,7 +93,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
     """The given parameters with their values, by the script's own names; the learning rate as scaled to the batch."""
     values = dict[str, Any]()
-    if spec.model_fields_set.intersection(_PLANNED):
+    if spec.model_fields_set.intersection(_PLANNED) and not script.reads_anything:  # which gets the whole plan anyway
         values = {name: getattr(plan, name) for name in map(str, _PLANNED) if _name_in(script, name)}
         values = values or {_PLANNED[0]: plan.per_device_train_batch_size}
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}

@@ -86,6 +86,8 @@ def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None
         '--test_file t.csv --max_seq_length 64 --bf16 true --dataset_name imdb --mapping {"a": 1}'
     )
     assert "--config_name gpt2 --tokenizer_name gpt2" in words(script, model="gpt2", init="random")
+    plan = words(script, global_batch_size=32, per_device_train_batch_size=8)
+    assert plan == f"--output_dir /out {usual}".replace("size 16", "size 8").replace("steps 1 ", "steps 4 ")
 
 
 def test_what_a_script_needs_and_would_not_get_is_refused(script: Path) -> None:

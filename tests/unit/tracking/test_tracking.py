@@ -21,6 +21,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.specification.container import Event
 from paretune.tracking import Run, RunStatus, Tracking
+from paretune.tracking.store import silence_arn_warnings
 
 
 @pytest.fixture
@@ -433,3 +434,13 @@ def test_a_run_that_is_not_in_the_store_is_said_to_be_missing(
     (message,) = [record.getMessage() for record in caplog.records if record.name == "paretune.tracking.run"]
     assert message.startswith("MLflow has no such run; the job goes on: Run with id=000")
     assert "MLFLOW_TRACKING_URI names another store" in message
+
+
+def test_warnings_of_the_arn_plugin_are_dropped_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    silence_arn_warnings()
+    logger = logging.getLogger("mlflow.tracking.request_header.registry")
+
+    logger.warning("Encountered unexpected error during resolving request headers: list index out of range")
+    logger.warning("another")
+
+    assert [record.getMessage() for record in caplog.records] == ["another"]

@@ -10,7 +10,7 @@ from paretune.commands.command import Command, imported_later
 from paretune.core.errors import collecting, refuse
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter
-from paretune.specification.profile import CHARGED, read_profile
+from paretune.specification.profile import CHARGED, with_profile
 
 MOST_USD = 0.5
 PAID_INSTANCE_TYPE = "ml.m5.large"
@@ -53,12 +53,11 @@ class DoctorRequest:
     wants_sagemaker: bool = False
     """Whether an instance type, the account or its profile has been set, or paid jobs are requested; otherwise a
     machine without credentials is no fault."""
-    profile_faults: tuple[str, ...] = ()  # faults of the values in the profile
 
     @classmethod
-    def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
-        """Read the typed texts, completed by the profile, broken ones aside; raises BadInput with all faults."""
-        faults, paid, spec = list[str](), False, JobSpec()
+    def from_text(cls, texts: Mapping[str, Any], environment: Mapping[str, str]) -> "DoctorRequest":
+        """Read the typed texts, completed by the profile; raises BadInput with all faults."""
+        faults, paid, spec, profile = list[str](), False, JobSpec(), dict[str, Any]()
         with collecting(faults):
             paid = DoctorOptions.read({"paid": texts.get("paid", "")}).paid
         typed = {name: text for name, text in texts.items() if name != "paid" and text.strip()}
@@ -66,21 +65,17 @@ class DoctorRequest:
         if is_local and paid:
             faults.append("paid=true launches jobs on SageMaker: leave launcher and instance_type out")
         usual = {} if is_local else {"instance_type": PAID_INSTANCE_TYPE}
+        with collecting(faults):  # the launcher decides which settings of the profile have an effect
+            profile = with_profile({**typed, **({} if is_local else {"launcher": "sagemaker"})}, environment)
         with collecting(faults):
-            spec = JobSpec.read(usual | typed)
+            spec = JobSpec.read(usual | (profile or typed))
         refuse(faults)
-        profile_faults, profile = list[str](), dict[str, Any]()
-        if not is_local:
-            with collecting(profile_faults):
-                profile = read_profile(environment)
-                spec = JobSpec.read(usual | profile | typed)
         account_settings = ({"instance_type", *_OWNERSHIP} - set(CHARGED)) & {*typed, *profile}
         return cls(
             spec=spec,
             paid=paid,
             is_local=is_local,
             wants_sagemaker=not is_local and bool(account_settings or paid or typed.get("launcher") == "sagemaker"),
-            profile_faults=tuple(profile_faults),
         )
 
     def paid_specs(self) -> dict[str, JobSpec]:

@@ -4,11 +4,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from paretune.commands.command import describe_opened_run
-from paretune.commands.doctor import local_checks
+from paretune.commands.doctor import checks
 from paretune.commands.doctor.command import MOST_USD, PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, Verdict, run_check
 from paretune.core.clock import Clock, SystemClock
@@ -90,16 +89,15 @@ def _run_paid(request: DoctorRequest) -> tuple[dict[str, dict[str, Any]], int]:
 
 def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> list[Finding]:
     """The findings of all checks, those of this machine first; nothing is raised, and nothing costs money."""
-    checks: dict[str, Callable[[], Iterable[Finding]]] = {
-        local_checks.ENVIRONMENT: local_checks.environment_findings,
-        local_checks.TORCH: lambda: [local_checks.torch_finding(environment)],
-        local_checks.PROFILE: lambda: local_checks.profile_findings(environment, request.profile_faults),
-        local_checks.HOME: lambda: [local_checks.home_finding(environment)],
-        local_checks.BUDGETS: lambda: local_checks.budget_findings(request, environment, clock.now()),
-        local_checks.MLFLOW: local_checks.store_findings,
-        "aws": lambda: _cloud_findings(request, environment, datetime.fromtimestamp(clock.now(), UTC)),
+    all_checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        checks.ENVIRONMENT: checks.environment_findings,
+        checks.TORCH: lambda: checks.torch_findings(environment),
+        checks.BUDGETS: lambda: checks.budget_findings(request, environment, clock.now()),
+        checks.MLFLOW: lambda: checks.store_findings(environment),
     }
-    return [finding for subject, check in checks.items() for finding in run_check(subject, check)]
+    if not sagemaker_is_missing():  # which environment_findings says
+        all_checks[checks.AWS] = lambda: checks.cloud_findings(request, environment)
+    return [finding for subject, check in all_checks.items() for finding in run_check(subject, check)]
 
 
 def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> float | None:
@@ -117,11 +115,3 @@ def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], 
     except (ParetuneError, ImportError):  # a check reports it
         return None
     return None if None in worst else sum(filter(None, worst))
-
-
-def _cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterable[Finding]:
-    if sagemaker_is_missing():  # which environment_findings says
-        return []
-    from paretune.commands.doctor.cloud_checks import cloud_findings  # if boto3 cannot be imported, the check fails
-
-    return cloud_findings(request, environment, now)

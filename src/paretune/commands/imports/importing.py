@@ -56,13 +56,14 @@ def import_runs(
     }
     added: list[str] = []
     remarks, counts = Counter[str](), Counter[str]()
-    for row, spec in zip(request.table.rows, request.specs, strict=True):
+    for row in request.table.rows:
         counts[row.digest()] += 1  # equal rows are repeats
         identity = json.dumps([row.digest(), counts[row.digest()], sorted(request.typed.items())])
         key = hashlib.sha256(identity.encode()).hexdigest()[:24]
         unfinished = imported.get(key)
         if key in imported and unfinished is None:
             continue
+        spec = row.spec
         price = _price(row, spec, request.table.name) or (price_of(spec) if row.cost_usd is None else None)
         if price is None and row.cost_usd is None:
             remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
@@ -75,7 +76,7 @@ def import_runs(
             gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
-    return Imported(added=tuple(added), already_there=len(request.specs) - len(added), remarks=remarks)
+    return Imported(added=tuple(added), already_there=len(request.table.rows) - len(added), remarks=remarks)
 
 
 def _sizes(spec: JobSpec) -> dict[str, float]:

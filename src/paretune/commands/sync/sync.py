@@ -6,7 +6,8 @@ registered gets its version. Instances kept after a job are followed until they 
 MLflow projects are treated like jobs of our training.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,6 +28,7 @@ from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
+_UNKNOWN = (BadInput, LaunchRefused, LostContact)
 _ENDED = {state.value for state in JobState if state.is_terminal}
 _GONE_RUNS = 20  # the newest runs of vanished jobs, which are looked for again
 _RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
@@ -52,6 +54,7 @@ class Sync:
     on_events: Callable[[list[Event]], None]
     _under_way: dict[str, Attempts] = field(default_factory=dict)
     _pools: dict[str, KeptPool] = field(default_factory=dict)
+    _collected: list[Collected] = field(default_factory=list)
 
     def run(self) -> list[Collected]:
         """Follow all unfinished runs and warm pools to their end; returns how each ended.
@@ -61,16 +64,19 @@ class Sync:
             TrackingUnavailable: MLflow does not answer; nothing was touched.
         """
         unregistered = overdue(self.tracking)  # read first: a job collected below registers its model itself
-        remarks = [(run.run_id, self._adopt(run)) for run in self.tracking.unfinished()]
-        remarks += [(run.run_id, self._adopt_again(run)) for run in gone_runs(self.tracking)]
-        collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in remarks if remark]
+        for run in self.tracking.unfinished():
+            with self._saying_why(run.run_id, "its job cannot be looked at: "):
+                self._adopt(run)
+        for run in gone_runs(self.tracking):
+            with suppress(*_UNKNOWN):
+                self._adopt_again(run)
         try:
-            while self._under_way or self._adopt_pools(collected):
+            while self._under_way or self._adopt_pools():
                 for run_id, job in list(self._under_way.items()):
                     if (entry := _poll(job)) is not None:
-                        collected.append(entry)
+                        self._collected.append(entry)
                         del self._under_way[run_id]
-                self._settle_pools(collected)
+                self._settle_pools()
                 self.interruption.check()
                 clocks = [job.record.workplace.clock for job in self._under_way.values()]
                 clocks += [pool.workplace.clock for pool in self._pools.values()]
@@ -80,27 +86,35 @@ class Sync:
             for job in self._under_way.values():
                 job.record.leave()
         for run in unregistered:
-            remark = register(run.params["register"], run.run_id, self.tracking)
-            collected.append(Collected(run_id=run.run_id, remark=remark))
-        return collected + self._book_budgets()
+            self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
+        self._book_budgets()
+        return self._collected
 
-    def _adopt(self, run: RecordedRun) -> str:
-        """Begin to follow the job of a run; returns why it is not followed, or an empty text."""
-        if is_watched(run.tags.get(schema.WATCHED_BY, "")):
-            return "another process on this machine is watching it"
-        location = self._location(run)
-        if isinstance(location, str):
-            return location
-        spec, workplace = location
-        name = job_name(run.run_id, 1)  # the next attempts follow from it
+    def _say(self, run_id: str, remark: str) -> None:
+        self._collected.append(Collected(run_id=run_id, remark=remark))
+
+    @contextmanager
+    def _saying_why(self, run_id: str, what: str = "") -> Iterator[None]:
+        """Go on with the next run after what cannot be known of this one."""
         try:
-            if not _is_there(name, run, workplace):
-                if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
-                    workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
-                    return "its record has gaps, which stay, because its job is no longer there"
-                return _close_never_created(run, spec, workplace)
-        except (BadInput, LaunchRefused, LostContact) as error:
-            return f"its job cannot be looked at: {error}"
+            yield
+        except _UNKNOWN as error:
+            self._say(run_id, f"{what}{error}")
+
+    def _adopt(self, run: RecordedRun) -> None:
+        """Begin to follow the job of a run, or say why it is not followed; raises one of _UNKNOWN."""
+        if is_watched(run.tags.get(schema.WATCHED_BY, "")):
+            self._say(run.run_id, "another process on this machine is watching it")
+            return
+        spec, workplace = self._location(run)
+        name = job_name(run.run_id, 1)  # the next attempts follow from it
+        if not _is_there(name, run, workplace):
+            if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
+                workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
+                self._say(run.run_id, "its record has gaps, which stay, because its job is no longer there")
+            else:
+                self._say(run.run_id, _close_never_created(run, spec, workplace))
+            return
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
         record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
@@ -109,100 +123,70 @@ class Sync:
         job = Attempts(record, document, self.on_events, partial(inputs_of, spec, workplace))
         try:
             job.begin()
-        except (LaunchRefused, LostContact) as error:
+        except (LaunchRefused, LostContact):
             record.leave()
-            return f"its job cannot be looked at: {error}"
+            raise
         self._under_way[run.run_id] = job
-        return ""
 
-    def _adopt_again(self, run: RecordedRun) -> str:
+    def _adopt_again(self, run: RecordedRun) -> None:
         """Follow the job of a run that was closed because AWS did not know it, if AWS knows it now; see `_adopt`."""
-        location = self._location(run)
-        if isinstance(location, str):
-            return ""
-        try:
-            if location[1].launcher.attach(job_name(run.run_id, 1)) is None:
-                return ""
-        except (BadInput, LaunchRefused, LostContact):
-            return ""
-        again = location[1].tracking.run(run.run_id)
+        _, workplace = self._location(run)
+        if workplace.launcher.attach(job_name(run.run_id, 1)) is None:
+            return
+        again = workplace.tracking.run(run.run_id)
         again.reopen()
         again.set_tags({schema.STATE: JobState.RUNNING.value, schema.FAILURE_REASON: ""})
-        return self._adopt(run)
+        with self._saying_why(run.run_id, "its job cannot be looked at: "):
+            self._adopt(run)
 
-    def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace] | str:
-        """The specification of a run's job and the workplace where it runs, or why they are not known."""
+    def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace]:
+        """The specification of a run's job and the workplace where it runs; raises BadInput or LaunchRefused."""
         try:
             spec = RecordedJob(run).spec()
         except (BadInput, ValueError, KeyError) as error:
-            return f"it cannot be read back: {error}"
-        try:
-            workplace = self.workplace_of(spec)
-            return workplace.elsewhere(run.tags) or (spec, workplace)
-        except (BadInput, LaunchRefused) as error:
-            return f"its job cannot be looked at: {error}"
+            raise BadInput([f"it cannot be read back: {error}"]) from error
+        workplace = self.workplace_of(spec)
+        if elsewhere := workplace.elsewhere(run.tags):
+            raise BadInput([elsewhere])
+        return spec, workplace
 
-    def _adopt_pools(self, collected: list[Collected]) -> bool:
+    def _adopt_pools(self) -> bool:
         """Begin to follow the warm pools that are not followed yet; returns whether any is followed."""
-        given_up = {entry.run_id for entry in collected if entry.remark}
+        given_up = {entry.run_id for entry in self._collected if entry.remark}
         for run in kept_runs(self.tracking):
             if run.run_id in self._pools or run.run_id in given_up:
                 continue
-            location = self._location(run)
-            if isinstance(location, str):
-                collected.append(Collected(run_id=run.run_id, remark=f"its warm pool: {location}"))
-                continue
-            workplace = location[1]
-            try:
-                pool = KeptPool(run, workplace)
-            except (BadInput, LaunchRefused) as error:
-                collected.append(Collected(run_id=run.run_id, remark=f"its warm pool cannot be looked at: {error}"))
-                continue
-            self._pools[run.run_id] = pool
-            message = f"the instances of {pool.name} are kept and billed: following them until they are given back"
-            self.on_events([Event(time=workplace.clock.now(), step=0, message=message)])
+            with self._saying_why(run.run_id, "its warm pool cannot be looked at: "):
+                _, workplace = self._location(run)
+                pool = self._pools[run.run_id] = KeptPool(run, workplace)
+                message = f"the instances of {pool.name} are kept and billed: following them until they are given back"
+                self.on_events([Event(time=workplace.clock.now(), step=0, message=message)])
         return bool(self._pools)
 
-    def _settle_pools(self, collected: list[Collected]) -> None:
+    def _settle_pools(self) -> None:
         """Book the warm pools that are no longer kept."""
         for run_id, pool in list(self._pools.items()):
-            try:
-                settled = pool.settle()
-            except LostContact as error:
-                remark = str(error)
-            else:
-                if settled is None:
+            with self._saying_why(run_id):
+                if (settled := pool.settle()) is None:
                     continue
                 usd = pool.usd(settled)
-                remark = pool.sentence(settled) + ("" if usd is None else f": {usd:.4g} USD, in cost_usd now")
-            collected.append(Collected(run_id=run_id, remark=remark))
+                self._say(run_id, pool.sentence(settled) + ("" if usd is None else f": {usd:.4g} USD, in cost_usd now"))
             del self._pools[run_id]
 
-    def _book_budgets(self) -> list[Collected]:
+    def _book_budgets(self) -> None:
         """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
-        collected = []
         for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
-            location = self._location(run)
-            if isinstance(location, str):
-                collected.append(Collected(run_id=run.run_id, remark=f"its budgets: {location}"))
-                continue
-            workplace, budget = location[1], RecordedJob(run).budget
-            try:
+            with self._saying_why(run.run_id, "its budgets cannot be booked: "):
+                (_, workplace), budget = self._location(run), RecordedJob(run).budget
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue
-                booked = _book_ended(ledger, self.tracking)
-                unbegun = ledger.release_abandoned(workplace.launcher.origin, workplace.clock.now())
-            except (BadInput, LostContact) as error:
-                collected.append(Collected(run_id=run.run_id, remark=f"its budgets cannot be booked: {error}"))
-                continue
-            for run_id, usd in booked.items():
-                cost = "its worst case" if usd is None else f"{usd:.4g} USD"
-                collected.append(Collected(run_id=run_id, remark=f"{cost} booked against the budgets of {budget}"))
-            if unbegun:
-                remark = f"{len(unbegun)} reservations of trials that were never begun are taken back from {budget}"
-                collected.append(Collected(run_id=run.run_id, remark=remark))
-        return collected
+                for run_id, usd in _book_ended(ledger, self.tracking).items():
+                    cost = "its worst case" if usd is None else f"{usd:.4g} USD"
+                    self._say(run_id, f"{cost} booked against the budgets of {budget}")
+                if unbegun := ledger.release_abandoned(workplace.launcher.origin, workplace.clock.now()):
+                    trials = f"{len(unbegun)} reservations of trials that were never begun"
+                    self._say(run.run_id, f"{trials} are taken back from {budget}")
 
 
 def gone_runs(tracking: Tracking) -> list[RecordedRun]:

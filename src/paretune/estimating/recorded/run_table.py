@@ -37,6 +37,7 @@ _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
 _BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters if a table has columns for them."""
+OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run
 _MOST_FAULTS = 20  # that are listed; the rest is counted
 
 
@@ -66,6 +67,7 @@ class RecordedRow:
     """One run of a table."""
 
     line: int  # its line in the file, from 1
+    spec: JobSpec  # the job, with what the table does not tell at its default
     instance_type: str
     instance_count: int
     per_device_train_batch_size: int
@@ -107,8 +109,8 @@ class RunTable:
     ) -> "RunTable":
         """Read the table in a CSV file.
 
-        `columns` maps names of columns in the file to names here; `common_texts` has values of
-        OF_ALL_ROWS for every row.
+        `columns` maps names of columns in the file to names here; `common_texts` has values for every row, of
+        OF_ALL_ROWS and of parameters of a job.
 
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
@@ -119,12 +121,14 @@ class RunTable:
         faults = faults or _header_faults(header)
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
-        rows = []
+        rows, found = list[RecordedRow](), dict[str, list[int]]()
         for line, cells in [] if faults else lines:
             try:
                 rows.append(_row(line, header, cells, common_texts or {}))
             except BadInput as error:
-                faults += [f"line {line}: {fault}" for fault in error.faults]
+                for fault in error.faults:
+                    found.setdefault(fault, []).append(line)
+        faults += [located(fault, numbers) for fault, numbers in found.items()]
         more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
         refuse([f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS] + more])
         names = {*_COLUMNS, *_BATCH, *OTHERS}
@@ -135,6 +139,12 @@ class RunTable:
             others=tuple(name for name in header if name in OTHERS),
             ignored=tuple(name for name in header if name not in names and not _EPOCH.fullmatch(name)),
         )
+
+
+def located(fault: str, lines: Sequence[int]) -> str:
+    """The fault with the lines that have it."""
+    numbers = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
+    return f"line{'s' * (len(lines) > 1)} {numbers}: {fault}"
 
 
 def _column_faults(header: Sequence[str], columns: Mapping[str, str]) -> list[str]:
@@ -164,7 +174,8 @@ def _header_faults(header: Sequence[str]) -> list[str]:
 def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> RecordedRow:
     """Return the row of a line; an empty cell has no value. Raises BadInput with all its faults."""
     own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
-    texts, parameters, faults = {**common_texts, **own}, {*_BATCH, *OTHERS, "seed"}, list[str]()
+    texts, faults = {**common_texts, **own}, list[str]()
+    parameters = {*common_texts, *OF_A_ROW, "seed"} - {*_Cells.model_fields}
     if texts.get("strategy") == "none":  # AWS's word for a job without a library for it
         texts["strategy"] = "ddp"
     values, spec = _Cells(), JobSpec()
@@ -196,6 +207,7 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
         )
     return RecordedRow(
         line=line,
+        spec=spec,
         instance_type=spec.instance_type,
         instance_count=spec.instance_count,
         per_device_train_batch_size=plan.per_device_train_batch_size,

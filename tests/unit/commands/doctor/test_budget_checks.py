@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from paretune.commands.doctor.checks import budget_findings
 from paretune.commands.doctor.command import DoctorRequest
-from paretune.commands.doctor.local_checks import budget_findings
 from paretune.core.checks import Verdict
 from paretune.jobs.workplace import budget_ledger_of
 from paretune.ledger.budget_file import BudgetFile
@@ -16,7 +16,6 @@ __all__ = ["nothing_of_this_machine"]
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
-LOCAL = {"launcher": "local"}
 
 
 def profile(text: str = 'budget = "team.yaml"') -> dict[str, str]:
@@ -27,11 +26,11 @@ def profile(text: str = 'budget = "team.yaml"') -> dict[str, str]:
 
 def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wrong(workplace: Path) -> None:
     environment = {"PARETUNE_HOME": str(workplace / "home")}
-    request = DoctorRequest.from_text(LOCAL, environment)
-    assert list(budget_findings(request, environment, NOW)) == []
+    assert list(budget_findings(DoctorRequest.from_text({}, environment), environment, NOW)) == []
 
     Path("team.yaml").write_text(TEAM)
     environment |= profile()
+    request = DoctorRequest.from_text({}, environment)
     accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / '.paretune' / 'studies.db'}")
     requests = {
         "worst_usd": 5.0,
@@ -56,7 +55,7 @@ def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> Non
     Path("team.yaml").write_text(TEAM)
     budget_ledger_of("team.yaml", {}).check_storage(NOW, "measured", claims=True)
     elsewhere = profile() | {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'other.db'}"}
-    (finding,) = budget_findings(DoctorRequest.from_text(LOCAL, elsewhere), elsewhere, NOW)
+    (finding,) = budget_findings(DoctorRequest.from_text({}, elsewhere), elsewhere, NOW)
 
     assert finding.verdict is Verdict.FAILED
     assert "set `storage` in the file or PARETUNE_STORAGE back" in finding.text

@@ -1,11 +1,9 @@
 """What is told of an AWS account: everything that can be asked, whatever else is wrong."""
 
-from datetime import UTC, datetime
-
 import pytest
 from botocore.exceptions import NoCredentialsError
 
-from paretune.commands.doctor.cloud_checks import cloud_findings
+from paretune.commands.doctor.checks import cloud_findings
 from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, Verdict
 from tests.stand_ins.aws import BUCKET, ROLE, Aws, error
@@ -14,14 +12,13 @@ from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 __all__ = ["nothing_of_this_machine"]
 
 
-TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 USAGE = "ml.m5.large for training job usage"
 ACCOUNT = {"role": ROLE, "sagemaker.s3_bucket": BUCKET}
 
 
 def findings(environment: dict[str, str] | None = None, **typed: str) -> list[Finding]:
     request = DoctorRequest.from_text(typed, environment or {})
-    return list(cloud_findings(request, environment or {}, TODAY))
+    return list(cloud_findings(request, environment or {}))
 
 
 def subjects(result: list[Finding], verdict: Verdict) -> list[str]:
@@ -33,7 +30,7 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
 
     checks = findings(**ACCOUNT)
 
-    expected = ["region", "credentials", "role", "bucket", "quotas", "quotas", "image", "price"]
+    expected = ["region", "credentials", "role", "bucket", "quotas", "quotas"]
     assert subjects(checks, Verdict.PASSED) == expected
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
 
@@ -62,17 +59,7 @@ def test_without_usable_credentials_the_rest_is_told_all_the_same(aws: Aws, refu
     assert wrong.subject == "credentials"
     assert command in wrong.commands
     assert subjects(checks, Verdict.NOT_CHECKED) == ["role", "bucket", "quotas"]
-    assert subjects(checks, Verdict.PASSED) == ["region", "image", "price"]
-
-
-def test_without_a_region_image_and_price_of_the_usual_one_are_told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AWS_DEFAULT_REGION")
-
-    checks = findings(**ACCOUNT)
-
-    assert subjects(checks, Verdict.FAILED) == ["region"]
-    assert "aws configure set region us-east-1" in checks[0].commands
-    assert subjects(checks, Verdict.PASSED) == ["image", "price"]
+    assert subjects(checks, Verdict.PASSED) == ["region"]
 
 
 def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> None:
@@ -85,13 +72,3 @@ def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> Non
 
     assert subjects(checks, Verdict.FAILED) == ["role", "bucket", "quotas"]
     assert all(finding.commands for finding in checks if finding.verdict is Verdict.FAILED)
-
-
-def test_a_strategy_without_an_image_and_a_type_without_a_price_are_wrong(aws: Aws) -> None:
-    aws.s3.buckets[BUCKET] = "sa-east-1"
-    aws.region = "sa-east-1"
-
-    checks = findings(instance_type="ml.g5.xlarge", strategy="smddp", region="sa-east-1", **ACCOUNT)
-
-    assert subjects(checks, Verdict.FAILED) == ["image", "price"]
-    assert "paretune prices --refresh true --region sa-east-1" in checks[-1].commands

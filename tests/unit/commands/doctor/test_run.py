@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import main
-from paretune.commands.doctor import local_checks
+from paretune.commands.doctor import checks
 from tests.unit.cli.test_json import fields_of
 
 
@@ -22,7 +22,7 @@ def nobody(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     done = subprocess.CompletedProcess([], 0, stdout="PyTorch sees no GPU\n", stderr="")
-    monkeypatch.setattr(local_checks.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(checks.subprocess, "run", lambda *_, **__: done)
 
 
 def test_a_machine_without_an_account_is_in_order_for_local_jobs(
@@ -32,10 +32,10 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
 
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert [line.split()[:2] for line in lines[:6]] == [
-        ["ok", name] for name in ("environment", "torch", "profile", "home", "mlflow", "aws")
+    assert [line.split()[:2] for line in lines[:4]] == [
+        ["ok", name] for name in ("environment", "torch", "mlflow", "aws")
     ]
-    assert "local and simulated jobs need nothing of AWS" in lines[5]
+    assert "local and simulated jobs need nothing of AWS" in lines[3]
     assert "`paretune doctor --paid true` runs 3 small jobs" in lines[-1]
     assert "at most 0.14 USD" in lines[-1]
     assert not (workplace / ".paretune").exists()
@@ -44,7 +44,6 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
 def test_all_that_is_wrong_is_told_at_once_with_its_commands(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (workplace / "paretune.toml").write_text('rgion = "us-east-1"\n')
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -54,13 +53,12 @@ def test_all_that_is_wrong_is_told_at_once_with_its_commands(
     assert code == 2
     assert set(document) == fields_of("`doctor`")
     verdicts = {check["subject"]: check["verdict"] for check in document["checks"]}
-    assert [name for name, verdict in verdicts.items() if verdict == "wrong"] == ["profile", "mlflow", "credentials"]
+    assert [name for name, verdict in verdicts.items() if verdict == "wrong"] == ["mlflow", "credentials"]
     assert [verdicts[name] for name in ("role", "bucket", "quotas")] == ["could not be asked"] * 3
-    assert (verdicts["image"], verdicts["price"]) == ("ok", "ok")
-    assert document["wrong"] == 3
+    assert document["wrong"] == 2
     commands = {check["subject"]: check["commands"] for check in document["checks"]}
     assert "aws configure" in commands["credentials"]
-    assert commands["image"] == []
+    assert commands["torch"] == []
 
 
 def test_nothing_is_paid_where_something_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:

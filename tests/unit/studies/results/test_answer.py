@@ -11,14 +11,6 @@ from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 
-def test_ranks_are_those_of_the_runs_that_have_one() -> None:
-    trials = [trial_of(0, 1.0, 0.9), trial_of(1, 2.0, 0.8), failed(2, TrialStatus.FAILED, "x"), trial_of(3, 1.0, 0.1)]
-    result = answer(trials, COST_AND_F1, {"f1": {"min": 0.5}}, name="s", budget_usd=None)
-
-    assert result.ranks() == {"run0": "0", "run1": "1", "run2": "", "run3": ""}
-    assert result.front.hypervolume == pytest.approx((1.1 - 1.0) * (0.9 - 0.81))  # a tenth beyond the only best point
-
-
 def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:
     trials = many_trials(40)
     result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=500.0, committed_usd=3.0, default=trials[0])
@@ -43,7 +35,6 @@ def test_a_simulated_text_says_so_in_each_block_of_numbers() -> None:
 def test_no_trials_are_an_answer_too() -> None:
     result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
 
-    assert result.ranks() == {}
     assert result.front.hypervolume == 0.0
     assert result.picks == ()
     assert "No trial has been tried yet" in result.text()

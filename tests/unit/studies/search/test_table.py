@@ -62,7 +62,10 @@ def ask(made: StudyTable) -> tuple[int, Mapping[str, Any]]:
 def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None, **more: Any) -> Trial:
     """A trial that is reserved, with its run."""
     point = point or {"instance_count": 1, "learning_rate": 1e-4}
-    given = {"instance_type": "ml.g5.xlarge", **{name: str(value) for name, value in point.items()}}
+    given = {
+        "instance_type": "ml.g5.xlarge",
+        **{name: str(value) for name, value in {**point, **more.get("changes", {})}.items()},
+    }
     first = Trial(number=number, run_id="", point=point, given=given, status=TrialStatus.RUNNING)
     made.reserve(replace(first, **{"worst_usd": 3.0, **more}))
     made.name_run(number, f"run{number}")

@@ -12,7 +12,7 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.points import Points, some_jobs
+from paretune.studies.search.sampled import Sampled, some_jobs
 from paretune.studies.search.study_run import default_trial
 from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of
@@ -97,14 +97,14 @@ def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
 def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
     driver = made(workplace, budget_usd="0.5")
 
-    assert "no untried point fits what is left of the budget (0.5 USD)" in Points(driver).begin_next()
+    assert "no untried point fits what is left of the budget (0.5 USD)" in Sampled(driver).begin_next()
     assert not driver.running
 
 
 def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
     driver = made(workplace, budget_usd="500", per_device_train_batch_size="16")
 
-    assert driver.run(Points(driver)) == "every point was tried"
+    assert driver.run(Sampled(driver)) == "every point was tried"
     assert len({trial.point["learning_rate"] for trial in driver.trials.values()}) == 4
 
 
@@ -141,7 +141,7 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
 
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
-    assert Points(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
+    assert Sampled(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
 
 
 def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
@@ -158,7 +158,7 @@ def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
 def test_no_more_rows_than_ran_out_of_memory_are_run_on_as_large_a_device(workplace: Path) -> None:
     driver = driver_of(workplace, write(workplace, batches=(32, 64, 128)), {"instance_type": "ml.g5.xlarge"})
 
-    driver.run(Points(driver))
+    driver.run(Sampled(driver))
 
     finished = [trial.status for trial in driver.trials.values()]
     assert finished.count(TrialStatus.OUT_OF_MEMORY) == 1
