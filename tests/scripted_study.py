@@ -15,7 +15,7 @@ from paretune.studies.definition.space import Choices
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.points import Points
+from paretune.studies.search.sampled import Sampled
 from paretune.studies.search.table import StudyTable
 from paretune.studies.verification import Verification
 from paretune.tracking import Tracking
@@ -60,7 +60,7 @@ class JudgedLauncher(ScriptedLauncher):
 
 def searched(driver: Driver) -> str:
     """Let a driver try its points; returns why it ended."""
-    return driver.run(Points(driver))
+    return driver.run(Sampled(driver))
 
 
 def until_ended(driver: Driver) -> None:

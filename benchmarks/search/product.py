@@ -24,7 +24,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.points import Points
+from paretune.studies.search.sampled import Sampled
 from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable, distribution_of
@@ -117,7 +117,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         on_trial=finished,
         say=lambda text: None,
     )
-    return booked, driver.run(Split(driver) if file.takes_split else Points(driver))
+    return booked, driver.run(Split(driver) if file.takes_split else Sampled(driver))
 
 
 class Sampler(Asking):

@@ -83,7 +83,8 @@ class _Study:
         for point in points:
             truth, values = self.truth(point.number), [trial.values["f1"] for trial in point.trials]
             mean = statistics.fmean([value for value in values if value > truth - _FALLEN] or values)
-            errors.append((point.means["f1"] - truth, mean - truth, point.errors["f1"], point.margins["f1"]))
+            error = point.errors["f1"]
+            errors.append((point.means["f1"] - truth, mean - truth, error, study_front.noises["f1"].margin(error)))
         return Checked(
             errors=errors,
             front=self._share_of_front(study_front),

@@ -95,7 +95,7 @@ class Estimator:
             price=price,
             basis=self._basis(described) + _uncounted(spec),
             did_not_fit=self.job_that_did_not_fit(spec, plan, described),
-            tokens=described.tokens if spec.task == "causal-lm" else None,
+            tokens=described.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:

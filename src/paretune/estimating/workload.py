@@ -71,7 +71,7 @@ def workload(
     widths = adapted_widths(spec, built)
     steps = spec.probe_steps or training_steps(spec, plan, train_rows)
     attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights
-    attention /= 2 if spec.task == "causal-lm" else 1
+    attention /= 2 if spec.task == metrics.CAUSAL_LM else 1
     products = length * 2 * built.matrices
     forward, adapters = products + attention, length * 2 * spec.lora.r * widths
     again = forward - length * 2 * output_weights(spec, built) + adapters if recomputes(spec) else 0.0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplace
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it is warned of
-_COUNTING_MODEL = {metrics.WORDS: "the most frequent label of each word"}
+_COUNTING_MODEL = {metrics.TOKEN_CLASSIFICATION: "the most frequent label of each word"}
 """Task to its baseline, where that is not TF-IDF with logistic regression."""
 _TRIVIAL_ANSWERS = {
     metrics.CLASSIFICATION: "always answering the most frequent class",

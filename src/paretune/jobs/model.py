@@ -19,7 +19,7 @@ from paretune.tracking.registry import CANDIDATE
 if TYPE_CHECKING:
     from paretune.jobs.outcome import JobOutcome
 
-_PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.WORDS: "token-classification"}
+_PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.TOKEN_CLASSIFICATION: "token-classification"}
 """Task to the name of its pipeline on the hub, where that is not text-classification."""
 _CARD = "README.md"
 _LOADED_WITH = ("torch", "transformers", "accelerate")

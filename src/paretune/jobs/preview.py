@@ -12,6 +12,7 @@ from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
+from paretune.launchers.storage import volume_for_gib
 from paretune.presentation.numbers import duration, usd
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobInputs
@@ -116,11 +117,16 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
+    disk = job.disk_bytes if spec.has_instances else None
     channels = ", ".join(channel["ChannelName"] for channel in request.get("InputDataConfig", ()))
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         "settings": "" if spec.project else f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}",
         "where": _where(spec, request),
+        "disk": ""
+        if disk is None
+        else f"{disk / 1e9:,.0f} GB at most, of data, model, checkpoints and results: "
+        f"a volume of {volume_for_gib(disk):,} GiB",
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",

@@ -1,4 +1,8 @@
-"""The places where jobs run. A new launcher is a file here, a line in `registry` and a fixture of the contract suite.
+"""The places where jobs run.
+
+A new launcher is a folder here, a line in `registry`, a choice of `JobSpec.launcher` and a fixture of the contract
+suite (tests/launcher_contract.py). `JobSpec.on_sagemaker` and `has_instances`, `specification.rules` and the key of
+`jobs.workplace.Workplaces.of` know only the three of today.
 
 base          the interface: `Launcher`, `Job`, `JobState`, and the features that only some launchers support
 archive       the code that travels to a job or into a container

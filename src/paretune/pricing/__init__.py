@@ -3,5 +3,5 @@
 prices         PriceList, Price     hourly prices by instance type and region, with date and source
                usual_price          the price of a job's instances, without asking AWS
                price_remarks        doubts about a price, for the user
-budget         admit, cost_usd      cost and worst case of a job; what is left of a budget
+budget         admit, cost_usd      cost of a job; what is left of a budget. Its worst case: `Launcher.worst_case_usd`
 """

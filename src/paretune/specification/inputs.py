@@ -29,7 +29,7 @@ _WITH_A_SCRIPT = (
 OTHER_TASKS = {
     **dict.fromkeys(("question-answering", "qa", "sequence-to-sequence"), _WITH_A_SCRIPT),
     **dict.fromkeys(("text2text-generation", "summarization", "translation"), _WITH_A_SCRIPT),
-    "ner": f"set task={metrics.WORDS}",
+    "ner": f"set task={metrics.TOKEN_CLASSIFICATION}",
 }
 """Names of tasks elsewhere to what to do instead."""
 

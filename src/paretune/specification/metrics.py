@@ -1,6 +1,7 @@
 """Names and units of what is recorded, what each task is measured by, and formulas of derived metrics.
 
-A metric that is not known is absent: never 0, never NaN.
+A metric that is not known is absent: never 0, never NaN. Dollars and seconds of every job come from `jobs.bill`, the
+rest of a training of our own from `training.loop`.
 """
 
 import math
@@ -62,7 +63,11 @@ SCRIPT_METRICS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The metrics of a task."""
+    """The metrics of a task.
+
+    A new task is also a choice of `JobSpec.task`, a row of `training.tasks` and of the heads in `training.model`, a way
+    to read rows in `training.rows`, and an objective of studies (`studies.definition.objectives`).
+    """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
     baseline: str | None = None  # the first measure of a model that only counts words, or None if it is not computed
@@ -75,7 +80,7 @@ class Task:
 
 
 CLASSIFICATION, MULTI_LABEL = "classification", "multi-label"
-CAUSAL_LM, WORDS = "causal-lm", "token-classification"
+CAUSAL_LM, TOKEN_CLASSIFICATION = "causal-lm", "token-classification"
 TASKS: Mapping[str, Task] = {
     CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY),
     MULTI_LABEL: Task(
@@ -84,7 +89,7 @@ TASKS: Mapping[str, Task] = {
         trivial=BASELINE_MAJORITY,
     ),
     CAUSAL_LM: Task(measures=(PERPLEXITY,)),
-    WORDS: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
+    TOKEN_CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
 }
 """Value of the parameter `task` to its metrics."""
 SHOWN: Mapping[str, tuple[str, str, str]] = {
@@ -107,7 +112,7 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
 
 def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
     """The metrics that are known, as words to text: the F1 of token classification is over entities."""
-    if task == WORDS and F1 in values:
+    if task == TOKEN_CLASSIFICATION and F1 in values:
         rest = in_words({name: value for name, value in values.items() if name != F1})
         return {"F1 (entities, validation)": f"{values[F1]:.4f}"} | rest
     rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]

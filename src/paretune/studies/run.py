@@ -28,7 +28,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import ROUND_S, Driver
-from paretune.studies.search.points import Points, some_jobs
+from paretune.studies.search.sampled import Sampled, some_jobs
 from paretune.studies.search.split import Split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable
@@ -189,7 +189,7 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     try:
         with driver.table.reachable():
             driver.adopt()
-            suggesting = Split(driver) if file.takes_split else Points(driver)
+            suggesting = Split(driver) if file.takes_split else Sampled(driver)
             if isinstance(suggesting, Split):
                 record.forecast = suggesting.forecast
             if file.design is not None and not driver.trials:
@@ -228,7 +228,7 @@ def _refuse_dear_rows(driver: Driver) -> None:
 
 def _check_once(file: StudyFile, storage: str, workplace: Workplace) -> None:
     """Refuse a faulty file of budgets, and `once` where jobs or the ledger of budgets do not outlive the command."""
-    budgets, launcher = workplace.budget_ledger(file.budget), workplace.launcher
+    budgets, launcher = workplace.budget_ledger(file.job.budget), workplace.launcher
     faults = []
     if file.once and not launcher.jobs_outlive_submitter:
         faults.append(

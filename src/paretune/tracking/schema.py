@@ -1,8 +1,9 @@
-"""Names of the tags that runs carry: the one place that spells them.
+"""Names of the tags that runs carry.
 
-Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. People
-read a dozen of them on a job's run; those in FOR_PROGRAMS are kept together as JSON in the tag `paretune.job`. The tags
-of jobs in AWS are in `core.tags`.
+Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. What a
+launcher tells of a job (`Job.facts`, `location_tags`) becomes tags, too: PREFIX and its name. People read a dozen tags
+on a job's run; those in FOR_PROGRAMS are kept together as JSON in the tag `paretune.job`. Tags of jobs in AWS are in
+`core.tags`.
 """
 
 import json
@@ -38,7 +39,6 @@ LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
-"""While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 GONE = "Deleted"  # its value for a job that AWS does not know any more
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words

@@ -85,9 +85,9 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     model_classes = auto_class(spec.task)._model_mapping
     if spec.task != metrics.CAUSAL_LM and type(config) not in model_classes:
-        head = "token" if spec.task == metrics.WORDS else "text"
+        head = "token" if spec.task == metrics.TOKEN_CLASSIFICATION else "text"
         faults.append(f"model {spec.model} is a {kind} model, which has no {head} classification head in transformers")
-    if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
+    if spec.task == metrics.CAUSAL_LM and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
         faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
     longest = getattr(config, "max_position_embeddings", None)
@@ -162,7 +162,7 @@ def auto_class(task: str) -> Any:
     """The class by which transformers finds the models of a task."""
     return {
         metrics.CAUSAL_LM: transformers.AutoModelForCausalLM,
-        metrics.WORDS: transformers.AutoModelForTokenClassification,
+        metrics.TOKEN_CLASSIFICATION: transformers.AutoModelForTokenClassification,
     }.get(task, transformers.AutoModelForSequenceClassification)
 
 
@@ -229,7 +229,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
     adapters = LoraConfig(
-        task_type={metrics.CAUSAL_LM: "CAUSAL_LM", metrics.WORDS: "TOKEN_CLS"}.get(spec.task, "SEQ_CLS"),
+        task_type={metrics.CAUSAL_LM: "CAUSAL_LM", metrics.TOKEN_CLASSIFICATION: "TOKEN_CLS"}.get(spec.task, "SEQ_CLS"),
         r=spec.lora.r,
         lora_alpha=spec.lora.lora_alpha,
         lora_dropout=spec.lora.lora_dropout,

@@ -15,6 +15,7 @@ from paretune.core.errors import first_line
 from paretune.core.untrusted import at_home
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import processes
 from paretune.training.parallel.sharding import Division
 
@@ -43,7 +44,7 @@ def write_model(
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
     if not spec.lora.merge:
-        if processes.is_first() and spec.task != "causal-lm":  # it has the class names
+        if processes.is_first() and spec.task != CAUSAL_LM:  # it has the class names
             base.config.save_pretrained(folder)
         return
     try:

@@ -18,6 +18,7 @@ from paretune.core.packages import can_be_imported
 from paretune.specification.container import TELLS, JobDocument, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
@@ -165,7 +166,7 @@ def _pipeline_faults(spec: JobSpec) -> list[str]:
         faults.append(f"{rule}, got {micro_batches}: {remedy}")
     if spec.precision == "fp16":
         faults.append("pipeline_parallel_degree goes with precision bf16 or fp32, got fp16: set precision=bf16")
-    if spec.task == "causal-lm" and spec.training_arguments.get("label_smoothing_factor"):
+    if spec.task == CAUSAL_LM and spec.training_arguments.get("label_smoothing_factor"):
         faults.append("training_arguments must not set label_smoothing_factor in a pipeline: leave it out")
     return faults
 

@@ -80,7 +80,7 @@ class Evaluation:
     def __call__(self, prediction: Any) -> dict[str, float]:
         """The metrics of a transformers `EvalPrediction` with such predictions."""
         predicted, labels = prediction.predictions, prediction.label_ids
-        if self._task == metrics.WORDS:  # words have a label, all other tokens -100
+        if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
             self.report_entries = {}
             inside = labels != -100
             truth, answers = (
@@ -151,7 +151,11 @@ def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, f
 
 def baselines_of(task: str, train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
     """Metrics of simple ways to do the task, learnt from the training rows and measured on the validation rows."""
-    return word_baselines(train, validation, names) if task == metrics.WORDS else text_baselines(train, validation)
+    return (
+        word_baselines(train, validation, names)
+        if task == metrics.TOKEN_CLASSIFICATION
+        else text_baselines(train, validation)
+    )
 
 
 def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
@@ -222,7 +226,7 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
     if declared and set(map(str, cells.get("test", ()))) == {"-1"}:  # a benchmark with hidden test labels
         del cells["test"], tables["test"]
     rows = _rows_of_labels(spec, cells, declared)
-    if spec.task == metrics.WORDS:
+    if spec.task == metrics.TOKEN_CLASSIFICATION:
         refuse(_word_faults(spec, tables, rows))
     names = declared or tuple(sorted({label for row in rows["train"] for label in row}, key=_numbers_first))
     refuse(_label_faults(spec, names, rows))
@@ -243,7 +247,7 @@ def _rows_of_labels(
         parsed: Sequence[Sequence[Any] | None]
         if spec.task == metrics.CLASSIFICATION:
             parsed = [[cell] for cell in values]
-        elif spec.task == metrics.WORDS:
+        elif spec.task == metrics.TOKEN_CLASSIFICATION:
             parsed = [cell if isinstance(cell, list) else words_of(cell) for cell in values]
         else:
             parsed = [_labels_of(cell, "|" if has_bars else ",") for cell in values]
@@ -288,7 +292,7 @@ def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[l
         return [f"{column} holds no label in any training row: there is nothing to learn"]
     if len(used) < 2 and spec.task != metrics.MULTI_LABEL:
         return [f"{column} has one class only ({min(used)}): there is nothing to learn"]
-    if len(names) > max(2, count / 2) and spec.task != metrics.WORDS:
+    if len(names) > max(2, count / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
         question = "is it the right column, and are several labels separated by | or commas?"
         return [f"{column} has {len(names)} classes in {count} rows: {question}"]
     faults, known = [], {*names}
@@ -313,7 +317,7 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
 
 def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
     """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
-    if labels is None or spec.task == metrics.WORDS:
+    if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
@@ -329,7 +333,7 @@ def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
     """
     if labels is None or task == metrics.CLASSIFICATION:
         return labels
-    if task == metrics.WORDS:
+    if task == metrics.TOKEN_CLASSIFICATION:
         return None
     _, groups, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     groups = groups.reshape(-1)

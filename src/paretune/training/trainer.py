@@ -77,7 +77,7 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
         "remove_unused_columns": False,  # batches are already tensors
         "use_cpu": not device.has_gpu(),
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
-        "prediction_loss_only": spec.task == "causal-lm",
+        "prediction_loss_only": spec.task == CAUSAL_LM,
         "eval_strategy": "steps" if by_steps else "epoch",
         **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
     }

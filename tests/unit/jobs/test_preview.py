@@ -17,7 +17,7 @@ CLOUD = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, num_train_epochs
 
 
 def job(spec: JobSpec, price: Price | None = None) -> ForeseenJob:
-    return ForeseenJob(spec=spec, region="us-east-1", disk_bytes=None, price=price, estimate=None)
+    return ForeseenJob(spec=spec, region="us-east-1", disk_bytes=100e9, price=price, estimate=None)
 
 
 def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path: Path) -> None:
@@ -29,6 +29,8 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
 
     assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
     assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"
+    assert lines["disk"].startswith("100 GB at most")
+    assert lines["disk"].endswith("a volume of 104 GiB")
     assert lines["budgets"] == "budget team: 10 of 20 USD left"
     assert lines["leaves this machine"].endswith("dataset, model, code")
 
@@ -39,7 +41,7 @@ def test_a_project_has_no_batch_of_ours() -> None:
     lines = _summary(job(spec), spec.plan(), JobInputs(), {})
 
     assert lines["would run"] == "entry point fit of own with depth=3"
-    assert "settings" not in lines
+    assert not {"settings", "disk"} & set(lines)
     assert lines["leaves this machine"] == "nothing"
 
 

@@ -198,11 +198,6 @@ class StudyFile(Parameters):
         return None if self.storage is None else redacted(self.storage)
 
     @property
-    def budget(self) -> str | None:
-        """File with the shared budgets that its jobs count against, or None."""
-        return self.job.budget
-
-    @property
     def is_own(self) -> bool:
         """Whether its jobs run a training of the user's own."""
         return self.job.runs_own_training
@@ -269,20 +264,17 @@ class StudyFile(Parameters):
         return given | ({"search": search} if search else {})
 
     def as_text(self) -> dict[str, str]:
-        """Every key that is set, as text for MLflow: mappings as JSON, `storage` without a password."""
+        """The keys that were given and what follows from them, for MLflow: `storage` without a password."""
+        sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
+        implied = {"objectives": self.objectives, "sampler": sampler, "storage": self.shown_storage}
         return {
             name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else spell(value)
-            for name, value in self._keys().items()
+            for name, value in (self.given() | implied).items()
+            if name != "once" and value is not None
         }
 
     def __repr__(self) -> str:
         return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
-
-    def _keys(self) -> dict[str, Any]:
-        """The keys that were given, with the objectives and the sampler that follow from them."""
-        sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
-        implied = {"objectives": self.objectives, "sampler": sampler, "storage": self.shown_storage}
-        return {name: value for name, value in (self.given() | implied).items() if name != "once" and value is not None}
 
     rules: ClassVar[Rules] = ()  # below
     last_rules: ClassVar[Rules] = ()

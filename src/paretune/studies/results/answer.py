@@ -1,6 +1,6 @@
 """The answer of a study: its front, what it recommends, its bill; in sentences, as text and as a result."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -64,21 +64,23 @@ class StudyAnswer:
         if not self.picks:
             return [*origins, *_nothing(self.front)]
         pick = self.picks[0]
-        values = "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
         return [
             *origins,
-            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.",
+            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self._figures(pick)}.",
             f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.",
             *self.remarks(),
         ]
 
+    def _figures(self, pick: Pick) -> str:
+        return "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
+
     def remarks(self) -> list[str]:
         """What to know before the first recommendation is followed, a sentence each."""
-        spent = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
-        lines = [spent] if self.over_budget_usd else []
+        lines = [self.picks[0].risk] if self.picks and self.picks[0].risk else []
+        if self.over_budget_usd:
+            lines.append(f"The study has cost {usd(self.over_budget_usd)} more than its budget.")
         if not self.picks:
             return lines
-        lines = [*filter(None, [self.picks[0].risk]), *lines]
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
         types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
@@ -122,39 +124,28 @@ class StudyAnswer:
         left_usd = self.budget_usd - self.front.spent_usd - self.committed_usd
         return f"{bill}, left {usd(left_usd)} of {usd(self.budget_usd)}"
 
-    def ranks(self) -> dict[str, str]:
-        """Run id to Pareto rank, 0 on the front; empty without one (failed, constraint not met)."""
-        ranks = {trial.run_id: self.front.rank(trial) for trial in self.front.trials if trial.run_id}
-        return {run_id: "" if rank is None else str(rank) for run_id, rank in ranks.items()}
-
     def csv(self) -> str:
         """The text of pareto.csv."""
         return pareto_csv(self.front)
 
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""
-        return "\n\n".join(filter(None, self._blocks())) + "\n"
-
-    def _blocks(self) -> Iterator[str]:
-        front = self.front
-        simulated = "Simulated: " if front.is_simulated else ""
-        yield " ".join(self.opening())
-        for pick in self.picks:
-            yield self._described(pick)
+        front, simulated = self.front, "Simulated: " if self.front.is_simulated else ""
+        blocks = [" ".join(self.opening()), *map(self._described, self.picks)]
         if front.best:
-            yield f"{simulated}Front over all objectives, cheapest first:\n{_first(front_table(front))}"
+            blocks.append(f"{simulated}Front over all objectives, cheapest first:\n{_first(front_table(front))}")
         if front.forecast:
             title = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
-            yield f"{title}:\n{_first(forecast_table(front))}"
+            blocks.append(f"{title}:\n{_first(forecast_table(front))}")
         if not front.is_foreign:
-            yield " ".join(self.payoff)
-            yield f"{simulated}Budget: {self.bill()}."
+            blocks += [" ".join(self.payoff), f"{simulated}Budget: {self.bill()}."]
         if self.picks and (lines := failures(front.trials)):
-            yield "Without a result:\n" + "\n".join(f"  {line}" for line in lines)
+            blocks.append("\n  ".join(["Without a result:", *lines]))
+        return "\n\n".join(blocks) + "\n"
 
     def _described(self, pick: Pick) -> str:
-        values = "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
-        lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", pick.point.trial.setting()]
+        lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self._figures(pick)}"]
+        lines.append(pick.point.trial.setting())
         lines += [pick.risk] if pick.risk else []
         if pick.real_command:
             lines += [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]

@@ -2,9 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from paretune.core.untrusted import printable
 from paretune.presentation.chart import MARKS, PICKED
@@ -17,12 +16,11 @@ _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Mark:
-    """One configuration: its kind, a key of MARKS, the lines of its tooltip, and its values in the page's units."""
+class _Mark(NamedTuple):
+    """One configuration."""
 
-    kind: str
-    lines: Sequence[str]
+    kind: str  # a key of MARKS
+    lines: Sequence[str]  # of its tooltip
     values: Mapping[str, float]
     bars: Mapping[str, tuple[float, float]]  # how far the bars of each value reach down and up
     address: str = ""
@@ -102,18 +100,17 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
     for kind, look in MARKS.items():
         group = [mark for mark in marks if mark.kind == kind]
         if group and kind != "predicted":
-            (across, left, right), (up, low, high) = (_column(group, name) for name in (x, y))
+            (across, *sides), (up, *ends) = (_column(front, group, name) for name in (x, y))
             style: dict[str, Any] = {"fmt": look.sign, "color": look.colour, "elinewidth": 1, "ms": 6}
             style["label"] = f"{look.name} ({len(group)})"
-            plot.errorbar(across, up, xerr=(left, right), yerr=(low, high), **style)
+            plot.errorbar(across, up, xerr=sides, yerr=ends, **style)
     for mark in marks:
         if mark.label:
-            at = mark.values[x], mark.values[y]
+            at = [mark.values[name] / front.unit(name)[0] for name in (x, y)]
             plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            is_right = _is_right(mark, x, marks)
-            offset, side = (-12, "right") if is_right else (12, "left")
-            text = printable(mark.label)
-            plot.annotate(text, at, (offset, 0), textcoords="offset points", ha=side, va="center", parse_math=False)
+            offset, side = (-12, "right") if _is_right(mark, x, marks) else (12, "left")
+            style = {"textcoords": "offset points", "ha": side, "va": "center", "parse_math": False}
+            plot.annotate(printable(mark.label), at, (offset, 0), **style)
     if _is_log(front, x, marks):
         plot.set_xscale("log")
     plot.margins(0.15)
@@ -128,7 +125,7 @@ def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str,
     data, layout, line = dict[str, Any](), dict[str, Any](), _stairs(front, pair)
     marks = [mark for group in groups for mark in group]
     for axis, name, corners in zip("xy", pair, line, strict=True):
-        columns = [_column(group, name) for group in groups]
+        columns = [_column(front, group, name) for group in groups]
         data[axis] = [*(column[0] for column in columns), corners]
         data[f"error_{axis}.arrayminus"] = [*(column[1] for column in columns), []]
         data[f"error_{axis}.array"] = [*(column[2] for column in columns), []]
@@ -155,8 +152,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         ends = {name: trial.intervals.get(name, (value, value)) for name, value in trial.values.items()}
         bars = {name: (value - ends[name][0], ends[name][1] - value) for name, value in trial.values.items()}
         lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
-        lines += trial.setting().split(", ")
-        marks.append(_Mark(kind="predicted", lines=lines, **_sized(front, trial.values, bars)))
+        marks.append(_Mark("predicted", [*lines, *trial.setting().split(", ")], trial.values, bars))
     return marks
 
 
@@ -166,28 +162,15 @@ def _measured(front: StudyFront, point: Point, pick: Pick | None, address: Calla
     lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([] if pick is None else [pick.title]), *point.unmet]
     lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
     lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
-    return _Mark(
-        kind=kind,
-        lines=lines,
-        **_sized(front, point.means, {name: (error, error) for name, error in point.errors.items()}),
-        address=address(point.trial.run_id),
-        label="" if pick is None else ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])),
-    )
+    bars = {name: (error, error) for name, error in point.errors.items()}
+    label = "" if pick is None else ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster]))
+    return _Mark(kind, lines, point.means, bars, address(point.trial.run_id), label)
 
 
-def _sized(front: StudyFront, values: Mapping[str, float], bars: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Objectives and their bars in the units that the page states."""
-    sizes = {name: front.unit(name)[0] for name in front.objectives}
-    return {
-        "values": {name: values[name] / size for name, size in sizes.items()},
-        "bars": {name: (bars[name][0] / size, bars[name][1] / size) for name, size in sizes.items()},
-    }
-
-
-def _column(marks: Sequence[_Mark], name: str) -> tuple[list[float], list[float], list[float]]:
-    """Values of marks, and how far their bars reach down and up."""
-    bars = [mark.bars[name] for mark in marks]
-    return [mark.values[name] for mark in marks], [down for down, _ in bars], [up for _, up in bars]
+def _column(front: StudyFront, marks: Sequence[_Mark], name: str) -> list[list[float]]:
+    """Values of marks in the unit that is stated, and how far their bars reach down and up."""
+    rows = [(mark.values[name], *mark.bars[name]) for mark in marks]
+    return [[row[place] / front.unit(name)[0] for row in rows] for place in range(3)]
 
 
 def _is_log(front: StudyFront, name: str, marks: Sequence[_Mark]) -> bool:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, compress
 from statistics import median
-from typing import Any
 
 import moocore
 import numpy as np
@@ -28,6 +27,8 @@ from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
+
+CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +117,12 @@ class StudyFront:
     def main_pair(self) -> tuple[str, str] | None:
         """Dollars (or the first objective) and quality (or the next one); None with one objective."""
         names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
-        if len(names) < 2:
-            return None
-        return names[0], self.quality or names[1]
+        return None if len(names) < 2 else (names[0], self.quality or names[1])
 
     @property
     def spent_usd(self) -> float:
         """Dollars booked by the study: the largest `spent_usd` of a trial, at least the sum over all trials."""
-        total = sum(trial.cost_usd or 0.0 for trial in self.trials)
-        return max([total, *(trial.spent_usd for trial in self.trials)])
+        return max([sum(trial.cost_usd or 0.0 for trial in self.trials), *(trial.spent_usd for trial in self.trials)])
 
     def rank(self, trial: Trial) -> int | None:
         """The rank of a trial's point, or None."""
@@ -232,9 +230,6 @@ def _forecast(
     return tuple(sorted(compress(feasible, is_best), key=lambda trial: costs(trial.values, objectives)))
 
 
-CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
-
-
 def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
     """Ranks of non-dominated sorting by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
 
@@ -246,27 +241,15 @@ def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
         return []
     values = np.array([costs(point.expected, objectives) for point in points])
     errors = np.array([[point.errors[name] for name in objectives] for point in points])
-    dominates = _dominance(values, errors)
-    rank_of = np.full(len(points), -1)
-    exact = moocore.pareto_rank(values)
-    dominators = dominates.sum(axis=0)  # number of unranked points that dominate each point
-    rank = 0
-    while (left := rank_of < 0).any():
-        free = left & (dominators == 0)
-        if not free.any():  # dominance beyond noise can form a circle, exact dominance cannot
-            free = left & (exact == exact[left].min())
-        rank_of[free] = rank
-        dominators -= dominates[free].sum(axis=0)
-        rank += 1
-    return [int(value) for value in rank_of]
-
-
-def _dominance(values: Any, errors: Any) -> Any:
-    """Whether each of N points dominates each point, see `ranks`; shape (N, N).
-
-    `values` are the means, minimised, and `errors` their standard errors, each of shape (N, M objectives).
-    """
     excess = values[None, :] - values[:, None]  # by how much the second is worse than the first
     spread = np.sqrt(errors[None, :] ** 2 + errors[:, None] ** 2)
-    tells = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
-    return tells | ((excess > 0).any(axis=2) & (excess >= 0).all(axis=2))
+    dominates = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
+    dominates |= (excess > 0).any(axis=2) & (excess >= 0).all(axis=2)
+    rank_of, exact = np.full(len(points), -1), moocore.pareto_rank(values)
+    for rank in range(len(points)):
+        left = rank_of < 0
+        free = left & ~dominates[left].any(axis=0)
+        if left.any() and not free.any():  # dominance beyond noise can form a circle, exact dominance cannot
+            free = left & (exact == exact[left].min())
+        rank_of[free] = rank
+    return rank_of.tolist()

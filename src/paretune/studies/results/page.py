@@ -26,8 +26,10 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
     if drawn is not None:
         run.log_figure(drawn, PICTURE_FILE)
     run.set_tags({schema.NOTE: study_note(answer, run.run_id, has_picture=drawn is not None)})
-    for run_id, rank in answer.ranks().items() if is_last else ():
-        tracking.run(run_id).set_tags({schema.PARETO_RANK: rank})
+    for trial in answer.front.trials if is_last else ():
+        if trial.run_id:
+            rank = answer.front.rank(trial)
+            tracking.run(trial.run_id).set_tags({schema.PARETO_RANK: "" if rank is None else str(rank)})
 
 
 def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:

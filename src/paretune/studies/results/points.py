@@ -8,9 +8,10 @@ curse), but never beyond what the point's own runs have shown.
 """
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import compress
 from statistics import fmean, pvariance
 
 import numpy as np
@@ -24,6 +25,7 @@ from paretune.studies.results.trials import Trial, TrialStatus, label
 from paretune.studies.sampler.quality import CATEGORY, F1_SPREAD, RATIO, QualityModel
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
+_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
 _MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
 _OWN_DEGREES = 4.0
 """Degrees of freedom with which the noise of the study tells that of one point, beside the point's own repeats."""
@@ -37,8 +39,6 @@ class Point:
     trials: tuple[Trial, ...]  # all of its completed trials
     means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
     errors: Mapping[str, float]  # metric to the standard error of that mean
-    margins: Mapping[str, float] = field(default_factory=dict)
-    """Metric to half the width of the interval that holds the mean with probability INTERVAL."""
     expected: Mapping[str, float] = field(default_factory=dict)
     """Metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond all runs of
     the point, where `means` never lies: a single lucky run must not win."""
@@ -91,7 +91,7 @@ def merge(
     measures models, by default F1.
     """
     families, judged = _families(trials), quality or F1
-    found = _QualityRuns.of(families, judged)
+    shown = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
@@ -100,8 +100,7 @@ def merge(
         groups.setdefault(first.seconds_key or first.number, []).extend(runs)
 
     def trained(runs: Sequence[Trial], name: str) -> list[Trial]:
-        has_collapsed = found.collapsed if found is not None and name == judged.metric else ()
-        return [trial for trial in runs if trial.number not in has_collapsed]
+        return [trial for trial in runs if name != judged.metric or trial.number not in shown.collapsed]
 
     noises: dict[str, RunNoise] = {}
     for name in names:
@@ -115,8 +114,7 @@ def merge(
             if _values(runs, name) and (values := _values(trained(alike, name) or alike, name)):
                 values_of[name] = values
         points.append(_point(first, runs, values_of, noises))
-    if found is not None:
-        points = found.shrunk(points, noises[judged.metric])
+    points = shown.shrunk(points, noises[judged.metric]) if shown.trials else points
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 
@@ -130,8 +128,7 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
     """First trials with their completed runs and those of their repeats; only those with a completed run."""
     families: dict[int | None, list[Trial]] = {}
     for trial in trials:
-        is_repeat = trial.repeats is not None and trial.repeats in families
-        families.setdefault(trial.repeats if is_repeat else trial.number, []).append(trial)
+        families.setdefault(trial.repeats if trial.repeats in families else trial.number, []).append(trial)
     return [
         (family[0], runs)
         for family in families.values()
@@ -159,53 +156,48 @@ def _point(
         trials=tuple(runs),
         means=means,
         errors=errors,
-        margins={name: noises[name].margin(error) for name, error in errors.items()},
         expected=means,
         measured={name: (mean, errors[name]) for name, mean in means.items()},
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class _QualityRuns:
-    """The runs that show one quality metric, the best points first, and which of them have collapsed."""
+    """The runs that show one quality metric, those of the best points, and the model that tells which collapsed."""
 
-    quality: Objective
-    trials: Sequence[Trial]
-    keys: np.ndarray  # one row a trial, see `QualityModel`
-    values: Sequence[float]  # more is better
-    model: QualityModel
+    def __init__(self, families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> None:
+        self._quality, name = quality, quality.metric
+        of_points = [[trial for trial in runs if name in trial.values] for _, runs in families]
+        best_first = sorted(
+            filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[name] for trial in runs)
+        )
+        self.trials = [trial for runs in best_first[:_MOST_TO_SHRINK] for trial in runs]
+        self.collapsed: set[int] = set()  # numbers of the trials that have collapsed
+        if not self.trials:
+            return
+        self._keys, self._values = _keys(self.trials), [quality.sign * trial.values[name] for trial in self.trials]
+        constant = [trial.measured.get(_CONSTANT.get(name, ""), -math.inf) for trial in self.trials]
+        self._model = QualityModel(
+            self._keys, self._values, self._spread(), collapsed=np.array(self._values) <= np.array(constant)
+        )
+        self.collapsed = {trial.number for trial in compress(self.trials, self._model.collapsed)}
 
-    @classmethod
-    def of(cls, families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> "_QualityRuns | None":
-        shown = [[trial for trial in runs if quality.metric in trial.values] for _, runs in families]
-        best_of = [(max(quality.sign * trial.values[quality.metric] for trial in runs), runs) for runs in shown if runs]
-        best_of.sort(key=lambda item: -item[0])
-        chosen = [trial for _, runs in best_of[:_MOST_TO_SHRINK] for trial in runs]
-        if not chosen:
-            return None
-        keys, values = _keys(chosen), [quality.sign * trial.values[quality.metric] for trial in chosen]
-        constant = metrics.BASELINE_MAJORITY if quality.metric == metrics.F1 else ""
-        fell = [value <= trial.measured.get(constant, -math.inf) for trial, value in zip(chosen, values, strict=True)]
-        model = QualityModel(keys, values, _spread(quality, chosen), collapsed=np.array(fell))
-        return cls(quality=quality, trials=chosen, keys=keys, values=values, model=model)
-
-    @cached_property
-    def collapsed(self) -> set[int]:
-        """Numbers of the trials that have collapsed."""
-        return {trial.number for trial, has in zip(self.trials, self.model.collapsed, strict=True) if has}
+    def _spread(self) -> float | None:
+        """The usual standard deviation of quality between configurations, or None to learn it."""
+        is_own = any(trial.spec.runs_own_training for trial in self.trials)
+        return F1_SPREAD if self._quality.is_share and not is_own else None
 
     def shrunk(self, points: Sequence[Point], noise: RunNoise) -> list[Point]:
         """The points with the quality that a model of all of them predicts; if there are few, that of their runs."""
         place = {trial.number: index for index, trial in enumerate(self.trials)}
         judged = [(p, at) for p in points if (at := [place[t.number] for t in p.trials if t.number in place])]
-        keys = self.keys[[at[0] for _, at in judged]]
-        trained = [[self.values[index] for index in at if not self.model.collapsed[index]] for _, at in judged]
+        keys = self._keys[[at[0] for _, at in judged]]
+        trained = [[self._values[index] for index in at if not self._model.collapsed[index]] for _, at in judged]
         estimates = self._estimates(keys, trained, noise) if len(judged) >= FEWEST_TO_SHRINK else None
-        probabilities = self.model.collapse_probability(keys)
         changed = {}
-        for number, (point, at) in enumerate(judged):
-            share = round(float(probabilities[number]), 4)
-            point = replace(point, collapses=len(at) - len(trained[number]), collapse_probability=share)
+        for number, (share, (point, at)) in enumerate(zip(self._model.collapse_probability(keys), judged, strict=True)):
+            point = replace(
+                point, collapses=len(at) - len(trained[number]), collapse_probability=round(float(share), 4)
+            )
             if estimates is not None and trained[number]:
                 point = self._restated(point, trained[number], *estimates[number], noise)
             changed[point.number] = point
@@ -213,7 +205,7 @@ class _QualityRuns:
 
     def _restated(self, point: Point, shown: list[float], mean: float, deviation: float, noise: RunNoise) -> Point:
         """The point with the quality that was estimated, stated within what its runs have shown."""
-        name, sign = self.quality.metric, self.quality.sign
+        name, sign = self._quality.metric, self._quality.sign
         stated = min(max(mean, min(shown)), max(shown))
         error = noise.widened(math.hypot(deviation, stated - mean))
         return replace(
@@ -221,7 +213,6 @@ class _QualityRuns:
             means={**point.means, name: sign * stated},
             expected={**point.expected, name: sign * mean},
             errors={**point.errors, name: error},
-            margins={**point.margins, name: noise.margin(error)},
         )
 
     def _estimates(
@@ -236,13 +227,8 @@ class _QualityRuns:
             return None
         rows = np.repeat(keys, list(map(len, trained)), axis=0)
         fitted = [value for values in trained for value in values]
-        surface = QualityModel(rows, fitted, _spread(self.quality, self.trials), noise=np.array(deviations))
+        surface = QualityModel(rows, fitted, self._spread(), noise=np.array(deviations))
         return [(float(mean), float(deviation)) for mean, deviation in zip(*surface.predict(keys), strict=True)]
-
-
-def _spread(quality: Objective, trials: Sequence[Trial]) -> float | None:
-    """The usual standard deviation of quality between configurations, or None to learn it."""
-    return F1_SPREAD if quality.is_share and not any(trial.spec.runs_own_training for trial in trials) else None
 
 
 def _keys(trials: Sequence[Trial]) -> np.ndarray:
@@ -276,15 +262,10 @@ def _scaled(values: Sequence[object]) -> np.ndarray:
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:
-    unmet = []
+    unmet = [f"{label(name)} was not measured" for name in constraints if name not in means]
     for name, limits in constraints.items():
-        if name not in means:
-            unmet.append(f"{label(name)} was not measured")
-            continue
-        value = means[name]
-        text = f"{label(name)} is {with_error(value)}"
-        if "min" in limits and value < limits["min"]:
-            unmet.append(f"{text}, below {limits['min']:g}")
-        if "max" in limits and value > limits["max"]:
-            unmet.append(f"{text}, above {limits['max']:g}")
+        value = means.get(name, math.nan)
+        for is_missed, word, end in ((operator.lt, "below", "min"), (operator.gt, "above", "max")):
+            if end in limits and is_missed(value, limits[end]):
+                unmet.append(f"{label(name)} is {with_error(value)}, {word} {limits[end]:g}")
     return tuple(unmet)

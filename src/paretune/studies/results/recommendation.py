@@ -50,27 +50,26 @@ class Pick:
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
     """The recommended configurations, the most important first; empty if nothing is feasible.
 
-    `unverified` maps the number of a point to the reason why it has no more runs.
+    Each has one of three roles, or several: the cheapest within noise of the best quality, the fastest, and the knee of
+    the front. `unverified` maps the number of a point to the reason why it has no more runs.
     """
-    if not front.feasible:
-        return []
-    reasons: dict[int, list[_Reason]] = {}
-    for reason in (_cheapest_good(front), _fastest(front), _knee(front)):
-        if reason is not None:
-            reasons.setdefault(reason.point.number, []).append(reason)
+    roles: dict[int, list[_Role]] = {}
+    for role in (_cheapest_good(front), _fastest(front), _knee(front)) if front.feasible else ():
+        if role is not None:
+            roles.setdefault(role.point.number, []).append(role)
     picks = []
-    for number, alike in reasons.items():
-        point, count, why_no_more = alike[0].point, len(alike[0].point.trials), (unverified or {}).get(number)
-        simulated = point.trial.origin == "simulated"
+    for number, of_point in roles.items():
+        point, why_no_more = of_point[0].point, (unverified or {}).get(number)
+        count = len(point.trials)
         picks.append(
             Pick(
-                titles=tuple(reason.title for reason in alike),
+                titles=tuple(role.title for role in of_point),
                 point=point,
-                reason=" ".join(reason.reason for reason in alike),
+                reason=" ".join(role.reason for role in of_point),
                 risk=_risk(front, point),
                 runs=f"{count} run{'s' if count > 1 else ''}" + (f" ({why_no_more})" if why_no_more else ""),
                 command="" if front.is_foreign else command_of(point),
-                real_command=command_of(point, _SIMULATED_ONLY) if simulated else "",
+                real_command=command_of(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
             )
         )
     return picks
@@ -103,50 +102,45 @@ def command_of(point: Point, without: frozenset[str] = _NEVER_REPEATED) -> str:
         return ""
 
 
-class _Reason(NamedTuple):
-    """The reason why a point is recommended."""
-
+class _Role(NamedTuple):
     point: Point
     title: str
     reason: str
 
 
-def _cheapest_good(front: StudyFront) -> _Reason:
+def _cheapest_good(front: StudyFront) -> _Role:
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
         reason = "No objective of the study says how good a model is."
-        return _Reason(min(front.feasible, key=front.cost_of), cheap, reason)
+        return _Role(min(front.feasible, key=front.cost_of), cheap, reason)
     best, equal = _best(front, name)
     point = _cheapest(front, equal)
-    same = f" Every configuration reaches the same {label(name)} within noise: choose by dollars."
-    same = same if len(equal) == len(front.points) > 1 else ""
-    title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
-        return _Reason(point, title, f"It has the best {label(name)} itself.{same}")
-    reason = (
-        f"The best {label(name)}, {front.text(name, best.means[name], best.errors[name])} in trial {best.number}, "
-        f"differs by less than 2 standard errors; {len(equal)} configurations lie that close.{same}"
-    )
-    return _Reason(point, title, reason)
+        reason = f"It has the best {label(name)} itself."
+    else:
+        reason = (
+            f"The best {label(name)}, {front.text(name, best.means[name], best.errors[name])} in trial {best.number}, "
+            f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
+        )
+    if len(equal) == len(front.points) > 1:
+        reason += f" Every configuration reaches the same {label(name)} within noise: choose by dollars."
+    return _Role(point, f"{cheap} within noise of the best {label(name)}", reason)
 
 
-def _fastest(front: StudyFront) -> _Reason | None:
+def _fastest(front: StudyFront) -> _Role | None:
     name = next((name for names in (front.objectives, _measured(front)) for name in TIMES if name in names), None)
     if name is None:
         return None
     best, equal = _best(front, name)
     point = _cheapest(front, equal)
-    reason = f"The fastest is judged by {label(name)}"
-    if point.number != best.number:
-        reason += f"; trial {best.number} is within noise of it and costs more"
-    return _Reason(point, "the fastest", f"{reason}.")
+    is_other = f"; trial {best.number} is within noise of it and costs more" if point.number != best.number else ""
+    return _Role(point, "the fastest", f"The fastest is judged by {label(name)}{is_other}.")
 
 
-def _knee(front: StudyFront) -> _Reason | None:
+def _knee(front: StudyFront) -> _Role | None:
     """The point where the front of two objectives bends most: farthest from the line between its scaled ends."""
-    pair = front.main_pair
-    if pair is None:
+    if (pair := front.main_pair) is None:
         return None
     ranks = front.pair_ranks(pair)
     best = [point for point in front.feasible if ranks[point.number] == 0]
@@ -165,7 +159,7 @@ def _knee(front: StudyFront) -> _Reason | None:
     leader = front.alike(knee)[0]
     if leader.number != knee.number:
         reason += f" Trial {knee.number}, which does, is equal to it within noise and costs more."
-    return _Reason(leader, "the knee", reason)
+    return _Role(leader, "the knee", reason)
 
 
 def _risk(front: StudyFront, point: Point) -> str:

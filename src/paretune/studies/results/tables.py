@@ -49,9 +49,9 @@ def _trial_row(front: StudyFront, trial: Trial) -> dict[str, object]:
         "collapse_probability": None if point is None else point.collapse_probability,
     }
     for name in front.objectives:
-        if point is not None and name in point.margins:
-            row[f"{name}_low"] = point.means[name] - point.margins[name]
-            row[f"{name}_high"] = point.means[name] + point.margins[name]
+        if point is not None and name in point.errors:
+            margin = front.noises[name].margin(point.errors[name])
+            row |= {f"{name}_low": point.means[name] - margin, f"{name}_high": point.means[name] + margin}
     return row
 
 

@@ -89,7 +89,7 @@ class Trial:
     @property
     def is_probe(self) -> bool:
         """Whether it trains a few steps only, to show its seconds."""
-        return "probe_steps" in self.changes
+        return "probe_steps" in self.given
 
     @property
     def counts(self) -> bool:
@@ -144,8 +144,7 @@ class Trial:
     @property
     def shown_status(self) -> str:
         """Its status as text; `Probe` for a completed probe, which trains a few steps and has no F1."""
-        is_probe = self.spec.probe_steps is not None and self.status is TrialStatus.COMPLETED
-        return "Probe" if is_probe else self.status.value
+        return "Probe" if self.is_probe and self.status is TrialStatus.COMPLETED else self.status.value
 
     def shown(self, name: str) -> str:
         """`value` as text, floats with three digits: 3, 0.15, 5.08e-5; empty for None."""
@@ -166,15 +165,13 @@ class Trial:
 
     def setting(self) -> str:
         """The searched parameters and the batch as it ran, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
-        texts = {name: text for name in dict.fromkeys([*self.point, "global_batch_size"]) if (text := self.shown(name))}
-        cluster = self.cluster
-        for name in ("instance_type", "instance_count") if cluster else ():
-            texts.pop(name, None)
-        if self.plan is not None and self.plan.gradient_accumulation_steps > 1:
-            texts["gradient_accumulation_steps"] = self.shown("gradient_accumulation_steps")
+        accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
+        names = [*self.point, "global_batch_size", *(["gradient_accumulation_steps"] if accumulates else [])]
+        hidden = {"instance_type", "instance_count"} if self.cluster else set()
+        texts = {name: text for name in dict.fromkeys(names) if name not in hidden and (text := self.shown(name))}
         if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):
             del texts["per_device_train_batch_size"]
-        return ", ".join(filter(None, [cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]))
+        return ", ".join(filter(None, [self.cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]))
 
 
 def label(objective: str) -> str:
@@ -194,5 +191,4 @@ def counted(trials: Sequence[Trial]) -> str:
     """The numbers of trials and repeats in words, for example `4 trials and 2 repeats`."""
     repeats = sum(trial.repeats is not None for trial in trials)
     more = f" and {repeats} repeat{'s' if repeats > 1 else ''}" if repeats else ""
-    count = len(trials) - repeats
-    return f"{count} trial{'s' if count != 1 else ''}{more}"
+    return f"{len(trials) - repeats} trial{'s' if len(trials) - repeats != 1 else ''}{more}"

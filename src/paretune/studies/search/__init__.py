@@ -1,1 +1,13 @@
-"""The search of a study: asks for trials, runs their jobs, books their dollars, stops."""
+"""The search of a study: asks for trials, runs their jobs, books their dollars, stops.
+
+driver      the loop, one step at a time; takes over what an earlier process has left
+table       the trials of a study in Optuna's storage
+trial_job   the job of one trial: started or adopted, polled, stopped
+history     what follows from ended trials: which jobs are closed, which are tried again
+money       limits, worst cases, reservations in the budgets of a study and of its team
+kept_pools  warm pools that jobs leave behind
+stopping    why a study ends before its points, trials or dollars do
+split       the next job by `sampler: split`, and what it predicts
+sampled     the next job by one of Optuna's samplers, or each point in turn
+study_run   the study's run in MLflow, and what it prints
+"""

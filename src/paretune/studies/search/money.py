@@ -32,7 +32,7 @@ class Money:
 
     def __init__(self, file: StudyFile, table: StudyTable, workplace: Workplace) -> None:
         self._file, self._table, self._workplace = file, table, workplace
-        self._shared = workplace.budget_ledger(file.budget)
+        self._shared = workplace.budget_ledger(file.job.budget)
         self._longest_s: Mapping[str, float] = {}
         self._estimates: dict[str, tuple[float, bool]] = {}
         self._doublings = 0

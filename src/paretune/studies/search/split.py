@@ -60,8 +60,8 @@ class Split:
 
     def forecast(self) -> list[Trial]:
         """Points that are predicted and were not run, as trials."""
-        found = self.sampler.predicted(self._driver.table.study)
-        return [self._predicted(*each, number=number) for number, each in enumerate(found, start=FIRST_PREDICTED)]
+        predicted = self.sampler.predicted(self._driver.table.study)
+        return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
 
     def _accepts(self, job: Job) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
@@ -78,15 +78,15 @@ class Split:
 
     def _limits(self, job: Job) -> list[JobSpec]:
         """The job with a comfortable limit, and with one that it will probably keep; with that of its estimate."""
-        money, known = self._driver.money, self.sampler.seconds_of(job)
+        money, expected = self._driver.money, self.sampler.seconds_of(job)
         if not money.has_budget:
             return [job.spec]
-        if job.is_probe and known is None:  # one that was cut off gets twice as long
+        if job.is_probe and expected is None:  # one that was cut off gets twice as long
             cut_off = sum(trial.is_probe and trial.is_cut_off for trial in self._driver.trials.values())
             return self._with_limits(job, [_LEAST_LIMIT_S * 2.0**cut_off])
-        if known is None or known[1] > _GUESS:
+        if expected is None or expected[1] > _GUESS:
             return [] if money.exceeds_limit(job.spec) else [money.limited(job.spec)]
-        slow_s = known[0] * math.exp(2.0 * known[1])
+        slow_s = expected[0] * math.exp(2.0 * expected[1])
         tight_s = _TIGHT * slow_s + min(_SLOW_START_S, slow_s)
         return self._with_limits(job, [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), tight_s])
 

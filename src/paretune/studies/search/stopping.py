@@ -1,4 +1,8 @@
-"""Why a study begins no further trial: it has enough, an objective is never recorded, or every job would fail alike."""
+"""Why a study begins no further trial: it has enough, an objective is never recorded, or every job would fail alike.
+
+The other reasons follow from what is suggested next, and are said there: in `split` no job is worth its price or fits
+the dollars that are left, in `sampled` all points were tried or fit no longer; in `verification` nothing lacks runs.
+"""
 
 import re
 from collections.abc import Sequence

@@ -78,7 +78,7 @@ class StudyTable:
         self._own = own_space(file.job.given(), self.distributions) if file.takes_split else {}
         self._where = file.shown_storage or "the study's file"
         self._read: dict[int, Trial] = {}  # trials that were told, which nobody changes
-        self._found: list[FrozenTrial] | None = None  # what was read since something was written
+        self._all_read: list[FrozenTrial] | None = None  # what was read since something was written
         try:
             self._storage = _storage(storage)
             self.study = _opened(file, self._storage)
@@ -114,16 +114,16 @@ class StudyTable:
         Raises:
             BadInput: the study was begun with another description.
         """
-        found = self.study.user_attrs
-        if _DESCRIBED not in found:
-            found = {_MARK: uuid.uuid4().hex, RUN_ID: run_id, _DESCRIBED: described}
-            for name, text in found.items():
+        attributes = self.study.user_attrs
+        if _DESCRIBED not in attributes:
+            attributes = {_MARK: uuid.uuid4().hex, RUN_ID: run_id, _DESCRIBED: described}
+            for name, text in attributes.items():
                 self.study.set_user_attr(name, text)
-        if found[_DESCRIBED] != described:
+        if attributes[_DESCRIBED] != described:
             text = f"study {self._file.name} was begun with another search space, job or objectives: give it another "
-            text += f"name (name=...), or the same file ({_difference(found[_DESCRIBED], described)})"
+            text += f"name (name=...), or the same file ({_difference(attributes[_DESCRIBED], described)})"
             raise BadInput([text])
-        return str(found[RUN_ID])
+        return str(attributes[RUN_ID])
 
     @property
     def mark(self) -> str:
@@ -144,19 +144,19 @@ class StudyTable:
 
     def ask_for(self, point: Point, changes: Mapping[str, Any]) -> int:
         """The number of a trial at this point, whatever the sampler thinks; `changes` are those of its job."""
-        return self._asked(lambda _: {**point, **{n: changes.get(n, each.low) for n, each in self._own.items()}})[0]
+        return self._asked(lambda _: {**point, **{name: changes[name] for name in self._own if name in changes}})[0]
 
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
         if not any(trial.state is TrialState.WAITING for trial in self._all()):
             return None
-        own = {name: each.low for name, each in self._own.items()}
-        return self._asked(lambda draw: {**draw(self.distributions), **own})
+        return self._asked(lambda draw: draw(self.distributions))
 
     def _asked(self, choose: "_Choose") -> tuple[int, Point]:
         self.look_again()
         self._lock.check()
-        self._chosen.choose, self._chosen.space = choose, {**self.distributions, **self._own}
+        own = {name: each.low for name, each in self._own.items()}
+        self._chosen.choose, self._chosen.space = lambda draw: own | choose(draw), {**self.distributions, **self._own}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self.study.ask(self._chosen.space)
@@ -221,12 +221,12 @@ class StudyTable:
     def trials(self) -> tuple[list[Trial], list[Trial]]:
         """The trials whose jobs have not ended, by number, and those that have ended, in the order of booking."""
         later = self.study.user_attrs
-        found = sorted(
+        by_end = sorted(
             self._all(),
             key=lambda each: (each.datetime_complete is None, each.datetime_complete or each.number, each.number),
         )
         running, ended, spent_usd = [], [], 0.0
-        for frozen in found:
+        for frozen in by_end:
             trial = self._read.get(frozen.number) or self._trial(frozen, later.get(f"booked {frozen.number}", {}))
             if trial is None:
                 continue
@@ -244,12 +244,12 @@ class StudyTable:
 
     def look_again(self) -> None:
         """Read the storage anew when it is asked next: somebody else may have written to it."""
-        self._found = None
+        self._all_read = None
 
     def _all(self) -> list[FrozenTrial]:
-        if self._found is None:
-            self._found = self.study.get_trials(deepcopy=False)
-        return self._found
+        if self._all_read is None:
+            self._all_read = self.study.get_trials(deepcopy=False)
+        return self._all_read
 
     def told(self) -> set[int]:
         """Numbers of the trials that Optuna knows the end of."""
@@ -270,14 +270,14 @@ class StudyTable:
         of_optuna = self.values(dict(zip(self._file.objectives, frozen.values or (), strict=False)))
         if STATE not in told:
             return self._of_somebody(frozen, point, of_optuna)
-        known = {each: told[name] for name, each in {**_RESERVED, **_BOOKED, RUN_ID: "run_id"}.items() if name in told}
-        status, end, measured = TrialStatus(told[STATE]), dict(told.get("end", {})), known.pop("measured", {})
-        values = {} if known["given"].get("probe_steps") else self.values(measured)
+        fields = {each: told[name] for name, each in {**_RESERVED, **_BOOKED, RUN_ID: "run_id"}.items() if name in told}
+        status, end, measured = TrialStatus(told[STATE]), dict(told.get("end", {})), fields.pop("measured", {})
+        values = {} if "probe_steps" in fields["given"] else self.values(measured)
         if later and frozen.state is TrialState.COMPLETE:  # somebody told its values
             status, values = TrialStatus.COMPLETED, of_optuna
-        known |= {"verdicts": tuple(known.get("verdicts", ())), "follows": Next(end.pop("follows", Next.NOTHING))}
-        known |= {"measured": measured if status is TrialStatus.COMPLETED else {}, **end}
-        return Trial(number=frozen.number, point=point, status=status, values=values, origin=self._origin, **known)
+        fields |= {"verdicts": tuple(fields.get("verdicts", ())), "follows": Next(end.pop("follows", Next.NOTHING))}
+        fields |= {"measured": measured if status is TrialStatus.COMPLETED else {}, **end}
+        return Trial(number=frozen.number, point=point, status=status, values=values, origin=self._origin, **fields)
 
     def _of_somebody(self, frozen: FrozenTrial, point: Point, values: Mapping[str, float]) -> Trial | None:
         try:

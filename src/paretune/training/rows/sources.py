@@ -76,7 +76,7 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
 
 def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[str]:
     cells = table.data.column(spec.text_column).take(index).to_pylist()
-    if spec.task != metrics.WORDS:
+    if spec.task != metrics.TOKEN_CLASSIFICATION:
         return list(cells)
     return [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]
 
@@ -188,7 +188,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
             continue
         faults += column_faults(spec, split, columns) + label_type_faults(spec, table.features)
         kind = table.features.get(spec.text_column)
-        inner = getattr(kind, "feature", kind) if spec.task == metrics.WORDS else kind
+        inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
             faults.append(f"text_column {spec.text_column!r} must hold text, and holds {kind}")

@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch
 from paretune.core.errors import BadInput
 from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import DROPPED_ROWS, TRUNCATED_SHARE, WORDS
+from paretune.specification.metrics import CAUSAL_LM, DROPPED_ROWS, TOKEN_CLASSIFICATION, TRUNCATED_SHARE
 from paretune.training import device
 from paretune.training.tasks import baselines_of
 
@@ -212,9 +212,9 @@ def _write_splits(
     for split, part in rows.items():
         tell(f"tokenising {len(part):,} {split} rows")
         labels: Any = part.labels
-        if spec.task == "causal-lm":
+        if spec.task == CAUSAL_LM:
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
-        elif spec.task == WORDS and part.labels is not None:
+        elif spec.task == TOKEN_CLASSIFICATION and part.labels is not None:
             tokens, labels, truncated = tokenise_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
@@ -243,7 +243,7 @@ def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
 
 
 def tokenise_words(
-    texts: Sequence[str], labels: Sequence[Sequence[int]], tokenizer: Any, limit: int
+    texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
 ) -> tuple[list[list[int]], list[list[int]], int]:
     """Token ids of rows of words, at most `limit`, their labels, and how many rows were longer.
 
@@ -255,7 +255,7 @@ def tokenise_words(
     """
     if not tokenizer.is_fast:
         name = type(tokenizer).__name__
-        raise BadInput([f"task {WORDS} needs a fast tokenizer, got {name}: take another model"])
+        raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: take another model"])
     tokens, targets, truncated = [], [], 0
     for text, of_words in zip(texts, labels, strict=True):
         encoded = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=limit)

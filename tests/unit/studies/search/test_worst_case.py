@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BadInput
 from paretune.estimating.uploading import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
@@ -12,7 +12,7 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.points import Points, some_jobs
+from paretune.studies.search.sampled import Sampled, some_jobs
 from paretune.studies.search.study_run import default_trial
 from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of
@@ -86,36 +86,6 @@ def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Pat
     assert float(repeat.given["max_runtime_minutes"]) == pytest.approx(2 * took + min(5, took), abs=0.1)
 
 
-def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="50", max_cost_usd="0.5")
-    (spec, *_) = some_jobs(driver.file, 1)
-
-    with pytest.raises(BudgetRefused):
-        driver.workplace.launcher.worst_case_usd(spec)
-
-
-def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="0.5")
-
-    assert "no untried point fits what is left of the budget (0.5 USD)" in Points(driver).begin_next()
-    assert not driver.running
-
-
-def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="500", per_device_train_batch_size="16")
-
-    assert driver.run(Points(driver)) == "every point was tried"
-    assert len({trial.point["learning_rate"] for trial in driver.trials.values()}) == 4
-
-
-def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
-    (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 1000}]\n")
-    driver = made(workplace, budget="team.yaml")
-    (spec, *_) = some_jobs(driver.file, 1)
-
-    assert driver.money.limited(spec) == spec
-
-
 LIMITED = """
 name: limited
 job: {{launcher: simulated, model: bert-base-uncased, dataset: a/b, max_runtime_minutes: {minutes},
@@ -141,7 +111,7 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
 
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
-    assert Points(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
+    assert Sampled(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
 
 
 def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
@@ -158,7 +128,7 @@ def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
 def test_no_more_rows_than_ran_out_of_memory_are_run_on_as_large_a_device(workplace: Path) -> None:
     driver = driver_of(workplace, write(workplace, batches=(32, 64, 128)), {"instance_type": "ml.g5.xlarge"})
 
-    driver.run(Points(driver))
+    driver.run(Sampled(driver))
 
     finished = [trial.status for trial in driver.trials.values()]
     assert finished.count(TrialStatus.OUT_OF_MEMORY) == 1

@@ -22,7 +22,7 @@ from paretune.training.rows.tokenised import Rows, TokenRows, prepare, tokenise_
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
-WORDS = {"[UNK]": 0, "[END]": 1, "a": 2, "b": 3, "c": 4, "d": 5, "e": 6}
+TOKEN_CLASSIFICATION = {"[UNK]": 0, "[END]": 1, "a": 2, "b": 3, "c": 4, "d": 5, "e": 6}
 LABELS = ("bad", "good")
 
 
@@ -46,7 +46,7 @@ def padded(rows: list[list[int]], multiple: int, fill: int) -> list[list[int]]:
 
 def word_tokenizer(**arguments: Any) -> PreTrainedTokenizerFast:
     """A tokenizer of seven words that adds nothing to a text."""
-    words = Tokenizer(WordLevel(WORDS, unk_token="[UNK]"))  # noqa: S106
+    words = Tokenizer(WordLevel(TOKEN_CLASSIFICATION, unk_token="[UNK]"))  # noqa: S106
     words.pre_tokenizer = Whitespace()
     named = {"unk_token": "[UNK]", "eos_token": "[END]", "pad_token": "[END]"} | arguments
     return PreTrainedTokenizerFast(tokenizer_object=words, **named)

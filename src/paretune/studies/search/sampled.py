@@ -1,4 +1,4 @@
-"""Suggests the points of one of Optuna's samplers; every point in turn for `grid` and `points`."""
+"""The next job by one of Optuna's samplers; for `grid` and `points`, every point in turn."""
 
 import math
 import random
@@ -17,7 +17,7 @@ _MOST_POINTS = 5_000  # points that are all listed; of more points, or if a rang
 _DRAWN = 300
 
 
-class Points:
+class Sampled:
     """Begins the trials of a study whose sampler is not `split`.
 
     Points of choices are all listed if there are at most 5,000, in an order drawn by the study's seed unless the study
