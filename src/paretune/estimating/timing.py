@@ -31,15 +31,14 @@ after the other (benchmarks/estimate_error_cold.py).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from paretune.estimating.exchange import Exchange
-from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
+from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.phases import Seconds, overhead_s, transfer_s
-from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
@@ -69,7 +68,8 @@ _PRIORS = {
 _MEMORY = 0.6  # share of memory bandwidth that the optimiser's update reaches on an instance
 _ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
 _GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
-_NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
+_NOISE_WEIGHT = 6.0  # measurements that the noise before any measurement counts like
+_STEP = 1e-4  # of a central difference; logarithms of constants vary over about 1
 _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
@@ -140,35 +140,56 @@ class Prediction(Seconds):
 
 
 class TimeModel:
-    """Predicts seconds with constants fitted to `measurements`; constants without a measurement have their prior."""
+    """Predicts seconds with constants fitted to `measurements`; constants without a measurement have their prior.
+
+    The noise of a measurement settles together with the constants; one that is fixed by a single measurement absorbs
+    its deviation (MacKay, Neural Computation 4, 1992: the effective number of parameters).
+    """
 
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
         constants = [_constants(item.setting, is_published=item.origin == "published") for item in used]
         names = list(dict.fromkeys(name for roles in constants for name in roles.values() if name))
-        target = _Target(used)
-        indices = {name: index for index, name in enumerate(names)}
-        columns = _Columns([item.setting for item in used], constants, indices)
-        self.posterior = Posterior(
-            _PRIORS,
-            names,
-            noise=_NOISE,
-            residuals=lambda theta, noise: target.residuals(columns.parts(theta), noise),
-            misfits=lambda theta: target.misfits(columns.parts(theta)),
-        )
+        self._indices = {name: index for index, name in enumerate(names)}
+        self._mean, deviations = _prior(names)
+        self._covariance, self._noise = np.diag(deviations**2), SECONDS_NOISE_OF_OTHER_DATA
+        if not names:
+            return
+        from scipy.optimize import least_squares  # takes a third of a second, which a launch without evidence saves
+
+        medians, target = self._mean, _Target(used)
+        columns = _Columns([item.setting for item in used], constants, self._indices)
+
+        def residuals(theta: np.ndarray) -> np.ndarray:
+            measured = target.residuals(columns.parts(theta), self._noise)
+            return np.concatenate([measured, (theta - medians) / deviations])
+
+        for _ in range(3):
+            self._mean = least_squares(residuals, self._mean, x_scale=deviations).x
+            slopes = _gradient(residuals, self._mean)
+            self._covariance = np.linalg.inv(slopes.T @ slopes)
+            fitted = len(names) - float(np.sum(np.diag(self._covariance) / deviations**2))
+            misfits = target.misfits(columns.parts(self._mean))
+            squares = _NOISE_WEIGHT * SECONDS_NOISE_OF_OTHER_DATA**2 + float(misfits @ misfits)
+            self._noise = math.sqrt(squares / (_NOISE_WEIGHT + max(0.0, len(misfits) - fitted)))
 
     def predict(self, settings: Sequence[TimingFeatures]) -> list[Prediction]:
         """Return one prediction per setting."""
         if not settings:
             return []
         constants = [_constants(setting) for setting in settings]
-        indices, mean, covariance = self.posterior.with_names(
-            [name for roles in constants for name in roles.values() if name]
+        fresh = dict.fromkeys(
+            name for roles in constants for name in roles.values() if name and name not in self._indices
         )
-        columns = _Columns(settings, constants, indices)
+        medians, deviations = _prior(list(fresh))
+        mean = np.concatenate([self._mean, medians])
+        covariance = np.diag(np.concatenate([np.zeros_like(self._mean), deviations**2]))
+        covariance[: len(self._mean), : len(self._mean)] = self._covariance
+        columns = _Columns(settings, constants, {name: index for index, name in enumerate([*self._indices, *fresh])})
         parts = columns.parts(mean)
-        noise = np.hypot(self.posterior.noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
-        deviations = interval(lambda at: np.log(columns.parts(at).total), mean, covariance, noise)
+        noise = np.hypot(self._noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
+        slopes = _gradient(lambda at: np.log(columns.parts(at).total), mean)
+        deviations = Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2)
         numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step, parts.startup], axis=1).tolist()
         return [
             Prediction(
@@ -183,6 +204,19 @@ class TimeModel:
             )
             for setting, (seconds, width, around, step, startup) in zip(settings, numbers, strict=True)
         ]
+
+
+def _prior(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return medians of the logarithms of constants, and their deviations."""
+    pairs = [_PRIORS[name.partition(":")[0]] for name in names]
+    medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
+    return np.log(medians), deviations
+
+
+def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
+    """Return the derivatives of M values of `function` by K logarithms, by central differences."""
+    steps = np.eye(len(at)) * _STEP
+    return np.stack([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps], axis=1)
 
 
 def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[str, str]:
