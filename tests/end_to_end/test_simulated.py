@@ -21,6 +21,7 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
+from paretune.tracking.schema import unpacked
 from tests.conftest import sentences, write_csv
 from tests.unit.jobs.test_retrying_job import first_document
 
@@ -68,7 +69,9 @@ def simulate(store: MlflowClient) -> Simulate:
 
 
 def tags(run: Run) -> dict[str, str]:
-    return {name.removeprefix("paretune."): text for name, text in run.data.tags.items() if "paretune." in name}
+    return {
+        name.removeprefix("paretune."): text for name, text in unpacked(run.data.tags).items() if "paretune." in name
+    }
 
 
 def test_an_hour_s_job_is_recorded_within_seconds_and_says_everywhere_that_it_is_simulated(
