@@ -236,8 +236,8 @@ def test_choices_make_a_row_per_combination_and_all_their_faults_are_said_at_onc
         paretune.estimate(SIMULATED, instance_count=[1, 0], sed=[1], model=[])
 
     assert refused.value.faults == (
-        "unknown parameter sed: choices are parameters of a job",
         "model must have at least one value",
+        "unknown parameter sed: did you mean seed?",
         "instance_count must be at least 1 and at most 1024, got 0",
     )
 

@@ -8,7 +8,6 @@ evidence         Evidence: measurements from earlier runs
 timing           TimeModel: seconds
 memory           MemoryModel: peak memory of a device
 memory_limits    MemoryLimits: which batches fit, from jobs that did and did not
-posterior        unknown constants with priors, and the fit of them
 noise            how much two equal runs differ
 workload         rows, tokens, steps and arithmetic of a training
 timing_features  a job as the numbers that the models need

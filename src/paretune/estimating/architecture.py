@@ -6,6 +6,7 @@ For a model on the Hugging Face hub only that file is fetched: some kilobytes in
 import csv
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -32,8 +33,6 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 # relative positions, as all have with rope_parameters.
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
-
-LARGEST_NUMBER = 10**9  # Largest number in a config.json. The largest that a model has is its vocabulary, below 10^7.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,20 +95,10 @@ def well_known(model: str) -> Architecture | None:
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
     """Return the architecture that a config.json describes, to a few per cent, or None if it is of an unknown kind.
 
-    Also None if one of its numbers is larger than LARGEST_NUMBER.
-
     Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
     parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
-    try:
-        return _counted(config, task)
-    except OverflowError:
-        return None
-
-
-def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
-    """Do the work of `of_config`; raises OverflowError if a number is too large."""
     whole, config = config, _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
     vocabulary = _first(config, ("vocab_size",))
@@ -165,10 +154,9 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
 
 def config_in(model: str | Path) -> Mapping[str, Any] | None:
     """Return the configuration in a model's folder, or None if there is none or it cannot be read."""
-    try:
+    with suppress(BadInput):
         return read_config(model)
-    except BadInput:
-        return None
+    return None
 
 
 def read_config(model: str | Path) -> Mapping[str, Any]:
@@ -212,17 +200,13 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
     config = read_config(model) if is_folder(model) else hub_config(model, environment)
     architecture = of_config(config, task)
     if architecture is None:
-        rule = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
-        raise BadInput([f"model {model}: {rule}"])
+        raise BadInput([f"model {model}: its config.json does not say hidden size, layers and vocabulary"])
     return architecture
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the first of these numbers in the configuration; raises OverflowError above LARGEST_NUMBER."""
-    number = next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
-    if number is not None and abs(number) > LARGEST_NUMBER:
-        raise OverflowError
-    return number
+    """Return the first of these numbers in the configuration."""
+    return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
 
 
 @cache

@@ -17,8 +17,8 @@ from paretune.estimating.architecture import Architecture, config_in, of_config,
 from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
+from paretune.estimating.noise import Z80
 from paretune.estimating.phases import Seconds
-from paretune.estimating.posterior import Z80
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan

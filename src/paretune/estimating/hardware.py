@@ -185,14 +185,12 @@ def resolved_precision(precision: str, accelerator: Accelerator | None) -> str:
 
 def precision_faults(precision: str, instance: Instance) -> list[str]:
     """Return why an instance type cannot compute in this format. bf16 on a CPU type is not checked: no list has it."""
-    faults = []
-    chip = accelerator_of(instance)
-    if precision == "bf16" and chip is not None and not chip.has_bf16:
-        gpu = f"{instance.instance_type} has {instance.accelerator}"
-        faults.append(f"precision bf16 needs a GPU that has it; {gpu}: use auto, fp16 or fp32")
+    chip, name = accelerator_of(instance), instance.instance_type
     if precision == "fp16" and not instance.has_gpu:
-        faults.append(f"precision fp16 needs a GPU, {instance.instance_type} has none: use auto or fp32")
-    return faults
+        return [f"precision fp16 needs a GPU, {name} has none: use auto or fp32"]
+    if precision == "bf16" and chip is not None and not chip.has_bf16:
+        return [f"precision bf16 needs a GPU that has it; {name} has {instance.accelerator}: use auto, fp16 or fp32"]
+    return []
 
 
 def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, device: str) -> list[str]:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paretune.estimating.posterior import Z80
+from paretune.estimating.noise import Z80
 
 GIB = 2**30
 CUDA_CONTEXT_GIB = 0.9  # GiB of a device that CUDA, NCCL and fragmentation take; by experience, not measured here

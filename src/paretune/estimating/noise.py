@@ -24,6 +24,7 @@ F1_DEGREES = 2
 themselves lie between 0.0001 and 0.0037, and other data scatter more: with two, the deviation of one run lies between
 0.0026 and 0.0123 with a probability of 80 %, and two repeats weigh as much as all that is assumed."""
 SECONDS_DEGREES = 4  # the same of SECONDS_NOISE, whose pairs agree better with each other
+Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
 TELLING_ERRORS = 2.0  # standard errors of a difference from which on two values differ: 95 % of equal ones stay below
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from paretune.estimating.posterior import Z80
+from paretune.estimating.noise import Z80
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 

@@ -31,15 +31,14 @@ after the other (benchmarks/estimate_error_cold.py).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from paretune.estimating.exchange import Exchange
-from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
+from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.phases import Seconds, overhead_s, transfer_s
-from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
@@ -48,17 +47,13 @@ _PRIORS = {
     "local": (1.8, 1.2),  # this machine, of which only the number of its processors is known
     "regime": (1.0, 0.2),  # one family of trainings and size of micro-batches against the physics
     "model": (1.0, 0.18),  # one model and sequence length against its operation count
-    "device": (1.0, 0.03),  # one instance type with one device that trains, against the others with such a device
     "several": (0.95, 0.15),  # several devices against the physics: they wait for each other
     "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
     "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
     "published": (1.0, 0.1),  # runs that others have published against those of paretune
     "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
-    "memory": (
-        2.0,
-        1.0,
-    ),  # share of this machine's bandwidth, as guessed from its processors, in the optimiser's update
+    "memory": (2.0, 1.0),  # share of this machine's bandwidth, guessed from its processors, in the optimiser's update
     "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
     "pcie": (0.3, 0.5),
     "gloo": (0.5, 0.4),
@@ -73,7 +68,8 @@ _PRIORS = {
 _MEMORY = 0.6  # share of memory bandwidth that the optimiser's update reaches on an instance
 _ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
 _GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
-_NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
+_NOISE_WEIGHT = 6.0  # measurements that the noise before any measurement counts like
+_STEP = 1e-4  # of a central difference; logarithms of constants vary over about 1
 _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
@@ -144,35 +140,56 @@ class Prediction(Seconds):
 
 
 class TimeModel:
-    """Predicts seconds with constants fitted to `measurements`; constants without a measurement have their prior."""
+    """Predicts seconds with constants fitted to `measurements`; constants without a measurement have their prior.
+
+    The noise of a measurement settles together with the constants; one that is fixed by a single measurement absorbs
+    its deviation (MacKay, Neural Computation 4, 1992: the effective number of parameters).
+    """
 
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
         constants = [_constants(item.setting, is_published=item.origin == "published") for item in used]
         names = list(dict.fromkeys(name for roles in constants for name in roles.values() if name))
-        target = _Target(used)
-        indices = {name: index for index, name in enumerate(names)}
-        columns = _Columns([item.setting for item in used], constants, indices)
-        self.posterior = Posterior(
-            _PRIORS,
-            names,
-            noise=_NOISE,
-            residuals=lambda theta, noise: target.residuals(columns.parts(theta), noise),
-            misfits=lambda theta: target.misfits(columns.parts(theta)),
-        )
+        self._indices = {name: index for index, name in enumerate(names)}
+        self._mean, deviations = _prior(names)
+        self._covariance, self._noise = np.diag(deviations**2), SECONDS_NOISE_OF_OTHER_DATA
+        if not names:
+            return
+        from scipy.optimize import least_squares  # takes a third of a second, which a launch without evidence saves
+
+        medians, target = self._mean, _Target(used)
+        columns = _Columns([item.setting for item in used], constants, self._indices)
+
+        def residuals(theta: np.ndarray) -> np.ndarray:
+            measured = target.residuals(columns.parts(theta), self._noise)
+            return np.concatenate([measured, (theta - medians) / deviations])
+
+        for _ in range(3):
+            self._mean = least_squares(residuals, self._mean, x_scale=deviations).x
+            slopes = _gradient(residuals, self._mean)
+            self._covariance = np.linalg.inv(slopes.T @ slopes)
+            fitted = len(names) - float(np.sum(np.diag(self._covariance) / deviations**2))
+            misfits = target.misfits(columns.parts(self._mean))
+            squares = _NOISE_WEIGHT * SECONDS_NOISE_OF_OTHER_DATA**2 + float(misfits @ misfits)
+            self._noise = math.sqrt(squares / (_NOISE_WEIGHT + max(0.0, len(misfits) - fitted)))
 
     def predict(self, settings: Sequence[TimingFeatures]) -> list[Prediction]:
         """Return one prediction per setting."""
         if not settings:
             return []
         constants = [_constants(setting) for setting in settings]
-        indices, mean, covariance = self.posterior.with_names(
-            [name for roles in constants for name in roles.values() if name]
+        fresh = dict.fromkeys(
+            name for roles in constants for name in roles.values() if name and name not in self._indices
         )
-        columns = _Columns(settings, constants, indices)
+        medians, deviations = _prior(list(fresh))
+        mean = np.concatenate([self._mean, medians])
+        covariance = np.diag(np.concatenate([np.zeros_like(self._mean), deviations**2]))
+        covariance[: len(self._mean), : len(self._mean)] = self._covariance
+        columns = _Columns(settings, constants, {name: index for index, name in enumerate([*self._indices, *fresh])})
         parts = columns.parts(mean)
-        noise = np.hypot(self.posterior.noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
-        deviations = interval(lambda at: np.log(columns.parts(at).total), mean, covariance, noise)
+        noise = np.hypot(self._noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
+        slopes = _gradient(lambda at: np.log(columns.parts(at).total), mean)
+        deviations = Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2)
         numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step, parts.startup], axis=1).tolist()
         return [
             Prediction(
@@ -189,6 +206,19 @@ class TimeModel:
         ]
 
 
+def _prior(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return medians of the logarithms of constants, and their deviations."""
+    pairs = [_PRIORS[name.partition(":")[0]] for name in names]
+    medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
+    return np.log(medians), deviations
+
+
+def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
+    """Return the derivatives of M values of `function` by K logarithms, by central differences."""
+    steps = np.eye(len(at)) * _STEP
+    return np.stack([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps], axis=1)
+
+
 def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[str, str]:
     """Return the constant for each role in the time of a job, or an empty text if the job has none for it."""
     location = "local" if setting.is_local else "network"
@@ -200,7 +230,7 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[s
         "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
         "model": f"model:{setting.model}",
         "several": "" if is_alone else "processes" if setting.is_local else "several",
-        "cluster": f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
+        "cluster": "" if is_alone else f"cluster:{setting.cluster}",
         "published": "published" if is_published else "",
         "latency": f"latency:{location}",
         "loop": "loop" if setting.is_local else "",

@@ -207,27 +207,28 @@ def _this_gpu() -> Accelerator | None:
     return hardware.local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def _chip(spec: JobSpec) -> str:
-    if not spec.has_instances:
-        return "local"
-    instance = spec.instance()
-    return instance.accelerator if instance.accelerator_count else instance.family
-
-
 def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> TimingFeatures:
     """Return the time features; the devices of a tensor group, and the stages of a pipeline, share each row."""
-    device = share.device
-    degrees, rows = spec.degrees, plan.per_device_train_batch_size
+    device, degrees, rows = share.device, spec.degrees, plan.per_device_train_batch_size
     row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
     parts = spec.batch_parts
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
-    instance = spec.instance() if spec.has_instances else None
+    instance, chip = (spec.instance() if spec.has_instances else None), "local"
+    if instance is not None:
+        chip = instance.accelerator if instance.accelerator_count else instance.family
+    # A constant is shared within one division of the devices only, and within one family and size of micro-batches.
+    division = {name: getattr(spec, name) for name, usual in _DIVISIONS.items() if getattr(spec, name) != usual}
+    divided = "".join(f" {name}={spell(value)}" for name, value in division.items())
+    size = next((limit for limit in _REGIMES if rows * work.tokens <= limit), "more")
+    # Kernels of a layer against those of one that is trained whole and passed once each way. Adapters have as many
+    # again: two products, a dropout, casts, a factor and a sum beside each linear layer.
+    kernels = work.passes / 3 * (2.0 if work.adapted_widths else 1.0) * (0.5 if spec.is_compiled else 1.0)
     return TimingFeatures(
-        chip=f"{_chip(spec)} {share.precision}",
+        chip=f"{chip} {share.precision}",
         model=f"{_model(spec)}{'' if not spec.is_compiled else ' compiled'}",
-        cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_typed_division(spec)}",
+        cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}",
         kind="any" if instance is None else kind_of(instance),
-        regime=_regime(spec, rows * work.tokens),
+        regime=f"{spec.fine_tuning} {spec.task == CAUSAL_LM} {size}",
         is_local=not spec.has_instances,
         is_compiled=spec.is_compiled,
         instances=share.instances,
@@ -245,7 +246,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         attention_share=work.attention_share,
         moved_per_row=_moved_per_row(spec, built, work, share),
         read=_read(spec, built, work, share),
-        layers=built.layers / degrees.pipeline * parts * _launches(spec, work),
+        layers=built.layers / degrees.pipeline * parts * kernels,
         launches_ahead=not share.on_processor,
         bubble=(degrees.pipeline - 1) / parts,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
@@ -262,24 +263,3 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
             recomputes=recomputes(spec),
         ),
     )
-
-
-def _regime(spec: JobSpec, tokens: float) -> str:
-    """Return the family of a training and the size of its micro-batches, in tokens; each may differ in its own way."""
-    size = next((limit for limit in _REGIMES if tokens <= limit), "more")
-    return f"{spec.fine_tuning} {spec.task == 'causal-lm'} {size}"
-
-
-def _launches(spec: JobSpec, work: Workload) -> float:
-    """Return the kernels of a layer against those of a layer that is trained whole and passed once each way.
-
-    Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
-    """
-    factor = work.passes / 3 * (2.0 if work.adapted_widths else 1.0)
-    return factor * (0.5 if spec.is_compiled else 1.0)
-
-
-def _typed_division(spec: JobSpec) -> str:
-    """Return the parameters that divide devices, as typed: a constant is shared within one division only."""
-    typed = {name: getattr(spec, name) for name, default in _DIVISIONS.items() if getattr(spec, name) != default}
-    return "".join(f" {name}={spell(value)}" for name, value in typed.items())

@@ -68,11 +68,6 @@ def test_a_disturbed_job_shows_its_step_but_not_its_seconds(
     assert (time.seconds, time.step_seconds) == (None, 0.5)
 
 
-@pytest.mark.parametrize("state", ["Failed", "Stopped"])
-def test_a_job_that_has_not_finished_shows_no_time(state: str) -> None:
-    assert read([run_of(COMPLETED | {"paretune.state": state})]) == Evidence(times=[], peaks=[], did_not_fit=[])
-
-
 def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
@@ -93,13 +88,6 @@ def test_a_model_of_one_s_own_is_known_by_the_weights_its_job_has_counted() -> N
 
     assert memory.parameters == 2e6
     assert memory.units == pytest.approx(32 * 16 * 3 * 64)
-
-
-def test_the_rows_that_were_prepared_count_and_not_those_asked_for() -> None:
-    rows = {"train_rows": 800.0, "train_tokens": 8000.0, "validation_rows": 10.0}
-    (time,) = read([run_of(metrics=MEASURED | rows)]).times
-
-    assert time.setting.steps == 25
 
 
 def test_a_job_counts_where_it_ran_and_not_where_it_was_asked_to() -> None:
@@ -134,20 +122,6 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
     assert not ruled_out(per_device_train_batch_size=64, strategy="fsdp", instance_count=2)
     assert not ruled_out(per_device_train_batch_size=64, model="bert-base-uncased")
     assert not ruled_out(per_device_train_batch_size=64, training_arguments={"gradient_checkpointing": True})
-
-
-@pytest.mark.parametrize(("arguments", "used", "full"), [(64, 32, 64), (64, 8, 16), (12, 1, 3), (15, 5, 15)])
-def test_the_last_batch_before_the_one_that_fitted_is_the_one_that_did_not(
-    arguments: int, used: int, full: int
-) -> None:
-    tags = {
-        "paretune.out_of_memory_retries": "1",
-        "paretune.used_per_device_train_batch_size": str(used),
-        "paretune.used_gradient_accumulation_steps": str(arguments // used),
-    }
-    (result,) = read([run_of(COMPLETED | tags, per_device_train_batch_size=arguments)]).did_not_fit
-
-    assert result.rows == full
 
 
 Put = Callable[..., None]

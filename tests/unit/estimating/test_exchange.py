@@ -15,16 +15,6 @@ def sent(strategy: str, *, half: bool = True, **degrees: Any) -> Exchange:
     return exchange_of(strategy, ParallelDegrees(**degrees), half=half, trained=TRAINED, parameters=ALL)
 
 
-def test_plain_data_parallelism_reduces_fp32_gradients_once_a_step() -> None:
-    exchange = exchange_of(
-        "ddp", ParallelDegrees(devices=32, per_instance=8), half=True, trained=TRAINED, parameters=ALL
-    )
-
-    assert exchange.micro_batch == Volume()
-    assert exchange.step.link == pytest.approx(2 * 7 / 8 * 4 * TRAINED)
-    assert exchange.step.network == pytest.approx(2 * 3 / 4 * 4 * TRAINED)
-
-
 @pytest.mark.parametrize(("half", "size"), [(True, 2), (False, 4)])
 def test_shards_gather_frozen_weights_too_twice_in_every_micro_batch(half: bool, size: int) -> None:
     exchange = exchange_of(
@@ -84,13 +74,6 @@ def test_devices_of_a_tensor_group_all_reduce_activations_in_every_layer(recompu
     assert result.micro_batch.link == pytest.approx(shards)
     # Four rings over one connection: each sends its shard, half of a quarter of all gradients, twice half way.
     assert result.micro_batch.network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * TRAINED / 4 / 2))
-
-
-def test_stages_of_one_instance_pass_activations_and_gradients_over_links() -> None:
-    result = divided(8, pipeline=4)
-
-    assert result.blocking == Volume(link=2 * 2 * 10.0)
-    assert result.micro_batch == Volume(link=1 / 2 * (2 * ALL / 4 + 4 * TRAINED / 4))  # two devices of a stage
 
 
 def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network() -> None:

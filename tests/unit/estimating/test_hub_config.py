@@ -66,11 +66,6 @@ def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub, model: str, mes
     assert message in refusal(model, {"HF_ENDPOINT": hub.url})
 
 
-def test_offline_asks_nobody(hub: Hub) -> None:
-    assert "HF_HUB_OFFLINE" in refusal("good/bert", {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "true"})
-    assert hub.requests == []
-
-
 def test_a_hub_that_does_not_answer_is_named_without_the_token() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))  # nobody listens

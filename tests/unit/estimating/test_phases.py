@@ -34,12 +34,6 @@ def test_the_billed_phases_add_up_to_the_seconds_of_the_job() -> None:
     assert phases["training"].seconds_high / phases["training"].seconds == pytest.approx(1.2)
 
 
-def test_a_short_job_keeps_a_tenth_for_its_training() -> None:
-    phases = divide(Seconds(seconds=100, seconds_low=50, seconds_high=200))
-    assert phases["training"].seconds == pytest.approx(10)
-    assert sum(phases[phase].seconds for phase in PHASES[2:]) == pytest.approx(100)
-
-
 def test_the_bytes_of_a_model_are_uploaded_in_addition() -> None:
     small, large = divide(uploaded_bytes=0), divide(uploaded_bytes=5e9)
     assert large["uploading"].seconds - small["uploading"].seconds == pytest.approx(25)  # 200 MB/s

@@ -1,10 +1,8 @@
 """The time model: sums worked out by hand, and what measurements move."""
 
 import math
-import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from paretune.estimating.exchange import Exchange, Volume
@@ -38,11 +36,6 @@ USUAL = overhead_s("any")  # billed around the steps of a usual job
 AROUND = USUAL + 6e12 / (1e12 * 0.5) + 4 * 1.5e8 / 200e6  # start-up, evaluation, upload
 SEVERAL = 0.95
 ALL_REDUCED = Exchange(step=Volume(link=7 / 8 * 8e8, network=3 / 4 * 8e8))
-
-
-def constant(model: TimeModel, name: str) -> float:
-    indices, mean, _ = model.posterior.with_names([name])
-    return float(np.exp(mean[indices[name]]))
 
 
 def predicted(setting: TimingFeatures, model: TimeModel | None = None) -> float:
@@ -135,25 +128,6 @@ def test_a_step_of_a_tiny_model_is_the_training_loop_and_says_little_of_a_larger
     assert by_sheets.step_seconds / 2 < learnt.step_seconds < 2 * by_sheets.step_seconds
 
 
-def test_published_runs_teach_less_of_a_job_than_its_own_runs() -> None:
-    published, own = (
-        TimeModel([Measurement(setting=ROUND, step_seconds=2 * STEP, origin=origin)] * 4).predict([ROUND])[0]
-        for origin in ("published", "measured")
-    )
-
-    assert STEP < published.step_seconds < own.step_seconds < 2.05 * STEP
-    assert published.seconds_high / published.seconds > own.seconds_high / own.seconds
-
-
-def test_runs_of_one_regime_narrow_another_less_than_their_own() -> None:
-    taught = replace(ROUND, regime="lora True 768", steps=20_000)
-    model = TimeModel([Measurement(setting=taught, step_seconds=STEP)] * 20)
-    of_its_own, of_another = model.predict([replace(taught, model="new"), replace(taught, model="new", regime="full")])
-
-    widths = [math.log(item.seconds_high / item.seconds) for item in (of_its_own, of_another)]
-    assert widths[0] < 1.27 * 0.2 < widths[1]  # nothing was learnt of the deviation of the other regime
-
-
 def test_one_odd_published_run_moves_the_constants_that_all_share_little() -> None:
     usual = [
         Measurement(
@@ -168,42 +142,12 @@ def test_one_odd_published_run_moves_the_constants_that_all_share_little() -> No
     assert moved < 1.1
 
 
-def test_kernels_are_launched_while_a_gpu_computes() -> None:
-    (found,) = TimeModel().predict([replace(ROUND, launches_ahead=True)])
-
-    assert found.step_seconds == pytest.approx(2 * (PASS + exposed(0.012, PASS)) + 0.04)
-
-
-def test_weights_are_read_in_every_micro_batch_however_few_rows_it_has() -> None:
-    few, many = (TimeModel().predict([replace(ROUND, read=1e9, rows=rows)])[0].step_seconds for rows in (1, 10))
-
-    assert many == pytest.approx(STEP + 2 * 1e9 / 1e11)
-    assert few == pytest.approx(2 * (PASS / 10 + 0.012 + 0.01) + 0.04)
-
-
 def test_nothing_to_evaluate_train_or_measure_is_no_trouble() -> None:
     empty = replace(ROUND, evaluated_flops=0, updated=0, parameters=0, steps=1, instances=4)
     model = TimeModel([Measurement(setting=ROUND), Measurement(setting=ROUND, seconds=0.0, step_seconds=0.0)])
 
     assert predicted(empty, model) == pytest.approx(USUAL * (1 + 0.2 * math.log(4)) + 2 * (PASS / SEVERAL + 0.012))
     assert TimeModel().predict([]) == []
-
-
-def test_seconds_less_than_their_steps_teach_the_steps_alone() -> None:
-    model = TimeModel([Measurement(setting=ROUND, seconds=1.0, step_seconds=0.5)])
-
-    assert model.predict([ROUND])[0].step_seconds == pytest.approx(0.5, rel=0.05)
-    assert constant(model, "startup") == pytest.approx(1.0)
-
-
-def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
-    model = TimeModel([Measurement(setting=ROUND, seconds=100 * 0.5 + 600, step_seconds=0.5)])
-    (found,) = model.predict([ROUND])
-
-    assert found.step_seconds == pytest.approx(0.5, rel=0.05)
-    assert found.startup_seconds == pytest.approx(600, rel=0.2)
-    assert constant(model, "startup") > 450 / USUAL
-    assert constant(model, "latency:local") == pytest.approx(0.0012)  # untouched
 
 
 def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:
@@ -226,13 +170,3 @@ def test_what_was_measured_has_a_narrow_interval_and_what_was_not_a_wide_one() -
 
     assert known.seconds_high / known.seconds < 1.1
     assert unknown.seconds_high / unknown.seconds > 1.3
-
-
-def test_measurements_that_fix_a_constant_each_do_not_make_the_noise_small() -> None:
-    settings = [replace(ROUND, cluster=f"{number}", instances=2, steps=20_000) for number in range(20)]
-    source = random.Random(0)
-    model = TimeModel(
-        [Measurement(setting=item, seconds=predicted(item) * math.exp(source.gauss(0, 0.1))) for item in settings]
-    )
-
-    assert model.posterior.noise > 0.02

@@ -62,34 +62,6 @@ LLAMA = of_config(
 )
 
 
-def of_llama(**changes: Any) -> JobFeatures:
-    assert LLAMA is not None
-    job = {"task": "causal-lm", "instance_type": "ml.p4de.24xlarge", "precision": "bf16", "dataset": "a/b"}
-    spec = JobSpec(**{**job, "max_train_samples": 900, "training_arguments.gradient_checkpointing": True, **changes})
-    found = describe(spec, spec.plan(), LLAMA)
-    assert found is not None
-    return found
-
-
-def test_adapters_read_frozen_weights_in_three_passes_and_4_bit_ones_take_eleven_times_as_long_to_unpack() -> None:
-    assert LLAMA is not None
-    output = 128256 * 4096
-    plain, packed = of_llama(fine_tuning="lora").time, of_llama(fine_tuning="qlora").time
-
-    assert plain.read == pytest.approx(3 * 2 * LLAMA.matrices)
-    assert packed.read == pytest.approx(3 * (2 * output + 22 * (LLAMA.matrices - output)))
-    assert of_llama().time.read == pytest.approx(20 * LLAMA.matrices)
-    assert described().time.read == 0  # on a processor
-
-
-def test_a_sharded_update_is_divided_by_the_devices() -> None:
-    whole = described(instance_type="ml.p4d.24xlarge").time
-    sharded = described(instance_type="ml.p4d.24xlarge", strategy="fsdp").time
-
-    assert whole.updated == pytest.approx(8 * sharded.updated)
-    assert sharded.moved_per_row < whole.moved_per_row  # autocast writes more
-
-
 P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}
 
 
@@ -101,18 +73,6 @@ def test_a_tensor_group_shares_the_work_of_a_row_and_has_a_part_of_its_activatio
     assert shared.updated == pytest.approx(1500 / 4 / 2)  # two groups share what each has
     assert shared.steps == 900 // (8 * 2) + 1
     assert (shared.bubble, shared.layers) == (0.0, 6)
-
-
-@pytest.mark.parametrize(("parts", "bubble", "launched"), [(None, 1 / 2, 6), (6, 1 / 6, 18)])
-def test_stages_wait_and_launch_each_of_their_layers_for_every_micro_batch(
-    parts: int | None, bubble: float, launched: int
-) -> None:
-    stages: dict[str, Any] = {"pipeline_parallel_degree": 2, "micro_batches": parts}
-    time = described(**{**P4D, "per_device_train_batch_size": 12}, **stages).time
-
-    assert time.bubble == pytest.approx(bubble)
-    assert time.layers == launched
-    assert time.flops_per_row == pytest.approx(described(**P4D).time.flops_per_row / 2)
 
 
 def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:
@@ -164,35 +124,6 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
     assert in_turn.time.flops_per_row * 4 == pytest.approx(alike.time.flops_per_row)
     assert in_turn.time.exchange.step.link == in_turn.time.exchange.micro_batch.link == 0
     assert in_turn.time.exchange.blocking.link > 0
-
-
-def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
-    memory = described(per_device_train_batch_size=4, max_seq_length=32).memory
-
-    assert memory.units == 4 * 32 * 6 * 10
-    assert memory.logits == 0
-    head = described(per_device_train_batch_size=4, max_seq_length=32, fine_tuning="head").memory
-    assert head.units == 4 * 32 * 10  # a frozen encoder keeps none
-    language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm", probe_steps=10).memory
-    assert language.logits == 4 * 32 * 50
-
-
-def test_tensor_groups_and_stages_divide_weights_and_layers_by_formula() -> None:
-    cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 4}
-    whole, stages = (described(**cluster, **more).memory for more in ({}, {"pipeline_parallel_degree": 2}))
-    tensor = described(**cluster, tensor_parallel_degree=4).memory
-
-    assert (stages.parameters, stages.weight_sharers) == (whole.parameters / 2, whole.weight_sharers / 2)
-    assert stages.units == whole.units / 2
-    assert (tensor.parameters, tensor.weight_sharers) == (whole.parameters / 4, 2)
-    assert tensor.units == pytest.approx(whole.units * (10 + 24 / 4) / 34)
-
-
-def test_frozen_weights_beside_adapters_have_two_bytes_where_the_device_has_bf16() -> None:
-    wide, old = (described(instance_type=name, fine_tuning="lora").memory for name in ("ml.g5.xlarge", "ml.p3.2xlarge"))
-
-    assert (wide.frozen_bytes, old.frozen_bytes) == (2, 4)  # an old GPU has fp16, whose range is too small
-    assert described(instance_type="ml.g5.xlarge", fine_tuning="head").memory.frozen_bytes == 4
 
 
 def test_logits_are_those_of_the_larger_of_a_training_and_an_evaluation_batch() -> None:

@@ -34,13 +34,6 @@ def test_arithmetic_of_a_row_is_six_operations_a_weight_and_token_and_the_attent
     assert found.trained_parameters == 1500
 
 
-def test_a_frozen_encoder_is_only_passed_forward() -> None:
-    found = work_of(fine_tuning="head")
-
-    assert found.flops_per_row == found.forward_flops_per_row == 72_000
-    assert found.trained_parameters == 100  # hidden x hidden
-
-
 def test_adapters_need_no_gradients_of_the_weights() -> None:
     found = work_of(fine_tuning="lora")
 
@@ -141,14 +134,6 @@ def test_training_arguments_that_the_trainer_does_not_take_are_refused(arguments
 )
 def test_evaluated_rows_are_those_that_were_asked_for_or_are_there(changes: dict[str, Any], evaluated: float) -> None:
     assert work_of(**changes).evaluated_rows == evaluated
-
-
-def test_rows_that_nobody_knows_are_not_guessed() -> None:
-    spec = JobSpec(dataset="a/b")
-
-    assert workload(spec, spec.plan(), BUILT) is None
-    assert workload(spec, spec.plan(), BUILT, {"train_rows": 0.0, "train_tokens": 0.0}) is None
-    assert workload(spec, spec.plan(), BUILT, {"train_rows": 10.0}) is not None
 
 
 def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:

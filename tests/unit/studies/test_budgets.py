@@ -52,26 +52,6 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
 
 
 @pytest.mark.slow
-def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PARETUNE_PROFILE", "own.toml")
-    Path("study.yaml").write_text(STUDY)
-    Path("own.toml").write_text(PROFILE)
-    words = ["study", "--study", "study.yaml", "--once", "--max_runtime_minutes", "30"]
-    made = []
-    for usd in (0.8, 10.0):
-        budgets(usd)
-        codes = [75]
-        while codes[-1] == 75 and len(codes) < 20:
-            codes.append(main(words))
-        assert codes[-1] == 0
-        made.append(len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")))
-    assert made[0] == 1
-    assert made[1] > 1
-
-
-@pytest.mark.slow
 def test_studies_share_the_storage_of_the_environment_and_a_wrong_one_is_refused(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,13 +12,12 @@ from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.space import Choices
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.history import LIMIT_RETRY_S, MOST_REFUSED
+from paretune.studies.search.history import MOST_REFUSED
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched
 from tests.study_tables import books_of, write_study
-from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, SECONDS, Clock, Ending
+from tests.unit.jobs.test_retrying_job import SECONDS, Clock
 
 QUOTA = LaunchRefused("the account-level quota is 1 instance")
 TOLD = [Event(time=1.0, step=1, total_steps=4, metrics={"f1": 0.5})]
@@ -89,43 +88,6 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
     assert len(desk.launcher.created) == 4
     assert rounds.drivers[-1].table.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
     assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
-
-
-@pytest.mark.slow
-def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
-    request: list[float] = []
-
-    def judge(spec: JobSpec, times: int) -> Ending:
-        request.append(desk.clock.now())
-        return CAPACITY if times < 2 else DONE
-
-    desk.launcher.judge = judge
-    rounds = Rounds(desk, {"search": {"learning_rate": Choices(values=RATES[:1])}})
-    rounds.until_the_end()
-
-    assert request[1] - request[0] >= 300
-    assert request[2] - request[1] >= 600
-    assert len(request) == 3
-
-
-@pytest.mark.slow
-def test_what_one_round_learns_of_a_quota_the_next_ones_know(desk: Desk) -> None:
-    refused: list[float] = []
-
-    def judge(spec: JobSpec, times: int) -> Ending | Exception:
-        if len(rounds.drivers[-1].running) > 1:
-            refused.append(desk.clock.now())
-            return QUOTA
-        return "endless"
-
-    desk.launcher.judge = judge
-    rounds = Rounds(desk, {"n_parallel": 2}, apart_s=LIMIT_RETRY_S / 10)
-    for _ in range(9):
-        rounds.call()
-    assert len(refused) == 1
-    for _ in range(4):
-        rounds.call()
-    assert len(refused) == 2
 
 
 def test_a_launcher_that_refuses_every_round_is_reported_in_the_end(desk: Desk) -> None:

@@ -6,9 +6,9 @@ columns" (read 2026-11-22).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from pyarrow import parquet
@@ -50,8 +50,7 @@ _HOURS = r"Train\w*[:-](?:\w+:)?ml\."  # usage types of instance hours, such as 
 _DELIVERY = re.compile(r"(.*/BILLING_PERIOD=[^/]+)/(\d{4}-?\d\d-?\d\dT[^/]*)/")
 
 
-@dataclass(frozen=True)
-class Bill:
+class Bill(NamedTuple):
     """Lines of training jobs, with columns job, billed_usd, effective_usd and hours, and the end of its last line."""
 
     lines: pd.DataFrame
@@ -79,11 +78,11 @@ def _files(path: Path) -> list[Path]:
     files = [each for each in below if each.suffix.lower() in SUFFIXES]
     if not files:
         raise BadInput([f"bill {path} has no file that ends in {', '.join(SUFFIXES)}: name the folder of an export"])
-    deliveries = {each: match for each in files if (match := _DELIVERY.match(each.as_posix()))}
-    newest: dict[str, str] = {}
-    for match in deliveries.values():
-        newest[match[1]] = max(newest.get(match[1], ""), match[2], key=lambda name: re.sub("[-:.]", "", name))
-    return [each for each in files if each not in deliveries or deliveries[each][2] == newest[deliveries[each][1]]]
+    newest: dict[str, str] = {}  # month to delivery
+    deliveries = [(each, (found := _DELIVERY.match(each.as_posix())) and found.groups()) for each in files]
+    for month, delivery in filter(None, (delivery for _, delivery in deliveries)):
+        newest[month] = max(newest.get(month, ""), delivery, key=lambda name: re.sub("[-:.]", "", name))
+    return [each for each, delivery in deliveries if delivery is None or newest[delivery[0]] == delivery[1]]
 
 
 def _read(path: Path) -> tuple[pd.DataFrame, datetime | None]:

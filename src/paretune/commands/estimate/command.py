@@ -57,30 +57,20 @@ class EstimateRequest:
             for name in lists
             if not all(part.strip() for part in single[name].split(","))
         ]
-        return cls._combined([single], lists, options, faults)
+        return cls.of([single], lists, options.record, faults)
 
     @classmethod
     def of(
-        cls, specs: Sequence[JobSpec], choices: Mapping[str, Sequence[object]], options: EstimateOptions
-    ) -> "EstimateRequest":
-        """Every specification with every combination of `choices`, which win over it; raises BadInput once a fault."""
-        wrong = [name for name in choices if name not in JobSpec.model_fields]
-        faults = [f"unknown parameter {name}: choices are parameters of a job" for name in wrong]
-        faults += [] if specs else ["there must be at least one job to estimate"]
-        faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
-        lists = {name: tuple(map(spell, values)) for name, values in choices.items() if name not in wrong and values}
-        return cls._combined([spec.changed() for spec in specs], lists, options, faults)
-
-    @classmethod
-    def _combined(
         cls,
         jobs: Sequence[Mapping[str, str]],
-        lists: Mapping[str, Sequence[str]],
-        options: EstimateOptions,
-        faults: list[str],
+        choices: Mapping[str, Sequence[object]],
+        record: bool,
+        faults: Sequence[str] = (),
     ) -> "EstimateRequest":
-        """The request of these jobs, each with every combination of the lists; `faults` are reported with its own."""
-        lists = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
+        """Every job with every combination of `choices`, which win over it; raises BadInput, each fault once."""
+        faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
+        faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
+        lists = {name: tuple(dict.fromkeys(map(spell, values))) for name, values in choices.items() if values}
         count = len(jobs) * math.prod(map(len, lists.values()))
         if count > MOST_ROWS:
             faults.append(f"the table would have {count} rows, at most {MOST_ROWS} are made: shorten the lists")
@@ -98,7 +88,7 @@ class EstimateRequest:
         of_data = {tuple(spec.as_text()[name] for name in _OF_THE_DATA): spec for spec in specs}
         faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]
         refuse(list(dict.fromkeys(faults)))
-        return cls(specs=tuple(specs), record=options.record)
+        return cls(specs=tuple(specs), record=record)
 
 
 COMMAND = Command(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.commands.estimate.command import EstimateOptions, EstimateRequest
+from paretune.commands.estimate.command import EstimateRequest
 from paretune.commands.estimate.table import EstimateTable
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line, options
@@ -70,7 +70,7 @@ def estimate(
         name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for name, value in choices.items()
     }
-    request = EstimateRequest.of(jobs, lists, EstimateOptions(record=record))
+    request = EstimateRequest.of([spec.changed() for spec in jobs], lists, record)
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
     return run_estimate(request)
 

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -54,7 +54,8 @@ class PriceTable(Result):
         faults = [unknown_type(name, possible) for name in instance_types if name not in possible]
         if faults:
             raise BadInput(faults)
-        names = instance_types or sorted(priced, key=_by_family)
+        order = {name: place for place, name in enumerate(instances())}
+        names = instance_types or sorted(priced, key=lambda name: (order.get(name, len(order)), name))
         return cls(region=region, prices={name: priced.get(name) for name in names}, today=_today())
 
     @property
@@ -73,10 +74,9 @@ class PriceTable(Result):
     def notes(self) -> list[str]:
         """A sentence on how to get the unknown prices."""
         if not self.prices:
-            return [
-                f"no price of SageMaker Training in {self.region} is known: `paretune prices --refresh true --region "
-                f"{self.region}` reads them, or name a CSV of your own in {VARIABLE}"
-            ]
+            read = f"`paretune prices --refresh true --region {self.region}` reads them"
+            none = f"no price of SageMaker Training in {self.region} is known"
+            return [f"{none}: {read}, or name a CSV of your own in {VARIABLE}"]
         unknown = [name for name, price in self.prices.items() if price is None]
         return [text for name in unknown for text in price_remarks(None, name, self.region, self.today)]
 
@@ -84,25 +84,23 @@ class PriceTable(Result):
         """The table for a terminal."""
         if not self.prices:
             return "\n".join(self.notes())
-        rows = self.rows()
-        frame = self.to_frame().assign(
-            accelerators=[row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}" for row in rows]
-        )
+        several = [row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}" for row in self.rows()]
+        frame = self.to_frame().assign(accelerators=several)
         return "\n".join([self.title, aligned(texts(frame, _COLUMNS)), *self.notes()])
 
     def _row(self, name: str, price: Price | None) -> Row:
         instance = instances().get(name)
         count = instance.accelerator_count if instance else None
-        return {
-            "instance_type": name,
-            "accelerator": instance.accelerator if instance and count else None,
-            "accelerator_count": count,
-            "price_usd_per_hour": price.usd_per_hour if price else None,
-            "region": self.region,
-            "as_of": (price.as_of or None) if price else None,
-            "confidence": price.confidence if price else None,
-            "source": price.plain_source if price else None,
-            "remark": "; ".join(price.doubts(self.today)) or None if price else "price unknown",
+        row = {"instance_type": name, "accelerator": instance.accelerator if instance and count else None}
+        row |= {"accelerator_count": count, "price_usd_per_hour": None, "region": self.region}
+        if price is None:
+            return row | {"as_of": None, "confidence": None, "source": None, "remark": "price unknown"}
+        return row | {
+            "price_usd_per_hour": price.usd_per_hour,
+            "as_of": price.as_of or None,
+            "confidence": price.confidence,
+            "source": price.plain_source,
+            "remark": "; ".join(price.doubts(self.today)) or None,
         }
 
 
@@ -178,48 +176,34 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
         listing = Account(JobSpec(region=_API_REGION), environment).client("pricing").get_paginator("get_products")
         pages = listing.paginate(ServiceCode="AmazonSageMaker", Filters=filters)
         products = [json.loads(text) for page in pages for text in page["PriceList"]]
-    amounts_of: dict[str, tuple[str, set[float]]] = {}
+    found: dict[str, dict[float, str]] = {}  # type to prices, each with its usage type
     for product in products:
         attributes = product["product"]["attributes"]
         usage = _USAGE.search(attributes.get("usagetype", ""))
         is_here = attributes.get("regionCode", region) == region
         if usage is None or not is_here or attributes.get("locationType", "AWS Region") != "AWS Region":
             continue
-        for usd in _hourly_prices(product["terms"].get("OnDemand", {})):
-            amounts_of.setdefault(usage[1], (usage.string, set()))[1].add(usd)
-    if not amounts_of:
+        for term in product["terms"].get("OnDemand", {}).values():
+            for dimension in term.get("priceDimensions", {}).values():
+                usd = float(dimension.get("pricePerUnit", {}).get("USD") or "nan")
+                if dimension.get("unit", "").lower() in {"hrs", "hours", "hour"} and 0 < usd < math.inf:
+                    found.setdefault(usage[1], {})[usd] = usage.string
+    if not found:
         raise LaunchRefused(f"the AWS Pricing API has no price of SageMaker Training in {region}")
-    return [_price(name, region, usage, amounts, today) for name, (usage, amounts) in sorted(amounts_of.items())]
+    return [_price(name, region, usages, today) for name, usages in sorted(found.items())]
 
 
-def _price(name: str, region: str, usage: str, amounts: Collection[float], today: date) -> Price:
-    doubt = "" if len(amounts) == 1 else f"uncertain: {len(amounts)} prices from {min(amounts):g} USD; "
+def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> Price:
+    doubt = "" if len(usages) == 1 else f"uncertain: {len(usages)} prices from {min(usages):g} USD; "
     return Price(
-        usd_per_hour=max(amounts),  # because budgets must hold
+        usd_per_hour=max(usages),  # because budgets must hold
         region=region,
         as_of=today.isoformat(),
-        source=f"{doubt}AWS Pricing API, {usage}",
+        source=f"{doubt}AWS Pricing API, {usages[max(usages)]}",
         instance_type=name,
         confidence="uncertain" if doubt else "confirmed",
     )
 
 
-def _hourly_prices(terms: Mapping[str, Any]) -> Iterator[float]:
-    """The prices in USD per hour in the on-demand terms of one product, without free tiers and other units."""
-    for term in terms.values():
-        for dimension in term.get("priceDimensions", {}).values():
-            usd = float(dimension.get("pricePerUnit", {}).get("USD") or "nan")
-            if dimension.get("unit", "").lower() in {"hrs", "hours", "hour"} and 0 < usd < math.inf:
-                yield usd
-
-
 def _today() -> date:
     return date.fromtimestamp(SystemClock().now())
-
-
-def _by_family(name: str) -> tuple[str, float, str]:
-    """The order of the catalogue: by family, then by size."""
-    _, family, size = name.split(".", 2)
-    times = size.removesuffix("xlarge")
-    order = {"medium": 0.25, "large": 0.5, "xlarge": 1.0}
-    return family, order.get(size, float(times) if times.isdigit() else 1e9), name

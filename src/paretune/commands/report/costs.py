@@ -22,19 +22,8 @@ _KIND = ["kind", "dataset"]  # runs that may be compared are equal in these
 _MOST_FRONTS = 4
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
 _ROWS = (
-    *(
-        "run_id",
-        "run_name",
-        "date",
-        "origin",
-        "launcher",
-        "state",
-        "dataset",
-        "instance_type",
-        "instance_count",
-        "spot",
-    ),
-    *("global_batch_size", "learning_rate", "f1", "billable_seconds", "cost_usd"),
+    *("run_id", "run_name", "date", "origin", "launcher", "state", "dataset", "instance_type", "instance_count"),
+    *("spot", "global_batch_size", "learning_rate", "f1", "billable_seconds", "cost_usd"),
     *(*(f"price_{name}" for name in _PRICE), "on_front"),
 )
 _NEW = ("new_seconds", *(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "difference_usd", "on_new_front")

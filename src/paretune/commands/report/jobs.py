@@ -1,8 +1,7 @@
 """Recorded jobs as a pandas frame: a row per job, with its settings as texts and its measurements as numbers."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,9 +39,7 @@ DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.i
 _PRICE = ("price_usd_per_hour", "price_region", "price_as_of", "price_source")
 
 
-def frame_of(
-    jobs: Iterable[RecordedJob], factor: str = SHAPE, studies: Mapping[str, str] | None = None
-) -> pd.DataFrame:
+def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
     """A row per job.
 
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and torch_compile;
@@ -60,7 +57,7 @@ def _row(job: RecordedJob, factor: str) -> Row:
     values = {name: job.param(name) or text for name, text in DEFAULTS.items()}
     values |= {"instance_type": job.instance_type, "instance_count": str(job.instance_count)}
     values["precision"] = job.used_precision or values["precision"]
-    devices = _devices(job, spec)
+    devices, tags = _devices(job, spec), {} if spec is None else spec.tags
     if spec is not None:
         plan = job.used_plan(spec)
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
@@ -98,22 +95,10 @@ def _row(job: RecordedJob, factor: str) -> Row:
         "about": ", ".join([f"run {job.run_id[:8]}", shape, *facts, *([f"{rows:,.0f} rows"] if rows == rows else [])]),
         **measured,
         **{name: getattr(job, name) for name in _PRICE},
-        **_keys(job, day[:7]),
-    }
-
-
-def _keys(job: RecordedJob, month: str) -> dict[str, Any]:
-    """What a job's dollars are added up by, beside its instance type: empty texts if it has none, and all its tags."""
-    try:
-        tags = json.loads(job.param("tags") or "{}")
-    except json.JSONDecodeError:
-        tags = {}
-    tags, recorded = tags if isinstance(tags, dict) else {}, job.run.tags
-    return {
-        "study": recorded.get(schema.STUDY, ""),
-        "month": month,
-        "user": recorded.get(schema.USER, ""),
-        "team": recorded.get(schema.TEAM) or str(tags.get("team", "")),
+        "study": job.run.tags.get(schema.STUDY, ""),
+        "month": day[:7],
+        "user": job.run.tags.get(schema.USER, ""),
+        "team": job.run.tags.get(schema.TEAM) or tags.get("team", ""),
         "tag": [f"{name}={value}" for name, value in sorted(tags.items())],
     }
 

@@ -160,16 +160,6 @@ def test_of_an_export_the_newest_delivery_counts_and_a_line_in_two_files_once(
     assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(2.85)
 
 
-@pytest.mark.parametrize("rows", [[line(job_name("f" * 32, 1), 7.0)], [later()]])
-def test_a_bill_without_a_job_of_this_store_records_nothing(run: Run, tmp_path: Path, rows: list[Any]) -> None:
-    code, document, _ = run("reconcile", "--bill", str(write(rows, tmp_path / "bill.csv")))
-
-    assert (code, document["recorded"]) == (0, 0)
-    assert [row["remark"] for row in document["rows"]] == ["it has no run here"] * (
-        rows[0]["line_item_unblended_cost"] == 7
-    )
-
-
 def test_two_charges_of_one_job_and_hour_are_two(run: Run, store: MlflowClient, tmp_path: Path) -> None:
     run_id = recorded(store)
     name = job_name(run_id, 1)

@@ -167,14 +167,6 @@ def test_rows_that_were_prepared_on_this_machine_are_known_for_every_cluster(
     assert [row["steps"] for row in table_of(recorded, tmp_path)] == ["7", "4", "7", "4"]  # 108 / 16, 108 / 32
 
 
-def test_this_machine_is_estimated_without_anything(run: Command) -> None:
-    code, out, _ = run()
-
-    assert code == 0
-    assert "1 x local" in out
-    assert "prices of" not in out
-
-
 def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
     code, out, _ = run(instance_type="ml.p5en.48xlarge", region="us-east-1")
 
@@ -201,6 +193,8 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got '-1'"),
     "steps": ({"training_arguments": json.dumps({"max_steps": "abc"})}, "max_steps must be a whole number"),
     "model": ({"model": "nobody/knows"}, "model nobody/knows is not well known, and its config.json is needed"),
+    "bf16": ({"instance_type": "ml.g4dn.xlarge", "precision": "bf16"}, "needs a GPU that has it; ml.g4dn.xlarge has"),
+    "fp16": ({"instance_type": "ml.m5.large", "precision": "fp16"}, "fp16 needs a GPU, ml.m5.large has none"),
     "name": ({"instance_typ": "ml.g5.xlarge"}, "unknown parameter instance_typ: did you mean instance_type"),
 }
 

@@ -150,14 +150,6 @@ def test_the_dollars_and_the_data_size_of_a_table_are_kept(store: MlflowClient) 
     assert "paretune.price_region" not in tags
 
 
-def test_a_cost_follows_from_the_price_that_was_given(store: MlflowClient) -> None:
-    bring(table([ROWS[0]]), hourly_price_usd="4", price_as_of="2021", region="eu-west-1")
-    (run,) = runs(store)
-
-    assert run.data.metrics["cost_usd"] == pytest.approx(900 * 2 * 4 / 3600)
-    assert run.data.tags["paretune.price"].startswith("4 USD per hour, eu-west-1, 2021")
-
-
 @pytest.mark.parametrize(
     ("columns", "part"),
     [
@@ -186,16 +178,6 @@ def test_what_must_be_known_and_is_not_told_is_asked_for_in_one_message(workplac
     assert untold.startswith("max_seq_length, precision must be known of every run, and theirs.csv has no column")
     assert "--max_seq_length 512 --precision fp32" in untold
     assert empty == "theirs.csv: line 2: model must be known of every run, and is empty: fill it in"
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("hourly_price_usd", "0"), ("price_as_of", "yesterday"), ("dataset_size", "1.5"), ("cost_usd", "-1")],
-)
-def test_a_wrong_price_date_size_or_cost_is_refused_with_its_line(workplace: Path, name: str, text: str) -> None:
-    path = table([f"{ROWS[0]},{text}"], f",{name}")
-    with pytest.raises(BadInput, match=f"theirs.csv: line 2: {name} must be "):
-        ImportRequest.from_text({"recorded_runs": path, **TOLD})
 
 
 @pytest.mark.parametrize(

@@ -114,16 +114,6 @@ def test_runs_of_another_origin_data_set_or_kind_of_dollars_are_on_a_front_of_th
     assert [row["on_front"] for row in report([run(1), run(2, **worse)]).rows] == [True, False]
 
 
-def test_remarks_on_prices_are_said_once() -> None:
-    runs = [run(1), run(2), run(3, instance_type="local", cost_usd=0.1)]
-    unknown = report(runs, region="ap-east-1").sections[0].sentences
-    dated = report(runs, region="us-east-1", price_date="2024-01-01").sections[0].sentences
-
-    assert "1 run: local, its notional price is kept" in unknown
-    assert sum("price of ml.g5.xlarge in ap-east-1 is not known" in text for text in unknown) == 1
-    assert "2 runs: price of ml.g5.xlarge in us-east-1 on 2024-01-01 or before is not known, so cost is absent" in dated
-
-
 def total(jobs: list[RecordedJob], by: str, key: str, origin: str = "measured") -> dict[str, Any]:
     rows = records(totals(frame_of(jobs)))
     (row,) = (row for row in rows if (row["by"], row["key"], row["origin"]) == (by, key, origin))

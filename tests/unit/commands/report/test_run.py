@@ -5,7 +5,6 @@ import io
 import os
 import statistics
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -163,61 +162,6 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert "Traceback" not in err
     assert not [text for text in expected if text not in err], err
     assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
-
-
-def test_a_price_file_that_is_missing_or_wrong_ends_with_2(
-    run: Run, record: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record()
-    path = tmp_path / "own.csv"
-    monkeypatch.setenv("PARETUNE_PRICES", str(path))
-    assert run()[0] == 2
-    path.write_text(OWN.replace(",2,", ",-2,"))
-
-    code, _, err = run("--region", "eu-west-1")
-
-    assert code == 2
-    assert f"{path}:2: price_usd_per_hour must be a number of at least 0, got '-2'" in err
-
-
-def test_dates_and_totals_of_dollars_are_shown(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
-    store.set_tag(record(cost_usd=2.5), "paretune.study", "my search")
-    record()
-    out = run()[1]
-    today = datetime.now(UTC).strftime("%Y-%m-%d")
-
-    assert f" {today}  measured" in out
-    lines = [line.split() for line in out.splitlines()]
-    assert ["my", "search", "measured", "1", "2.50", "1.00", "0.9000", today, today] in lines
-    assert [today[:7], "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
-    assert ["ml.g5.xlarge", "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
-    result, _ = own_run(store, out)
-    assert artifacts(store, result.info.run_id) == {"report.csv", "report.md", "report.html"}
-    assert result.data.tags["mlflow.note.content"].startswith("**2 runs, measured: 3.50 USD**")
-    out = run("--by", "instance_type")[1]
-    assert "Dollars by instance type" in out
-    assert "Dollars by month" not in out
-
-
-def test_more_runs_than_any_page_are_added_up_and_searched_for_a_page_at_a_time(
-    run: Run, store: MlflowClient, record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paretune.tracking.store._PAGE", 10)
-    for _ in range(23):
-        record()
-    request: list[str] = []
-    search = MlflowClient.search_runs
-
-    def counted(client: MlflowClient, experiments: list[str], condition: str, **named: Any) -> Any:
-        request.append(condition)
-        return search(client, experiments, condition, **named)
-
-    monkeypatch.setattr(MlflowClient, "search_runs", counted)
-    out = run()[1]
-    (whole,) = [line.split() for line in out.splitlines() if line.startswith("all runs")]
-
-    assert whole[:5] == ["all", "runs", "measured", "23", "23.00"]
-    assert len(request) == 3, "23 runs on pages of 10, and nothing else"
 
 
 @pytest.fixture

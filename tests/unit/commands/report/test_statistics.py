@@ -79,13 +79,6 @@ def test_the_effect_of_devices_may_depend_on_the_data_size() -> None:
     assert fitted([jobs[0], jobs[5], jobs[6], jobs[17]]).formula == "f1 ~ log2(devices) + log2(data_size)"
 
 
-def test_a_power_law_of_seconds_gives_its_exponent() -> None:
-    jobs = [job for count in (1, 2, 4, 8) for job in on_p3(count, [1000 / count**0.8, 1010 / count**0.8])]
-
-    exponent = fitted(jobs, metrics.BILLABLE_SECONDS, power_law=True).fit.params["devices"]
-    assert exponent == pytest.approx(-0.8, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     "jobs",
     [

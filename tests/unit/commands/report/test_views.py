@@ -113,14 +113,6 @@ def test_one_level_is_refused_with_what_is_there(factor: str) -> None:
         groups_of(frame_of([]), factor, "scaling")
 
 
-def test_another_factor_compares_within_a_shape() -> None:
-    jobs = [job for count in (1, 2) for rate in (1e-5, 1e-4) for job in on_p3(count, [100], learning_rate=rate)]
-    (first, _), (second, _) = sections_of(jobs, "learning_rate")
-
-    assert [section.heading.split(", ")[1] for section in (first, second)] == ["1 x ml.p3.2xlarge", "2 x ml.p3.2xlarge"]
-    assert cells(first)["learning_rate"] == ["1e-05", "0.0001"]
-
-
 def test_what_cannot_be_told_is_said() -> None:
     few = said([*on_p3(1, [100], f1=0.9), *on_p3(2, [60], f1=0.91), *on_p3(4, [40], f1=0.89)])
     assert "Tukey" not in few
@@ -134,25 +126,6 @@ def test_what_cannot_be_told_is_said() -> None:
     assert "Scaled against fixed learning rate (measured)" in [
         chart.title for section, _ in sections_of(rules) for chart in section.charts if chart
     ]
-
-
-def test_data_sizes_and_devices_may_act_together_on_f1() -> None:
-    jobs = [
-        job
-        for count in (1, 4, 16)
-        for size, loss in ((1000, 0.01), (4000, 0.002), (16_000, 0.001))
-        for noise in (-0.001, 0.001)
-        for job in on_p3(
-            *(count, [100 / count], 0.9 + noise - loss * count / 4),
-            max_train_samples=size,
-            num_train_epochs=16_000 / size,
-        )
-    ]
-    about = "effects at 4.0 devices and 4,000 rows; it does not hold, lack of fit F(5, 9)"
-
-    assert about in said(jobs)
-    ((section, _),) = sections_of(jobs)
-    assert cells(section, about)["per doubling of"] == ["devices", "data_size", "devices:data_size"]
 
 
 def test_the_default_is_what_the_others_are_compared_with() -> None:

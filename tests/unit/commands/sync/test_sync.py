@@ -246,9 +246,6 @@ def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_howeve
     assert [one.version for one in desk.client.search_model_versions("name = 'sentiment-en'")] == [1]
 
 
-PROFILE = {"profile.json": b'{"summary": "compute 90 %"}', "profile.md": b"# Profile", "trace.json.gz": b"packed"}
-
-
 def artifacts_away(client: MlflowClient, run_id: str, *_: Any) -> None:
     raise MlflowException("the bucket of artifacts refuses: AccessDenied")
 
@@ -309,16 +306,6 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
     assert desk.tags(run_id)["state"] == "Stopped"
     assert desk.tags(run_id)["failure_reason"] == "its job was never created"
     assert desk.sync() == {}
-
-
-def test_a_run_whose_launcher_died_right_after_opening_it_is_closed(desk: Desk) -> None:
-    spec = JobSpec(instance_type=GPU, region="us-east-1")
-    opened = JobRecord(spec, make_workplace(launcher=desk.account, tracking=desk.tracking)).run.run_id
-    for name, text in {"watched_by": "another machine", "claimed_at": "0"}.items():
-        desk.client.set_tag(opened, f"paretune.{name}", text)
-
-    assert "its job was never created" in desk.sync()[opened].remark
-    assert desk.status(opened) == "KILLED"
 
 
 def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_once(desk: Desk) -> None:
@@ -384,17 +371,6 @@ def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: 
     assert "what it has cost is not known (its worst case counts in budgets)" in remark
     assert "cost_usd" not in desk.client.get_run(run_id).data.metrics
     assert desk.status(run_id) == "KILLED"
-
-
-def test_a_job_of_which_it_cannot_be_told_whether_it_ran_stays_open_and_hinders_no_other(desk: Desk) -> None:
-    unclear, fine = desk.leave(), desk.leave(EndingJob("", 0))
-    desk.client.set_tag(unclear, "paretune.claimed_at", "0")
-    desk.account.refused[job_name(unclear, 1)] = LostContact("AWS does not answer")
-
-    found = desk.sync()
-
-    assert "AWS does not answer" in found[unclear].remark
-    assert (desk.status(unclear), desk.status(fine)) == ("RUNNING", "FINISHED")
 
 
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:

@@ -94,13 +94,6 @@ def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Pat
     assert ask(table).basis.endswith(", one of 5 repeats")
 
 
-def test_a_column_of_seeds_selects_where_it_can(tmp_path: Path) -> None:
-    table = runs(tmp_path, *(f"{SMALL},1,16,4e-5,{100 + seed},0.8,{seed}" for seed in range(5)), more=",seed")
-
-    assert [ask(table, seed=seed).billable_seconds for seed in range(5)] == [100, 101, 102, 103, 104]
-    assert {ask(table, seed=seed).billable_seconds for seed in range(5, 60)} == {100, 101, 102, 103, 104}
-
-
 MEMORY = [
     *(
         f"{SMALL},{count},{batch},{rate},100,0.8,Completed"
@@ -133,16 +126,6 @@ def test_what_did_not_fit_does_not_fit_with_a_larger_batch(tmp_path: Path, batch
     assert answer.billable_seconds == pytest.approx(100 if status == "Completed" else 140)
 
 
-def test_more_instances_may_hold_what_few_cannot_where_the_model_is_sharded(tmp_path: Path) -> None:
-    lines = [f"{line},fsdp" for line in MEMORY]
-    table = runs(tmp_path, *lines, f"{SMALL},4,64,4e-5,90,0.8,Completed,fsdp", more=",status,strategy")
-    four = {"strategy": "fsdp", "instance_count": 4}
-
-    assert ask(table, per_device_train_batch_size=64, **four).status == "Completed"
-    assert ask(table, per_device_train_batch_size=48, **four).status == "Completed"
-    assert ask(table, per_device_train_batch_size=64, strategy="fsdp").status == "OutOfMemory"
-
-
 def test_a_failed_run_fails_where_it_failed_and_nowhere_else(tmp_path: Path) -> None:
     failed = f"{SMALL},2,32,4e-5,77,,Failed"
     others = [f"{line},Completed" for line in GRID if not line.startswith(f"{SMALL},2,32,4e-05")]
@@ -166,21 +149,6 @@ def test_accumulation_takes_seconds_of_the_cluster_and_f1_of_the_global_batch(tm
     assert "(same global batch size 128 and learning rate)" in answer.basis
 
 
-def test_an_accumulated_batch_that_nobody_has_trained_with_is_an_error(tmp_path: Path) -> None:
-    text = faults(runs(tmp_path, *GRID), per_device_train_batch_size=64, gradient_accumulation_steps=8)
-
-    assert "holds no F1 for global batch size 512 at learning rate 4e-05" in text
-    assert "global batch sizes 16 to 256" in text
-
-
-def test_a_curve_is_interpolated_epoch_by_epoch(tmp_path: Path) -> None:
-    lines = [f"{SMALL},1,16,4e-5,100,0.8,0.6,0.8", f"{SMALL},1,64,4e-5,100,0.6,0.4,0.6"]
-    table = runs(tmp_path, *lines, more=",f1_epoch_1,f1_epoch_2")
-
-    assert ask(table).curve == (0.6, 0.8)
-    assert ask(table, per_device_train_batch_size=32).curve == pytest.approx((0.5, 0.7))
-
-
 def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
     table = runs(tmp_path, *GRID)
     answer = ask(table, probe_steps=24, num_train_epochs=2.0)  # 7677 rows in batches of 16: 480 steps an epoch
@@ -188,22 +156,3 @@ def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
     assert answer.billable_seconds == pytest.approx(120 + (1600 - 120) * 24 / 960)
     assert (answer.f1, answer.curve, answer.steps) == (None, (), 24)
     assert ask(table, probe_steps=24, startup_seconds=60).billable_seconds == pytest.approx(60 + 1540 * 24 / 480)
-
-
-@pytest.mark.parametrize(("failed_after", "status"), [(1000, "Completed"), (30, "Failed")])
-def test_a_probe_fails_only_if_the_run_failed_as_early(tmp_path: Path, failed_after: int, status: str) -> None:
-    fails = f"{SMALL},1,16,4e-5,{failed_after},,Failed"
-    others = [f"{line},Completed" for line in GRID if not line.startswith(f"{SMALL},1,16,4e-05")]
-    others += [f"{SMALL},1,{batch},4e-5,1600,0.9,Completed" for batch in (8, 32)]
-    table = runs(tmp_path, fails, *others, more=",status")
-
-    assert ask(table, probe_steps=24).status == status
-    assert ask(table).status == "Failed"
-
-
-def test_a_probe_of_other_data_needs_their_number_of_rows(tmp_path: Path) -> None:
-    table = runs(tmp_path, *GRID)
-
-    assert "set max_train_samples" in faults(table, dataset="imdb", probe_steps=20)
-    answer = ask(table, dataset="imdb", probe_steps=20, max_train_samples=1600)
-    assert answer.billable_seconds == pytest.approx(120 + 1480 * 20 / 100)

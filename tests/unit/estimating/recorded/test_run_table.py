@@ -23,18 +23,6 @@ def faults(tmp_path: Path, *lines: str) -> tuple[str, ...]:
     return caught.value.faults
 
 
-def test_a_global_batch_counts_all_accelerators_of_all_instances(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, HEADER, "ml.g5.12xlarge,2,16,5e-5,900,0.8").rows
-
-    assert row.global_batch_size == 16 * 4 * 2
-
-
-def test_accumulation_follows_from_the_global_batch_size_where_only_that_is_given(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, f"{HEADER},global_batch_size", f"{ROW},64").rows
-
-    assert row.gradient_accumulation_steps == 4
-
-
 def test_the_learning_rate_is_the_one_that_was_used(tmp_path: Path) -> None:
     header = f"{HEADER},learning_rate_scaling,reference_batch_size"
     (row,) = read(tmp_path, header, "ml.g5.xlarge,1,64,5e-5,900,0.8,linear,16").rows

@@ -111,19 +111,9 @@ def test_names_in_a_mapping_that_cannot_be_searched_are_refused(
     assert message in faults(tmp_path, "", text)
 
 
-def test_another_mapping_of_the_job_is_not_searched(tmp_path: Path) -> None:
-    text = OWN.replace("training_arguments.leaves", "simulation.seed")
-    assert "simulation.seed cannot be searched: it says where a job runs" in faults(tmp_path, "", text)
-
-
 def test_without_a_training_of_ones_own_an_unknown_metric_stays_an_error_with_what_was_meant(tmp_path: Path) -> None:
     text = "name: x\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\nn_trials: 2\n"
     assert "unknown objective f_1: any other one must be logged" in faults(
         tmp_path, "objectives: {f_1: maximize}", text
     )
     assert "unknown metric ndcg" in faults(tmp_path, "constraints: {ndcg: {min: 1}}", text)
-
-
-def test_a_training_of_ones_own_is_never_simulated(tmp_path: Path) -> None:
-    text = OWN.replace("entry_script", "launcher: simulated, entry_script")
-    assert "cannot be simulated" in faults(tmp_path, "objectives: {a: maximize}", text)

@@ -24,14 +24,6 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert "out of memory: batch does not fit 16 GiB" in text
 
 
-def test_a_simulated_text_says_so_in_each_block_of_numbers() -> None:
-    text = answer(many_trials(20, origin="simulated"), COST_AND_F1, {}, name="s", budget_usd=9.0).text()
-
-    assert text.startswith("Simulated: ")
-    assert "Simulated: Front over" in text
-    assert "Simulated: Budget:" in text
-
-
 def test_no_trials_are_an_answer_too() -> None:
     result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
 
@@ -116,13 +108,6 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     assert result.front.spent_usd == 20.0
 
 
-def test_a_predicted_point_that_misses_a_constraint_is_not_told() -> None:
-    guesses = [predicted(10, 0.5, 0.7)]
-    result = answer([trial_of(0, 1.0, 0.9)], COST_AND_F1, {"f1": {"min": 0.8}}, name="s", forecast=guesses)
-
-    assert result.front.forecast == ()
-
-
 def test_a_probe_is_no_completed_row() -> None:
     probe = trial_of(0, 0.5, 0.0, values={}, given={"probe_steps": "24"})
     rows = csv.DictReader(io.StringIO(answer([probe, trial_of(1, 1.5, 0.9)], COST_AND_F1, {}, name="a study").csv()))
@@ -136,15 +121,6 @@ def test_ranks_are_in_it_and_odd_texts_survive() -> None:
 
     (row,) = csv.DictReader(io.StringIO(text))
     assert (row["dataset"], row["pareto_rank"]) == (odd, "0")
-
-
-def test_without_trials_it_is_its_header() -> None:
-    text = answer([], COST_AND_F1, {}, name="a study").csv()
-
-    assert text == (
-        "trial,run_id,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,status,origin,pareto_rank,"
-        "cost_usd,cost_usd_low,cost_usd_high,spent_usd,collapse_probability\n"
-    )
 
 
 def test_a_study_whose_trials_all_failed_ends_with_3() -> None:

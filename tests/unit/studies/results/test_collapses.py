@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -131,19 +131,6 @@ def test_a_low_value_that_the_surface_explains_has_not_collapsed() -> None:
     assert not QualityModel(keys_of([(16, rate) for rate in rates]), values, F1_SPREAD).collapsed.any()
 
 
-def test_quality_on_any_scale_is_modelled_alike() -> None:
-    trials = trials_with(0.1, 5)
-    keys = keys_of(
-        [(float(trial.point["per_device_train_batch_size"]), trial.point["learning_rate"]) for trial in trials]
-    )  # type: ignore[arg-type, misc]
-    values = np.array([trial.values["f1"] for trial in trials])
-
-    plain, scaled = QualityModel(keys, list(values), F1_SPREAD), QualityModel(keys, list(100 * values), 100 * F1_SPREAD)
-
-    assert (scaled.collapsed == plain.collapsed).all()
-    assert scaled.predict(keys)[0] == pytest.approx(100 * plain.predict(keys)[0], rel=1e-6)
-
-
 @pytest.mark.parametrize("noise", [0.0015, pytest.param(0.0075, marks=pytest.mark.slow)])
 def test_that_quality_depends_on_the_type_is_rarely_believed_falsely_and_a_large_difference_is_noticed(
     noise: float,
@@ -159,39 +146,3 @@ def test_that_quality_depends_on_the_type_is_rarely_believed_falsely_and_a_large
 
     assert sum(probability(0.0, seed) >= BY_TYPE for seed in range(40)) <= 2
     assert sum(probability(0.05, seed) >= BY_TYPE for seed in range(40)) >= 36
-
-
-def smoke_study(repeats: Mapping[int, Sequence[tuple[float, float]]]) -> list[Trial]:
-    """The runs of studies/smoke.yaml, recorded on 2026-11-23 on an AMD EPYC, and repeats as pairs of F1 and dollars."""
-    runs = (
-        (64, 1e-4, 0.4337, 0.00336),
-        (16, 3e-4, 0.3318, 0.002742),
-        (16, 6e-4, 0.3348, 0.003446),
-        (64, 3e-4, 0.7287, 0.003756),
-        (16, 1e-4, 0.7664, 0.003897),
-        (64, 6e-4, 0.7566, 0.003705),
-    )
-
-    def trial(number: int, of: int, f1: float, cost: float, first: int | None = None) -> Trial:
-        batch, rate, *_ = runs[of]
-        point: dict[str, str | int | float] = {"global_batch_size": batch, "learning_rate": rate}
-        parameters = {name: str(value) for name, value in point.items()} | {"max_eval_samples": "300"}
-        return trial_of(number, cost, f1, point=point, given=parameters, repeats=first)
-
-    trials = [trial(number, number, f1, cost) for number, (_, _, f1, cost) in enumerate(runs)]
-    for of, values in repeats.items():
-        trials += [trial(len(trials) + number, of, *value, of) for number, value in enumerate(values)]
-    return trials
-
-
-def test_a_study_with_collapsed_runs_is_answered_by_what_its_runs_measured() -> None:
-    found = answered(smoke_study({4: ((0.7537, 0.004513), (0.7604, 0.004212))}))
-    points = {point.number: point for point in found.front.points}
-    (pick,) = found.picks
-
-    assert pick.point.number == 4
-    assert 0.7537 <= points[4].means["f1"] <= 0.7664
-    assert points[4].errors["f1"] < 0.02
-    assert [points[number].collapses for number in range(6)] == [1, 1, 1, 0, 0, 0]
-    assert not {0, 1, 2} & {point.number for point in found.front.alike(pick.point)}
-    assert points[5].rank == 0

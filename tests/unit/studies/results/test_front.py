@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 
@@ -110,14 +109,6 @@ def test_hypervolume_is_that_of_the_feasible_points() -> None:
     assert StudyFront.of(trials[2:], COST_AND_F1, {}).hypervolume == 0.0
 
 
-def test_a_bad_point_far_from_the_front_makes_it_look_no_better() -> None:
-    good = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
-    spoilt = [*good, trial_of(2, 90.0, 0.1)]
-    first, other = (StudyFront.of(trials, COST_AND_F1, {}).hypervolume for trials in (good, spoilt))
-
-    assert other == pytest.approx(first)
-
-
 def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -> None:
     booked = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
     unbooked = [trial_of(0, 1.0, 0.6, spent_usd=0.0), failed(1, TrialStatus.FAILED, "x", cost=25.0)]
@@ -125,12 +116,6 @@ def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -
     assert StudyFront.of(booked, COST_AND_F1, {}).spent_usd == 20.0
     assert StudyFront.of(unbooked, COST_AND_F1, {}).spent_usd == 26.0
     assert StudyFront.of([], COST_AND_F1, {}).spent_usd == 0.0
-
-
-def test_validation_rows_come_from_the_parameters() -> None:
-    trials = [trial_of(number, 1.0 + number, 0.9, given={"max_eval_samples": "900"}) for number in range(2)]
-
-    assert StudyFront.of(trials, COST_AND_F1, {}).noises["f1"].deviation == pytest.approx(0.01)
 
 
 def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
@@ -160,14 +145,3 @@ def test_a_dollar_less_by_chance_keeps_no_bad_model_on_the_front() -> None:
     front = StudyFront.of(trials, COST_AND_F1, {})
 
     assert [front.rank(trial) for trial in trials] == [0, 1, 0]
-
-
-def test_chance_in_dollars_does_not_decide_between_models() -> None:
-    trials = [
-        trial_of(0, 1.00, 0.930, point=at("ml.g5.xlarge", 16, 5e-5)),
-        trial_of(1, 0.98, 0.915, point=at("ml.g5.xlarge", 16, 9e-5)),  # as cheap, and its F1 within noise of the best
-        trial_of(2, 3.00, 0.931, point=at("ml.g5.xlarge", 64, 9e-5)),
-    ]
-    (pick, *_) = recommend(StudyFront.of(trials, COST_AND_F1, {}))
-
-    assert pick.point.number == 0

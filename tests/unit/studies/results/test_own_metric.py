@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from paretune.estimating.noise import are_alike
 from paretune.studies.definition.objectives import Objective
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
@@ -82,15 +81,6 @@ def test_the_best_of_many_equal_runs_is_expected_nearer_to_the_others_than_it_ca
     assert 50.0 - 1.0 < expected < highest - 0.5
 
 
-def test_a_run_that_diverged_moves_nothing() -> None:
-    trials = told(TRIALS, "loss", lambda f1: 1 - f1)
-    lost = trial_of(1000, 1.0, 0.0, values={"cost_usd": 1.0, "loss": 1e9})
-
-    calm, with_lost = answered(trials, "loss", "minimize"), answered([*trials, lost], "loss", "minimize")
-    assert with_lost.picks[0].point.number == calm.picks[0].point.number
-    assert with_lost.picks[0].point.means["loss"] == pytest.approx(calm.picks[0].point.means["loss"], abs=0.004)
-
-
 def test_text_table_and_page_name_the_metric() -> None:
     trials = told(TRIALS, "val_ndcg")
     result = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own")
@@ -101,16 +91,3 @@ def test_text_table_and_page_name_the_metric() -> None:
     assert "F1" not in result.text()
     assert "F1 is the mean" not in output
     assert "val_ndcg is that of runs that trained" in output
-
-
-def test_what_cannot_be_told_apart_by_an_own_metric_is_the_cheaper_one() -> None:
-    def run(number: int, usd: float, value: float, repeats: int | None = None) -> Trial:
-        return trial_of(number, usd, 0.0, repeats=repeats, values={"cost_usd": usd, "auc": value})
-
-    trials = [run(0, 1.0, 0.500), run(1, 2.0, 0.800), run(2, 9.0, 0.805)]
-    trials += [run(3 + n, 2.0, 0.8 + shift, 1) for n, shift in enumerate((-0.01, 0.012, 0.004))]
-    pick = answered(trials, "auc", "maximize").picks[0]
-
-    assert pick.point.number == 1
-    assert "trial 2" in pick.reason
-    assert are_alike(0.8, 0.805, pick.point.errors["auc"], pick.point.errors["auc"])

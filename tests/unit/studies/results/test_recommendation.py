@@ -10,7 +10,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import payoff as sentences
-from paretune.studies.results.recommendation import Pick, command_of, failures, recommend
+from paretune.studies.results.recommendation import Pick, command_of, recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 
@@ -79,30 +79,10 @@ def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak
     assert "1 of its runs: of 3, and the next one does with a probability of about 20%" in risk([*rows, *again], 0.2, 1)
 
 
-def test_a_perplexity_is_best_when_small() -> None:
-    trials = [trial_of(n, 1.0 + n, 0.0, values={"cost_usd": 1.0 + n, "perplexity": 9.0 - n}) for n in range(3)]
-    picks = picks_of(trials, {"cost_usd": "minimize", "perplexity": "minimize"})
-
-    assert picks["the cheapest within noise of the best perplexity"].point.number == 2
-
-
-def test_a_throughput_is_fastest_when_large() -> None:
-    name = "throughput_samples_per_second"
-    trials = [trial_of(n, 1.0 + n, 0.9, more={name: 100.0 * (n + 1)}) for n in range(3)]
-
-    assert picks_of(trials, {"cost_usd": "minimize", name: "maximize"})["the fastest"].point.number == 2
-
-
 def test_a_point_that_wins_twice_is_named_once_with_both_titles() -> None:
     (pick,) = recommend(StudyFront.of([LADDER[1]], ALL_THREE, {}))
 
     assert pick.titles == ("the cheapest within noise of the best F1", "the fastest")
-
-
-def test_a_front_that_bends_the_other_way_has_no_knee() -> None:
-    trials = [trial_of(0, 1.0, 0.5), trial_of(1, 5.0, 0.6), trial_of(2, 9.0, 0.9)]
-
-    assert "the knee" not in picks_of(trials)
 
 
 def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> None:
@@ -166,12 +146,6 @@ def test_without_a_completed_trial_the_reasons_are_counted() -> None:
     assert "No trial has been tried yet" in words([])
 
 
-def test_only_the_most_frequent_reasons_are_listed() -> None:
-    trials = [failed(number, TrialStatus.FAILED, f"reason {number}") for number in range(9)]
-
-    assert failures(trials)[-1] == "3 for other reasons"
-
-
 def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
     said = words(LADDER, COST_AND_F1, {"f1": {"min": 0.99}})
 
@@ -225,8 +199,8 @@ def test_the_default_among_the_trials_may_be_the_recommended_one() -> None:
 @pytest.mark.parametrize(
     ("default", "why"),
     [
-        (None, "has neither been run nor estimated"),
-        (trial_of(99, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), "the price of the default"),
+        (None, "no dollars of a default configuration are known"),
+        (trial_of(99, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), "no dollars of a default"),
     ],
 )
 def test_what_cannot_be_known_is_said(default: Trial | None, why: str) -> None:

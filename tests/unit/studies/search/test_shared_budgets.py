@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
-from paretune.commands.sync.sync import Sync
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.studies.search.driver import Driver
 from paretune.tracking import Tracking
@@ -69,45 +67,6 @@ def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_oth
     driver.finish()
 
 
-def test_the_study_s_own_budget_is_named_where_that_leaves_less(desk: Desk) -> None:
-    team(nlp=50.0)
-    job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": '{"team": "nlp"}'}
-    driver = desk.driver(job=job, budget_usd=0.04, n_parallel=1)
-    driver.table.open(desk.run_id, "{}")
-
-    assert "fits what is left of the budget (0.01 USD)" in searched(driver)
-
-
-def test_a_killed_driver_s_trial_stays_reserved_until_the_study_goes_on(desk: Desk) -> None:
-    team(nlp=5.0)
-    dead = driver_of(desk)
-    assert dead.begin({"learning_rate": RATES[0]}) is not None
-    assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
-
-    again = driver_of(desk)
-    again.adopt()
-    searched(again)
-    assert balances(again)["nlp"] == (round(4 * USD, 6), 0.0)
-    assert len(desk.launcher.created) == 4
-    again.finish()
-
-
-def test_sync_books_the_trial_of_a_killed_driver(desk: Desk) -> None:
-    team(nlp=5.0)
-    dead = driver_of(desk)
-    assert dead.begin({"learning_rate": RATES[0]}) is not None
-    (run,) = desk.tracking.runs("tags.`paretune.trial` LIKE '%'")
-    desk.tracking.run(run.run_id).set_tags({"paretune.watched_by": ""})
-    Sync(
-        workplace_of=lambda spec: dead.workplace,
-        tracking=Tracking({}, desk.clock),
-        interruption=desk.interruption,
-        on_events=lambda events: None,
-    ).run()
-
-    assert balances(dead)["nlp"] == (round(USD, 6), 0.0)
-
-
 @pytest.mark.parametrize("dies", [False, True])
 def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_next_driver(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, dies: bool
@@ -133,35 +92,3 @@ def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_n
     again.adopt()
     assert balances(again)["nlp"] == (0.0, 0.0)
     again.finish()
-
-
-def test_a_study_in_one_database_fills_a_budget_in_another_to_the_same_cent(desk: Desk) -> None:
-    team(nlp=0.04, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
-    driver = driver_of(desk)
-    searched(driver)
-
-    assert balances(driver)["nlp"] == (round(3 * USD, 6), 0.0)
-    driver.finish()
-
-
-def test_each_trial_says_of_which_study_user_and_team_it_is(desk: Desk) -> None:
-    team(nlp=5.0)
-    searched(driver_of(desk))
-
-    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    assert {run.data.tags["paretune.study"] for run in runs} == {"scripted"}
-    assert {run.data.tags["paretune.team"] for run in runs} == {"nlp"}
-    assert all(run.data.tags["paretune.user"] for run in runs)
-    tags = [job.document.attribution.aws_tags() for job in desk.launcher.jobs.values()]
-    assert all(result["paretune:study"] == "scripted" for result in tags)
-    assert all(tag["paretune:team"] == "nlp" for tag in tags)
-
-
-@pytest.mark.slow
-def test_a_budget_may_be_that_of_one_study(desk: Desk) -> None:
-    Path("team.yaml").write_text("budgets: [{name: pilot, usd_per_month: 0.02, tags: {study: scripted}}]\n")
-    driver = driver_of(desk)
-    searched(driver)
-    assert len(driver.trials) == 1
-
-    assert searched(driver_of(desk, "another")) == "every point was tried"

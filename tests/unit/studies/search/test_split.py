@@ -166,17 +166,6 @@ def test_jobs_that_are_limited_to_a_minute_are_begun_and_few_dollars_pay_for_sev
     assert driver.table.balance().spent_usd <= float(budget["budget_usd"])
 
 
-@pytest.mark.slow
-def test_a_training_that_takes_little_longer_than_a_probe_is_not_probed(workplace: Path) -> None:
-    write_table(workplace / "table.csv", smooth)
-    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS}", "max_train_samples: 1500"))
-    driver = driver_of(workplace, "study.yaml", {"n_trials": "6"})
-
-    searched_by(driver)
-
-    assert not driver.trials[0].given.get("probe_steps")
-
-
 @pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("4", 2)])
 @pytest.mark.slow
 def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_asked(
@@ -192,25 +181,6 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= trained
     assert len(driver.table.study.get_trials()) == len(driver.trials)
     assert driver.table.balance().spent_usd <= float(budget_usd)
-
-
-@pytest.mark.slow
-def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> None:
-    write_table(workplace / "table.csv", smooth)
-    (workplace / "study.yaml").write_text(STUDY)
-    driver = driver_of(workplace, "study.yaml", {"n_parallel": "4", "n_trials": "20"})
-
-    searched_by(driver)
-
-    jobs = [
-        (
-            trial.given.get("probe_steps"),
-            trial.given.get("gradient_accumulation_steps"),
-            tuple(trial.point.items()),
-        )
-        for trial in driver.trials.values()
-    ]
-    assert len(jobs) == len(set(jobs))
 
 
 @pytest.mark.slow
@@ -244,18 +214,3 @@ def test_points_that_miss_a_constraint_are_hardly_run_and_never_predicted(workpl
 
     assert min((trial.values["f1"] for trial in searching.forecast()), default=1.0) >= 0.9
     assert min(trial.values["f1"] for trial in driver.history.front) >= 0.9
-
-
-@pytest.mark.slow
-def test_what_did_not_fit_beside_running_jobs_is_begun_when_they_have_ended(workplace: Path) -> None:
-    write_table(workplace / "table.csv", smooth)
-    (workplace / "study.yaml").write_text(STUDY)
-    limits = {"n_parallel": "4", "budget_usd": "6", "max_runtime_minutes": "60"}  # up to 7.09 dollars a job
-    driver = driver_of(workplace, "study.yaml", limits)
-
-    _, said = searched_by(driver)
-
-    assert driver.table.balance().spent_usd <= 6
-    assert sorted(driver.trials) == list(range(len(driver.trials)))  # nothing was asked for that could not be paid
-    assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) > 4
-    assert "job fits what is left of the budget" in said

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BadInput
 from paretune.estimating.uploading import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
@@ -84,36 +84,6 @@ def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Pat
     took = driver.trials[trial.number].measured["job_seconds"] / 60
     assert repeat.repeats == trial.number
     assert float(repeat.given["max_runtime_minutes"]) == pytest.approx(2 * took + min(5, took), abs=0.1)
-
-
-def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="50", max_cost_usd="0.5")
-    (spec, *_) = some_jobs(driver.file, 1)
-
-    with pytest.raises(BudgetRefused):
-        driver.workplace.launcher.worst_case_usd(spec)
-
-
-def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="0.5")
-
-    assert "no untried point fits what is left of the budget (0.5 USD)" in Sampled(driver).begin_next()
-    assert not driver.running
-
-
-def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="500", per_device_train_batch_size="16")
-
-    assert driver.run(Sampled(driver)) == "every point was tried"
-    assert len({trial.point["learning_rate"] for trial in driver.trials.values()}) == 4
-
-
-def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
-    (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 1000}]\n")
-    driver = made(workplace, budget="team.yaml")
-    (spec, *_) = some_jobs(driver.file, 1)
-
-    assert driver.money.limited(spec) == spec
 
 
 LIMITED = """
