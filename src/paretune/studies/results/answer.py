@@ -10,11 +10,10 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.numbers import dollars, duration, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
-from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import payoff
 from paretune.studies.results.points import Point
-from paretune.studies.results.recommendation import Pick, failures, recommend
+from paretune.studies.results.recommendation import Pick, best_in, failures, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
@@ -53,9 +52,7 @@ class StudyAnswer:
     def best(self) -> Point | None:
         """The feasible point with the best quality, or None."""
         name = self.front.quality
-        if name is None or not self.front.feasible:
-            return None
-        return min(self.front.feasible, key=lambda point: costs(point.means, {name: self.front.objectives[name]}))
+        return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
 
     def opening(self) -> list[str]:
         """The answer in a few sentences, or the reasons why there is none; simulated studies say so first."""

@@ -21,7 +21,8 @@ def payoff(front: StudyFront, recommended: Point | None, default: Trial | None) 
     default_usd = value_of(default, metrics.COST_USD) if default is not None and point is None else None
     default_usd = point.usd_per_run if point is not None else default_usd
     if recommended is None or default is None or cost_usd is None or default_usd is None:
-        return [spent, f"Whether it pays for itself cannot be said: {_why_not(recommended, default)}."]
+        which = "recommended" if cost_usd is None else "default"
+        return [spent, f"Whether it pays for itself cannot be said: no dollars of a {which} configuration are known."]
     noise = front.noises[metrics.COST_USD].standard_error(default_usd, 1)
     error = point.errors[metrics.COST_USD] if point is not None else noise
     error, saved = math.hypot(error, recommended.errors[metrics.COST_USD]), default_usd - cost_usd
@@ -38,15 +39,6 @@ def payoff(front: StudyFront, recommended: Point | None, default: Trial | None) 
     runs = math.ceil(front.spent_usd / saved * (1 - 1e-12))
     saving = f"{against}: every later run saves {with_error(saved, error)} USD."
     return [spent, saving, f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}.", *quality]
-
-
-def _why_not(recommended: Point | None, default: Trial | None) -> str:
-    if recommended is None:
-        return "there is no configuration to recommend"
-    if recommended.usd_per_run is not None and default is None:
-        return "the default configuration has neither been run nor estimated"
-    which = "recommended" if recommended.usd_per_run is None else "default"
-    return f"the price of the {which} configuration is not known"
 
 
 def _quality(front: StudyFront, recommended: Point, default: Trial, point: Point | None) -> list[str]:

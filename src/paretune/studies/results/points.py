@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from statistics import fmean, pvariance
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from paretune.specification import metrics
 from paretune.studies.definition.objectives import F1, OF_THE_CLUSTER, Constraints, Objective
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import Trial, TrialStatus, label
-from paretune.studies.sampler.quality import CATEGORY, F1_SPREAD, RATIO, QualityModel
+from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
@@ -239,7 +240,7 @@ def _keys(trials: Sequence[Trial]) -> np.ndarray:
     if any(trial.spec.runs_own_training for trial in trials):
         searched = dict.fromkeys(name for trial in trials for name in trial.point)
         names = [name for name in searched if name not in {"instance_type", "spot"}]
-        columns: list[list[object]] = [[trial.value(name) for trial in trials] for name in names]
+        columns: list[list[Any]] = [[trial.value(name) for trial in trials] for name in names]
     else:
         specs = [trial.spec for trial in trials]
         for row, spec in zip(known, specs, strict=True):
@@ -247,18 +248,8 @@ def _keys(trials: Sequence[Trial]) -> np.ndarray:
             row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)
         kinds = [spec.key_of("quality", but="num_train_epochs") for spec in specs]
         columns = [list(column) for column in zip(*kinds, strict=True)]
-    return np.hstack([known, *(_scaled(column) for column in columns if len(set(map(str, column))) > 1)])
-
-
-def _scaled(values: Sequence[object]) -> np.ndarray:
-    """Numbers scaled to 0 to 1, by logarithms over a wide range, shape (N, 1); of texts a column each."""
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) < len(values):
-        return CATEGORY * np.array([[str(value) == text for text in sorted(set(map(str, values)))] for value in values])
-    column = np.array(numbers, dtype=float)
-    if column.min() > 0 and column.max() / column.min() >= RATIO:
-        column = np.log(column)
-    return np.asarray((column - column.min()) / (column.max() - column.min()))[:, None]
+    columns = [column if are_numbers(column) else list(map(str, column)) for column in columns]
+    return np.hstack([known, *(scaled(column, sorted(set(column))) for column in columns if len(set(column)) > 1)])
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def _cheapest_good(front: StudyFront) -> _Role:
     if name is None:
         reason = "No objective of the study says how good a model is."
         return _Role(min(front.feasible, key=front.cost_of), cheap, reason)
-    best, equal = _best(front, name)
+    best, equal = best_in(front, name)
     point = _cheapest(front, equal)
     if point.number == best.number:
         reason = f"It has the best {label(name)} itself."
@@ -132,7 +132,7 @@ def _fastest(front: StudyFront) -> _Role | None:
     name = next((name for names in (front.objectives, _measured(front)) for name in TIMES if name in names), None)
     if name is None:
         return None
-    best, equal = _best(front, name)
+    best, equal = best_in(front, name)
     point = _cheapest(front, equal)
     is_other = f"; trial {best.number} is within noise of it and costs more" if point.number != best.number else ""
     return _Role(point, "the fastest", f"The fastest is judged by {label(name)}{is_other}.")
@@ -191,7 +191,7 @@ def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
     return min(as_cheap, key=lambda point: (*costs(point.expected, goal), front.cost_of(point)))
 
 
-def _best(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
+def best_in(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
     """The best point in one objective, and all points within noise of it."""
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.feasible, key=lambda point: (costs(point.expected, goal), front.cost_of(point)))

@@ -7,7 +7,7 @@ cluster, with accumulated gradients, and how long it takes by a probe of a few s
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.space import make_spec
-from paretune.studies.sampler.quality import CATEGORY, RATIO
+from paretune.studies.sampler.quality import are_numbers, scaled
 
 Point = Mapping[str, Value]
 ACCUMULATION, PROBE = "gradient_accumulation_steps", "probe_steps"
@@ -87,7 +87,6 @@ class Space:
             further = [name for name in searched if name not in _CLUSTER | _KNOWN]
             self._quality_names = [name for name in further if "quality" in effects_of(JobSpec, name)]
             self._seconds_names = [name for name in further if {"seconds", "memory"} & {*effects_of(JobSpec, name)}]
-        self._scales = {name: scale_of(searched[name]) for name in further}
 
     def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Job | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""
@@ -134,22 +133,17 @@ class Space:
         points: list[dict[str, Value]] = []
         for name in self._seconds_names:
             values = grid_values(self.searched[name])
-            is_text = self._scales[name] is None
-            others = values if is_text else [values[0], values[-1]]
+            others = [values[0], values[-1]] if are_numbers(values) else values
             points += [{**job.point, name: value} for value in others if value != job.point[name]]
         return points
 
     def _scaled(self, jobs: Sequence[Job], names: Sequence[str]) -> np.ndarray:
-        columns: list[list[float]] = []
+        columns = [np.empty((len(jobs), 0))]
         for name in names:
-            scale, values = self._scales[name], [job.point[name] for job in jobs]
-            if scale is None:
-                columns += [
-                    [CATEGORY * (value == each) for value in values] for each in grid_values(self.searched[name])
-                ]
-            else:
-                columns.append([scale(float(value)) for value in values])
-        return np.array(columns, dtype=float).reshape(len(columns), len(jobs)).T
+            is_log = bool(getattr(self.searched[name], "log", False))
+            values = [job.point[name] for job in jobs]
+            columns.append(scaled(values, grid_values(self.searched[name]), is_log=is_log))
+        return np.hstack(columns)
 
 
 def own_space(job: Mapping[str, Any], searched: Mapping[str, BaseDistribution]) -> dict[str, IntDistribution]:
@@ -184,16 +178,3 @@ def grid_values(distribution: BaseDistribution) -> list[Any]:
         values = low + step * np.round((values - low) / step)
     kind = int if isinstance(distribution, IntDistribution) else float
     return sorted({kind(value) for value in values})
-
-
-def scale_of(distribution: BaseDistribution) -> Callable[[float], float] | None:
-    """A function that maps a number to 0 to 1, by logarithms over a wide range; None if the values are texts."""
-    values = grid_values(distribution)
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return None
-    low, high = float(min(values)), float(max(values))
-    if high == low:
-        return lambda value: 0.0
-    if low > 0 and (getattr(distribution, "log", False) or high / low >= RATIO):
-        return lambda value: math.log(value / low) / math.log(high / low)
-    return lambda value: (value - low) / (high - low)

@@ -9,12 +9,12 @@ it raises the probability of a collapse around it.
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
-CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
+_RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
+_CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
 F1_SPREAD = 0.03  # standard deviation of F1 between configurations
 F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
 """Learning rate of full fine-tuning and global batch size at which BERT is usually trained: 2e-5 to 5e-5 at 16 and 32
@@ -180,3 +180,21 @@ def _distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def _matern52(distance: np.ndarray) -> np.ndarray:
     scaled = math.sqrt(5.0) * distance
     return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
+
+
+def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
+    """N numbers scaled to 0 to 1 by their span among others, by logarithms over a wide one; of texts a column each."""
+    if not are_numbers(among):
+        is_it = [[value == each for each in among] for value in values]
+        return _CATEGORY * np.array(is_it, dtype=float).reshape(len(values), len(among))
+    numbers, low, high = np.array(values, dtype=float)[:, None], float(min(among)), float(max(among))
+    if high == low:
+        return np.zeros_like(numbers)
+    if low > 0 and (is_log or high / low >= _RATIO):
+        return np.asarray(np.log(numbers / low) / math.log(high / low))
+    return np.asarray((numbers - low) / (high - low))
+
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether none of them is a text, true or false."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

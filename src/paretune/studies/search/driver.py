@@ -12,7 +12,7 @@ from its checkpoint. One driver at a time works on a study, see `ledger.lock`. W
 leaves its jobs to the next one, and raises CallAgain. What it must know of earlier ones is in Optuna's storage.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -124,7 +124,12 @@ class Driver:
         while not (reason := self.step(suggesting)):
             self.workplace.interruption.check()
             if self.file.once:
-                raise CallAgain(_progress(self.file.name, len(self.trials), self._jobs.keys()))
+                ended, named = len(self.trials), sorted(self._jobs)[:_MOST_NAMED]
+                names = ", ".join(map(str, named)) + ", ..." * (len(self._jobs) > len(named))
+                under_way = f"{len(self._jobs)} under way ({names})" if named else "none under way"
+                raise CallAgain(
+                    f"study {self.file.name} has not ended: {ended} trials have ended, {under_way}: call again"
+                )
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         return reason
 
@@ -331,10 +336,3 @@ class Driver:
             for moment in (self.history.asked_again_at, *(later for _, later in self.history.retries.values())):
                 if moment > virtual_clock.now():
                     virtual_clock.wake_at(moment)
-
-
-def _progress(study: str, count: int, running: Collection[int]) -> str:
-    """In words, the state in which `once` leaves the study: how many trials have ended, and which are under way."""
-    names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
-    under_way = f"{len(running)} under way ({names})" if running else "none under way"
-    return f"study {study} has not ended: {count} trials have ended, {under_way}: call again"

@@ -26,9 +26,9 @@ class TrialJob:
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
-        self._is_adopted = False
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name, retries_smaller=False)
-        self._job = self._retrying_job(job_name(run.run_id, 1))
+        document = JobDocument.first(job_name(run.run_id, 1), self.spec, attribution=self.record.attribution)
+        self._job = Attempts(self.record, document, lambda _: None, partial(inputs_of, self.spec, workplace))
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
         """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
@@ -41,9 +41,7 @@ class TrialJob:
             tags = self.record.run.tags() if adopt else {}
             if adopt:  # before anything that takes a while, so that `sync` leaves it alone
                 self.record.watch()
-            self._is_adopted = adopt and self._can_adopt(tags)
-            if self._is_adopted:
-                self._job = self._retrying_job(job_name(self.record.run.run_id, 1))
+            if adopt and self._can_adopt(tags):
                 self.record.adopt()
             else:
                 if adopt:
@@ -80,10 +78,6 @@ class TrialJob:
             return self._completed(end)
         return self._end(TrialStatus.STOPPED, str(error), Next.AGAIN)
 
-    def _retrying_job(self, name: str) -> Attempts:
-        document = JobDocument.first(name, self.spec, attribution=self.record.attribution)
-        return Attempts(self.record, document, lambda _: None, partial(inputs_of, self.spec, self._workplace))
-
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
         if not tags:  # every run of a trial has some
@@ -111,10 +105,9 @@ class TrialJob:
         if end.state is JobState.STOPPED and kind is None:
             ended = self._end(TrialStatus.STOPPED, end.reason, Next.NOTHING)
             return replace(ended, follows=Next.INSIST) if ended.is_cut_off else ended
-        known = {FailureKind.CAPACITY: Next.LATER, FailureKind.DIVERGED: Next.NOTHING}
-        follows = Next.INSIST if kind is None else known.get(kind, Next.INSIST)
+        follows = {FailureKind.CAPACITY: Next.LATER, FailureKind.DIVERGED: Next.NOTHING}.get(kind, Next.INSIST)
         # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
-        if follows is Next.INSIST and self._is_adopted and not self._workplace.launcher.jobs_outlive_submitter:
+        if follows is Next.INSIST and self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter:
             follows = Next.AGAIN
         return self._end(TrialStatus.FAILED, end.reason, follows)
 

@@ -199,8 +199,8 @@ def test_the_default_among_the_trials_may_be_the_recommended_one() -> None:
 @pytest.mark.parametrize(
     ("default", "why"),
     [
-        (None, "has neither been run nor estimated"),
-        (trial_of(99, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), "the price of the default"),
+        (None, "no dollars of a default configuration are known"),
+        (trial_of(99, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), "no dollars of a default"),
     ],
 )
 def test_what_cannot_be_known_is_said(default: Trial | None, why: str) -> None:
