@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from paretune.core.clock import SystemClock
@@ -130,7 +131,7 @@ class Sampler(Asking):
         self._sampler = SplitSampler(
             table.job, searched, objectives=goals, price_of=lambda spec: table.usd(spec, 1.0), rows=table.rows
         )
-        directions = ["maximize" if name == "f1" else "minimize" for name in goals]
+        directions = [StudyDirection.MAXIMIZE if name == "f1" else StudyDirection.MINIMIZE for name in goals]
         self._study = optuna.create_study(directions=directions, sampler=self._sampler)
         self._table = table
 

@@ -230,8 +230,14 @@ class Table:
         if spec is None or none is None:
             return Outcome(status="Impossible", cannot=True)
         usd = self.usd(spec, none.billable_seconds)
-        shown = {"f1": none.f1, "startup_s": none.startup_seconds, "steps": none.steps}
-        return Outcome(status=none.status, seconds=none.billable_seconds, usd=usd, **shown)
+        return Outcome(
+            status=none.status,
+            seconds=none.billable_seconds,
+            usd=usd,
+            f1=none.f1,
+            startup_s=none.startup_seconds,
+            steps=none.steps,
+        )
 
     def truth(self, point: Point) -> Truth | None:
         """The means of a point, also between those of the table; None where it does not run to its end."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.commands.command import Command, imported_later
-from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
 from paretune.estimating.recorded.run_table import OF_A_ROW, RunTable, located
 from paretune.specification.job import JobSpec
@@ -47,8 +46,8 @@ class ImportRequest:
     def from_text(cls, texts: Mapping[str, str]) -> "ImportRequest":
         """Read the typed texts, `recorded_runs` and parameters of a job; raises BadInput with all faults."""
         typed = {name: text for name, text in texts.items() if text.strip()}
-        known = {name: typed.pop(name) for name in ("recorded_runs", "columns") if name in typed}
-        own = ImportOptions.read(known)
+        of_import: dict[str, str] = {name: typed.pop(name) for name in ("recorded_runs", "columns") if name in typed}
+        own = ImportOptions.read(of_import)
         if own.recorded_runs is None:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
         table = RunTable.read(Path(own.recorded_runs), own.columns, typed)

@@ -91,7 +91,10 @@ class PriceTable(Result):
     def _row(self, name: str, price: Price | None) -> Row:
         instance = instances().get(name)
         count = instance.accelerator_count if instance else None
-        row = {"instance_type": name, "accelerator": instance.accelerator if instance and count else None}
+        row: dict[str, object] = {
+            "instance_type": name,
+            "accelerator": instance.accelerator if instance and count else None,
+        }
         row |= {"accelerator_count": count, "price_usd_per_hour": None, "region": self.region}
         if price is None:
             return row | {"as_of": None, "confidence": None, "source": None, "remark": "price unknown"}

@@ -79,6 +79,6 @@ def _note(report: Report) -> str:
     lines = [] if report.totals else [text for section in report.sections for text in section.sentences][:1]
     for row in report.totals:
         if row["by"] == ALL:
-            spent = "unknown dollars" if row["cost_usd"] is None else usd(row["cost_usd"])
+            spent = "unknown dollars" if row["cost_usd"] is None else usd(float(str(row["cost_usd"])))
             lines.append(f"{row['jobs']} runs, {row['origin']}: {spent}")
     return "\n\n".join([*(f"**{line}**" for line in lines), f"{report.title}: everything is in `report.html`."])

@@ -1,5 +1,6 @@
 """Least squares, lack of fit, Tukey's test and intervals of differences, by statsmodels."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -152,4 +153,5 @@ def ratio(values: pd.Series, base: pd.Series) -> Interval | None:
     """The same of logarithms: the ratio of geometric means, or None if a value is not above 0."""
     if min(values.min(), base.min()) <= 0:
         return None
-    return Interval(*(None if end is None else float(np.exp(end)) for end in difference(np.log(values), np.log(base))))
+    value, *ends = difference(np.log(values), np.log(base))
+    return Interval(math.exp(value), *(None if end is None else math.exp(end) for end in ends))
