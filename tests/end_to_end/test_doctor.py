@@ -1,4 +1,4 @@
-"""`paretune doctor` against an emulated account: its checks, and the jobs that it pays for."""
+"""`paretune doctor` against an emulated account: its checks, and the job that it pays for."""
 
 import json
 import re
@@ -40,20 +40,20 @@ def document_of(text: str) -> dict[str, Any]:
     return dict(result)
 
 
-def test_a_sound_account_passes_every_check_and_the_paid_jobs_run(cloud: Cloud, own_job: dict[str, object]) -> None:
+def test_a_sound_account_passes_every_check_and_the_paid_job_runs(cloud: Cloud, own_job: dict[str, object]) -> None:
     result = cloud.run("doctor")
     assert result.code == 0, result.text
     assert cloud.emulator.jobs() == []
     assert cloud.runs() == []
-    assert "at most 0.14 USD" in result.text
+    assert "at most 0.04 USD" in result.text
 
     with cloud.start("doctor", paid="true", json="true", **own_job) as running:
-        assert running.wait(3 * WITHIN_S) == 0, running.text
+        assert running.wait(WITHIN_S) == 0, running.text
         document = document_of(running.text)
     assert document["wrong"] == 0
     assert [job["TrainingJobName"] for job in cloud.created()] == cloud.emulator.jobs()
-    assert len(document["paid"]) == 3
-    assert all(0 < result["metrics"]["cost_usd"] < 0.1 for result in document["paid"].values())
+    assert len(cloud.emulator.jobs()) == 1
+    assert 0 < document["paid"]["metrics"]["cost_usd"] < 0.1
     assert {run.info.status for run in cloud.runs()} == {"FINISHED"}
 
 

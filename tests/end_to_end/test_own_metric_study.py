@@ -92,4 +92,4 @@ def check_tables(client: MlflowClient, run_id: str, folder: Path) -> None:
     output = Path(client.download_artifacts(run_id, "pareto.html", str(folder))).read_text()
     assert "eval_ndcg" in output
     assert "eval_gap" in output
-    assert "training_arguments.leaves" in output
+    assert ">leaves<" in output

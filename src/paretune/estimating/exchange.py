@@ -95,12 +95,9 @@ def exchange_of(
     if stages > 1:
         # A stage in the middle sends activations on and gradients back.
         blocking += Volume(network=2 * sent * each) if of_stage >= each else Volume(link=2 * sent)
-    return Exchange(micro_batch=_rings(micro_batch, tensor), step=_rings(step, tensor), blocking=blocking)
-
-
-def _rings(volume: Volume, count: int) -> Volume:
-    """Return the volume of `count` rings at a time, each over its own links, all over one network connection."""
-    return Volume(link=volume.link, network=count * volume.network)
+    # `tensor` rings at a time, each over its own links, all over one network connection.
+    of_rings = [Volume(link=volume.link, network=tensor * volume.network) for volume in (micro_batch, step)]
+    return Exchange(micro_batch=of_rings[0], step=of_rings[1], blocking=blocking)
 
 
 def _ring(members: int, devices: int) -> Volume:

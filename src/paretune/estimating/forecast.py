@@ -43,48 +43,33 @@ class OwnTrainingTimes:
 
     @classmethod
     def collect(cls, tracking: "Tracking", machine: str) -> "OwnTrainingTimes":
-        """Read the newest measured runs, local ones of `machine` only; raises TrackingUnavailable."""
+        """Read the newest measured whole jobs, local ones of `machine` only; raises TrackingUnavailable."""
         completed = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
-        runs = []
+        runs = list[tuple[JobSpec, float]]()
         for name in ("project", "entry_script"):
-            runs += tracking.runs(f"{completed} and params.{name} LIKE '_%'", newest=NEWEST)
-        readable = (_read(RecordedJob(run), machine) for run in runs)
-        return cls(runs=[run for run in readable if run is not None])
+            for job in map(RecordedJob, tracking.runs(f"{completed} and params.{name} LIKE '_%'", newest=NEWEST)):
+                with suppress(BadInput, ValueError, KeyError):
+                    spec = job.spec_as_run()
+                    is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
+                    if job.billable_seconds and not (is_elsewhere or job.was_retried or job.is_spot):
+                        runs.append((spec, job.billable_seconds))
+        return cls(runs=runs)
 
     def predict(self, spec: JobSpec, price: Price | None) -> TimeEstimate | None:
-        """Return the estimate of a job, or None if no similar job has run on its cluster.
+        """Return the estimate of a job, or None if no job that is equal but for the seed has run on its cluster.
 
-        Jobs that are equal but for the seed are similar.
+        Of N measured seconds the geometric mean, with an 80 % interval of the next run.
         """
         key = spec.spec_hash(but=["seed"])
-        alike = [seconds for run, seconds in self.runs if run.spec_hash(but=["seed"]) == key]
-        if not alike:
+        logs = np.log([seconds for run, seconds in self.runs if run.spec_hash(but=["seed"]) == key])
+        if not (count := len(logs)):
             return None
-        time = _mean(alike)
-        basis = f"{len(alike)} run{'s' if len(alike) > 1 else ''} of this training on this cluster: equal ones"
-        return TimeEstimate(spec=spec, measured_here=len(alike), time=time, price=price, basis=basis)
-
-
-def _read(job: RecordedJob, machine: str) -> tuple[JobSpec, float] | None:
-    """Return the job of a run and its seconds, or None if they are not those of a whole job on its cluster."""
-    try:
-        spec = job.spec_as_run()
-    except (BadInput, ValueError, KeyError):
-        return None
-    is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
-    if is_elsewhere or job.was_retried or job.is_spot or not job.billable_seconds:
-        return None
-    return spec, job.billable_seconds
-
-
-def _mean(seconds: Sequence[float]) -> Seconds:
-    """The geometric mean of N measured seconds, with an 80 % interval of the next run."""
-    logs = np.log(np.asarray(seconds, dtype=float))
-    middle, count = float(np.exp(logs.mean())), len(logs)
-    squares = float(((logs - logs.mean()) ** 2).sum())
-    variance = (_SPREAD_DEGREES * _SPREAD**2 + squares) / (_SPREAD_DEGREES + count - 1)
-    factor = float(np.exp(Z80 * np.sqrt(variance * (1.0 + 1.0 / count))))
-    return Seconds(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
+        middle, squares = float(np.exp(logs.mean())), float(((logs - logs.mean()) ** 2).sum())
+        variance = (_SPREAD_DEGREES * _SPREAD**2 + squares) / (_SPREAD_DEGREES + count - 1)
+        factor = float(np.exp(Z80 * np.sqrt(variance * (1.0 + 1.0 / count))))
+        time = Seconds(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
+        basis = f"{count} run{'s' if count > 1 else ''} of this training on this cluster: equal ones"
+        return TimeEstimate(spec=spec, measured_here=count, time=time, price=price, basis=basis)
 
 
 class Forecast:

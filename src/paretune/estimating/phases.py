@@ -107,14 +107,13 @@ def phases_of(
     billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}
     training = total.scaled(1 - share * overhead / total.seconds) if total.seconds else total
     ahead = {phase: usual(phase, kind) for phase in ("waiting", "starting")}
-    return (
-        ahead
-        | {phase: billed[phase] for phase in ("data", "image")}
-        | {
-            "training": training,
-            "uploading": billed["uploading"],
-        }
-    )
+    return {
+        **ahead,
+        "data": billed["data"],
+        "image": billed["image"],
+        "training": training,
+        "uploading": billed["uploading"],
+    }
 
 
 @cache

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from paretune.commands.command import Command, imported_later
@@ -12,14 +11,11 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter
 from paretune.specification.profile import CHARGED, with_profile
 
-MOST_USD = 0.5
 PAID_INSTANCE_TYPE = "ml.m5.large"
-_LIMITS: dict[str, Any] = {
+_TRAINING: dict[str, Any] = {
     "instance_type": PAID_INSTANCE_TYPE,
     "max_runtime_minutes": "20",  # (20 x 60 + 260 s) at 0.115 USD an hour: 0.047 USD
     "max_cost_usd": "0.12",
-}
-_TRAINING: dict[str, Any] = {
     "max_train_samples": "64",
     "max_eval_samples": "32",
     "max_seq_length": "32",
@@ -29,8 +25,8 @@ _TRAINING: dict[str, Any] = {
 }
 _OWNERSHIP = {*affecting(JobSpec, "ownership")}
 _INHERITED = {*affecting(JobSpec, "ownership", without=("stopping",))} - {"keep_alive_minutes"}
-"""Parameters that the paid jobs inherit from the request; the training also those of its data."""
-_OF_THE_TRAINING = {"model", "dataset", "dataset_config_name", "text_column", "label_column"}
+_INHERITED |= {"model", "dataset", "dataset_config_name", "text_column", "label_column"}
+"""Parameters that the paid job inherits from the request."""
 
 
 class DoctorOptions(Parameters):
@@ -38,20 +34,20 @@ class DoctorOptions(Parameters):
 
     paid: bool = parameter(
         False,
-        "after the checks, run jobs in your AWS account that show what no public job does; at most 0.50 USD in all",
+        "after the checks, run one small training in your AWS account, for at most 0.12 USD",
     )
     listed_by: ClassVar[str] = "doctor"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRequest:
-    """The cluster to check, and whether to run the paid jobs."""
+    """The cluster to check, and whether to run the paid job."""
 
     spec: JobSpec  # the job to be checked for; on SageMaker unless `is_local`
     paid: bool = False
     is_local: bool = False  # whether the launcher is local or simulated, so that AWS is not checked
     wants_sagemaker: bool = False
-    """Whether an instance type, the account or its profile has been set, or paid jobs are requested; otherwise a
+    """Whether an instance type, the account or its profile has been set, or the paid job is requested; otherwise a
     machine without credentials is no fault."""
 
     @classmethod
@@ -63,7 +59,7 @@ class DoctorRequest:
         typed = {name: text for name, text in texts.items() if name != "paid" and text.strip()}
         is_local = typed.get("launcher") in {"local", "simulated"} or typed.get("instance_type") == "local"
         if is_local and paid:
-            faults.append("paid=true launches jobs on SageMaker: leave launcher and instance_type out")
+            faults.append("paid=true launches a job on SageMaker: leave launcher and instance_type out")
         usual = {} if is_local else {"instance_type": PAID_INSTANCE_TYPE}
         with collecting(faults):  # the launcher decides which settings of the profile have an effect
             profile = with_profile({**typed, **({} if is_local else {"launcher": "sagemaker"})}, environment)
@@ -78,22 +74,15 @@ class DoctorRequest:
             wants_sagemaker=not is_local and bool(account_settings or paid or typed.get("launcher") == "sagemaker"),
         )
 
-    def paid_specs(self) -> dict[str, JobSpec]:
-        """The paid jobs in their order, by what they show: some minutes on a CPU instance of the requested account.
+    def paid_spec(self) -> JobSpec:
+        """The paid job: a training of some minutes on a CPU instance of the requested account.
 
         Raises:
-            BadInput: an inherited parameter does not fit these jobs.
+            BadInput: an inherited parameter does not fit it.
         """
-        given = self.spec.given()
-        limits = {name: given[name] for name in given if name in _INHERITED} | _LIMITS
-        training = limits | {name: given[name] for name in given if name in _OF_THE_TRAINING} | _TRAINING
-        large = limits | {"entry_script": str(Path(__file__).with_name("large_output") / "train.py")}
-        jobs = {
-            "a large output, not compressed": large,
-            "a training that keeps its instance": training | {"keep_alive_minutes": "5"},
-            "the next training on that instance": training | {"keep_alive_minutes": "1", "seed": "1"},
-        }
-        return {name: JobSpec.read(job) for name, job in jobs.items()}
+        return JobSpec.read(
+            {name: value for name, value in self.spec.given().items() if name in _INHERITED} | _TRAINING
+        )
 
 
 COMMAND = Command(

@@ -40,11 +40,13 @@ _RUNS: dict[str, Any] = {
     "seconds": ("billable_seconds", ",.0f"),
     "cost USD": ("cost_usd", ".5g"),
     "USD/hour": ("price_usd_per_hour", "g"),
-    "price of": "price_of",
+    "region": "price_region",
+    "price of": "price_as_of",
     "front": ("on_front", lambda is_best: "*" if is_best else ""),
     "new seconds": ("new_seconds", ",.0f"),
     "new USD/hour": ("new_price_usd_per_hour", "g"),
-    "new price of": "new_price_of",
+    "new region": "new_price_region",
+    "new price of": "new_price_as_of",
     "new cost USD": ("new_cost_usd", ".5g"),
     "difference": ("difference_usd", lambda usd: f"{round(usd, 6) or 0.0:+.5g}"),
     "new front": ("on_new_front", lambda is_best: "*" if is_best else ""),
@@ -77,9 +79,6 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
     rows[new.columns] = new
     rows["difference_usd"] = rows.new_cost_usd.astype(float) - rows.cost_usd
     rows["on_new_front"] = _fronts(rows, "new_cost_usd")
-    for name in ("", "new_"):
-        parts = rows[[f"{name}price_region", f"{name}price_as_of"]].fillna("")
-        rows[f"{name}price_of"] = parts.agg(" ".join, axis="columns").str.strip()
     sentences = ["front *: no other run is as cheap and as good; cost = seconds x instances x price"]
     origins = sorted(set(frame.origin))
     if len(origins) > 1:

@@ -209,11 +209,6 @@ class RecordedRuns:
             raise BadInput([f"{lacking} {_setting(spec, plan)}; nearest are {nearest_rows}"])
         row = timed.parts[0][0]
         if row.status == FAILED:
-            completed = [each for each in held if each.status == COMPLETED]
-            whole = rows_at(completed, CLUSTER_AXES, at, choose) if spec.probe_steps is not None else None
-            probe = None if whole is None else _probe(spec, plan, whole, startup_seconds)
-            if probe is not None and probe.billable_seconds < (row.billable_seconds or 0.0):
-                return probe  # it has ended before the training would have failed
             seconds = row.billable_seconds or startup_seconds
             return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
         if spec.probe_steps is not None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from paretune.commands.doctor.command import MOST_USD, DoctorRequest
+from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.errors import BadInput
-from paretune.estimating.uploading import billed_after_limit_s, is_compressed
+from paretune.estimating.uploading import billed_after_limit_s
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
@@ -12,33 +12,18 @@ from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 __all__ = ["nothing_of_this_machine"]
 
 
-def test_the_paid_jobs_fit_their_limit_and_keep_the_account() -> None:
-    typed = {
-        "role": "Trainer",
-        "sagemaker.s3_bucket": "models",
-        "region": "us-east-1",
-        "tags": '{"team": "search"}',
-        "instance_type": "ml.p4d.24xlarge",
-        "instance_count": "4",
-        "spot": "true",
-        "max_cost_usd": "500",
-        "paid": "true",
-        "model": "some/model",
-        "num_train_epochs": "9",
-    }
-    specs = list(DoctorRequest.from_text(typed, {}).paid_specs().values())
+def test_the_paid_job_fits_its_limit_and_keeps_the_account() -> None:
+    account = {"role": "Trainer", "sagemaker.s3_bucket": "models", "region": "us-east-1", "tags": '{"team": "search"}'}
+    large = {"instance_type": "ml.p4d.24xlarge", "instance_count": "4", "spot": "true", "max_cost_usd": "500"}
+    typed = {**account, **large, "paid": "true", "model": "some/model", "num_train_epochs": "9"}
+    spec = DoctorRequest.from_text(typed, {}).paid_spec()
     price = PriceList.read({}).price("ml.m5.large", "us-east-1")
 
-    for spec in specs:
-        assert (spec.role, spec.region, spec.tags) == ("Trainer", "us-east-1", {"team": "search"})
-        assert spec.sagemaker.s3_bucket == "models"
-        assert (spec.instance_type, spec.instance_count, spec.spot) == ("ml.m5.large", 1, False)
-    assert (specs[1].num_train_epochs, specs[1].model) == (1, "some/model")
-    assert [spec.keep_alive_minutes for spec in specs] == [0, 5, 1]
-    assert not is_compressed(specs[0], {})
-    worst = [admit(spec, price, billed_after_limit_s(spec, {"HF_HUB_OFFLINE": "1"})) or 1.0 for spec in specs]
-    assert all(usd < (spec.max_cost_usd or 0.0) for usd, spec in zip(worst, specs, strict=True))
-    assert sum(worst) < MOST_USD
+    assert (spec.role, spec.region, spec.tags) == ("Trainer", "us-east-1", {"team": "search"})
+    assert (spec.sagemaker.s3_bucket, spec.model, spec.num_train_epochs) == ("models", "some/model", 1)
+    assert (spec.instance_type, spec.instance_count, spec.spot) == ("ml.m5.large", 1, False)
+    worst = admit(spec, price, billed_after_limit_s(spec, {"HF_HUB_OFFLINE": "1"}))
+    assert 0 < (worst or 0.0) < (spec.max_cost_usd or 0.0)
 
 
 def test_all_faults_of_what_was_typed_come_at_once() -> None:
@@ -46,7 +31,7 @@ def test_all_faults_of_what_was_typed_come_at_once() -> None:
         DoctorRequest.from_text({"paid": "perhaps", "instance_typ": "x", "region": "mars"}, {})
 
     assert len(refused.value.faults) >= 2
-    with pytest.raises(BadInput, match="paid=true launches jobs on SageMaker"):
+    with pytest.raises(BadInput, match="paid=true launches a job on SageMaker"):
         DoctorRequest.from_text({"paid": "true", "launcher": "simulated"}, {})
 
 
