@@ -44,9 +44,7 @@ class Verification:
 
     def _under_way(self) -> Counter[int]:
         """Numbers of repeated trials to the repeats that run or are to be tried again."""
-        waiting = [trial for trial, _ in self._driver.history.retries.values()]
-        trials = [*waiting, *(job.trial for job in self._driver.running)]
-        return Counter(trial.repeats for trial in trials if trial.repeats is not None)
+        return Counter(trial.repeats for trial in self._driver.under_way if trial.repeats is not None)
 
     def _ended(self) -> list[Trial]:
         """Repeats that have ended and are not tried again."""
@@ -76,15 +74,14 @@ class Verification:
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
             return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"
-        trials, under_way = driver.trials.values(), self._under_way()
-        if len(self._ended()) + under_way.total() >= MOST_REPEATS:
+        count = self._under_way().total()
+        if len(self._ended()) + count >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
         if self._is_without_chance(point):
             return "the training does not depend on the seed: all repeats gave exactly the same value"
-        search_usd = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is None)
-        spent = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is not None)
-        ahead = (under_way.total() + 1) * (point.usd_per_run or 0.0)
-        if spent + ahead > MOST_SHARE * search_usd:
+        search_usd = sum(trial.cost_usd or 0.0 for trial in driver.trials.values() if trial.repeats is None)
+        spent_usd = sum(trial.cost_usd or 0.0 for trial in driver.trials.values() if trial.repeats is not None)
+        if spent_usd + (count + 1) * (point.usd_per_run or 0.0) > MOST_SHARE * search_usd:
             return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return ""
 

@@ -147,8 +147,8 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
         return [f"unknown key {key} of {name}: {nearest(key, ('min', 'max'))}" for key in others]
     if not bounds:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
-    known = OBJECTIVES.get(name) or Objective(metric=name, direction="")
-    low, high = known.lowest, known.highest
+    metric = OBJECTIVES.get(name) or Objective(metric=name, direction="")
+    low, high = metric.lowest, metric.highest
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
     allowed = "a finite number" if low == -math.inf else allowed
     outside = [

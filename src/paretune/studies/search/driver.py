@@ -93,6 +93,11 @@ class Driver:
         return tuple(self._jobs.values())
 
     @property
+    def under_way(self) -> list[Trial]:
+        """Trials whose jobs run, or wait for another try."""
+        return [*(job.trial for job in self.running), *(trial for trial, _ in self.history.retries.values())]
+
+    @property
     def bookings(self) -> int:
         """Number of trials that have ended, as far as this driver knows."""
         return len(self._heard)
@@ -144,9 +149,7 @@ class Driver:
                 self._judged, self._reason = self.bookings, suggesting.begin_next()
             if self._reason:
                 break
-        waiting = [trial for trial, _ in self.history.retries.values()]
-        under_way = [*waiting, *(job.trial for job in self.running)]
-        is_over = not any(suggesting.is_repeating or trial.repeats is None for trial in under_way)
+        is_over = not any(suggesting.is_repeating or trial.repeats is None for trial in self.under_way)
         return self._reason if is_over and self._judged == self.bookings else ""
 
     def begin(self, point: Point, changes: Mapping[str, Any] | None = None, repeats: int | None = None) -> int | None:
@@ -197,8 +200,8 @@ class Driver:
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
-        taken = {job.trial.identity for job in self.running} | set(self.history.retries)
-        return spec.spec_hash() not in taken and not self.history.is_closed(spec)
+        is_taken = spec.spec_hash() in {trial.identity for trial in self.under_way}
+        return not is_taken and not self.history.is_closed(spec)
 
     def poll(self) -> None:
         """Ask for the state of all jobs once, and book those that have ended.

@@ -65,9 +65,8 @@ class Split:
 
     def _accepts(self, job: Job) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
-        driver, identity = self._driver, job.spec.spec_hash()
-        running, history = {each.trial.identity for each in driver.running}, driver.history
-        if identity in running | {*history.retries, *history.settled} | history.impossible:
+        history, taken = self._driver.history, {trial.identity for trial in self._driver.under_way}
+        if job.spec.spec_hash() in taken | {*history.settled} | history.impossible:
             return False
         for limited in self._limits(job):
             if self._is_affordable(limited):

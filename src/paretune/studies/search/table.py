@@ -75,7 +75,7 @@ class StudyTable:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._file, self._lock, self._origin = file, lock or StudyLock(), origin
         self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
-        self._own = own_space(file.job.given(), self.distributions) if file.takes_split else {}
+        self._of_sampler = own_space(file.job.given(), self.distributions) if file.takes_split else {}
         self._where = file.shown_storage or "the study's file"
         self._read: dict[int, Trial] = {}  # trials that were told, which nobody changes
         self._all_read: list[FrozenTrial] | None = None  # what was read since something was written
@@ -144,7 +144,8 @@ class StudyTable:
 
     def ask_for(self, point: Point, changes: Mapping[str, Any]) -> int:
         """The number of a trial at this point, whatever the sampler thinks; `changes` are those of its job."""
-        return self._asked(lambda _: {**point, **{name: changes[name] for name in self._own if name in changes}})[0]
+        of_sampler = {name: changes[name] for name in self._of_sampler if name in changes}
+        return self._asked(lambda _: {**point, **of_sampler})[0]
 
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
@@ -155,8 +156,9 @@ class StudyTable:
     def _asked(self, choose: "_Choose") -> tuple[int, Point]:
         self.look_again()
         self._lock.check()
-        own = {name: each.low for name, each in self._own.items()}
-        self._chosen.choose, self._chosen.space = lambda draw: own | choose(draw), {**self.distributions, **self._own}
+        plain = {name: each.low for name, each in self._of_sampler.items()}  # which change nothing
+        self._chosen.choose = lambda draw: {**plain, **choose(draw)}
+        self._chosen.space = {**self.distributions, **self._of_sampler}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self.study.ask(self._chosen.space)
@@ -286,8 +288,8 @@ class StudyTable:
             return None
         status = _ENDS.get(frozen.state, TrialStatus.FAILED)
         reason = "" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage"
-        own: dict[str, Any] = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
-        return Trial(**own, status=status, values=values, measured=values, reason=reason)
+        fields: dict[str, Any] = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
+        return Trial(**fields, status=status, values=values, measured=values, reason=reason)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
         """The study's objectives and constraints among a job's metrics."""

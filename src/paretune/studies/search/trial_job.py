@@ -105,7 +105,8 @@ class TrialJob:
         if end.state is JobState.STOPPED and kind is None:
             ended = self._end(TrialStatus.STOPPED, end.reason, Next.NOTHING)
             return replace(ended, follows=Next.INSIST) if ended.is_cut_off else ended
-        follows = {FailureKind.CAPACITY: Next.LATER, FailureKind.DIVERGED: Next.NOTHING}.get(kind, Next.INSIST)
+        known: dict[FailureKind | None, Next] = {FailureKind.CAPACITY: Next.LATER, FailureKind.DIVERGED: Next.NOTHING}
+        follows = known.get(kind, Next.INSIST)
         # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
         if follows is Next.INSIST and self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter:
             follows = Next.AGAIN

@@ -151,6 +151,10 @@ def test_trials_that_were_asked_for_and_have_no_job_are_abandoned(storage: str) 
     assert [each.number for each in study(storage).trials()[0]] == [1]
 
 
+def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None:
+    assert ask(study(storage, sampler="random"))[1] != ask(study(storage, sampler="random"))[1]
+
+
 def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str) -> None:
     made = study(storage)
     changes = {"probe_steps": 40}
@@ -241,6 +245,12 @@ def test_another_search_under_the_same_name_is_refused_with_the_difference(stora
     with pytest.raises(BadInput) as caught:
         made.open("", described(job=dict.fromkeys(job, "y")))
     assert len(str(caught.value)) < 4000
+
+
+def test_a_study_with_other_objectives_is_refused(storage: str) -> None:
+    study(storage)
+    with pytest.raises(BadInput, match="study one was begun with other objectives: give it another name"):
+        study(storage, objectives={"f1": "maximize"})
 
 
 def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> None:
