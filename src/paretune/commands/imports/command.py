@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.commands.command import Command, imported_later
+from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
 from paretune.estimating.recorded.run_table import OF_A_ROW, RunTable, located
 from paretune.specification.job import JobSpec
