@@ -5,6 +5,7 @@ For a model on the Hugging Face hub only that file is fetched: some kilobytes in
 
 import csv
 import json
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
@@ -19,6 +21,7 @@ from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
 _HUB = "https://huggingface.co"
+_TIMEOUT_S = 5.0
 _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
 # Names of one number in the configurations of different model families.
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
@@ -177,12 +180,17 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     from huggingface_hub import hf_hub_download  # takes a third of a second
 
     endpoint, offline = environment.get("HF_ENDPOINT") or _HUB, environment.get("HF_HUB_OFFLINE", "").upper() in _TRUE
+    is_away = not offline and not accepts_connections(endpoint, environment)
     try:
         path = hf_hub_download(
-            *(model, "config.json"), endpoint=endpoint, token=environment.get("HF_TOKEN"), local_files_only=offline
+            *(model, "config.json"),
+            endpoint=endpoint,
+            token=environment.get("HF_TOKEN"),
+            local_files_only=offline or is_away,
         )
     except Exception as error:  # of several libraries: the reason is shown
-        reason = "HF_HUB_OFFLINE forbids to ask the hub" if offline else f"{endpoint} gives none ({first_line(error)})"
+        why_none = "it accepts no connection" if is_away else first_line(error)
+        reason = "HF_HUB_OFFLINE forbids to ask the hub" if offline else f"{endpoint} gives none ({why_none})"
         raise BadInput(
             [
                 f"model {model} is not well known, and its config.json is needed: {reason}; one that is private or "
@@ -190,6 +198,18 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
             ]
         ) from error
     return read_config(Path(path).parent)
+
+
+def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
+    """Whether a hub can be reached, because its libraries try for half a minute; with a proxy, always."""
+    if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
+        return True
+    address = urlsplit(endpoint)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    with suppress(OSError):
+        socket.create_connection((address.hostname or "", port), timeout=_TIMEOUT_S).close()
+        return True
+    return False
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:

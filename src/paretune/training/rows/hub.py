@@ -1,11 +1,10 @@
 """The Hugging Face hub: renamed data sets, whether it answers, and explanations of its errors."""
 
 import os
-import socket
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from paretune.core.errors import first_line
+from paretune.estimating.architecture import accepts_connections
 
 # One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names that
 # the hub redirects them to.
@@ -24,8 +23,6 @@ MOVED_DATASETS = {
     "yelp_review_full": "Yelp/yelp_review_full",
 }
 
-_TIMEOUT_S = 5.0
-
 
 def endpoint() -> str:
     """Address of the hub: HF_ENDPOINT, or the public one."""
@@ -38,13 +35,7 @@ def go_offline_if_unreachable() -> None:
     Must be called before `datasets`, `transformers` or `huggingface_hub` is imported: they read it at import. With a
     proxy in the environment it has no effect.
     """
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
-        return
-    address = urlsplit(endpoint())
-    port = address.port or (443 if address.scheme == "https" else 80)
-    try:
-        socket.create_connection((address.hostname or "", port), timeout=_TIMEOUT_S).close()
-    except OSError:
+    if not accepts_connections(endpoint(), os.environ):
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
