@@ -73,8 +73,8 @@ def drive(
         if not running:
             return booked
         now, _, handle, point, outcome = heapq.heappop(running)
-        shown = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds, "f1": outcome.f1 or 0.0}
-        measured = tuple(shown[name] for name in OBJECTIVES[objectives]) if outcome.f1 is not None else None
+        figures = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds, "f1": outcome.f1 or 0.0}
+        measured = tuple(figures[name] for name in OBJECTIVES[objectives]) if outcome.f1 is not None else None
         asking.tell(handle, outcome, None if measured is None else (*measured[:-1], -measured[-1]))
         at = None if "probe_steps" in point else point
         booked.append(Booked(usd=outcome.usd, point=at, measured=measured, status=outcome.status))

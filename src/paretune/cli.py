@@ -334,8 +334,8 @@ def _record_refusal(error: ParetuneError, environment: Mapping[str, str]) -> Non
 
 def program() -> Sequence[str]:
     """Return `paretune` if the search path leads to the one of this environment, else `PYTHON -m paretune`."""
-    found = shutil.which("paretune")
-    is_here = found is not None and Path(found).parent.absolute() == Path(sys.executable).parent.absolute()
+    executable = shutil.which("paretune")
+    is_here = executable is not None and Path(executable).parent.absolute() == Path(sys.executable).parent.absolute()
     return ("paretune",) if is_here else (sys.executable, "-m", "paretune")
 
 

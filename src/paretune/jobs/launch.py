@@ -177,6 +177,11 @@ def _ahead(record: JobRecord, inputs: JobInputs) -> RecordedRun | None:
         named = [run for run in others if schema.JOB_NAME in run.tags]
         if named or min(run.run_id for run in others) < own or clock.monotonic() > until:
             return min(named or others, key=lambda run: run.run_id)
+        try:
+            record.workplace.interruption.check()
+        except Interrupted:
+            _close_unused(record.run, RunStatus.KILLED)
+            raise
         clock.sleep(WATCH_INTERVAL_S)
     return None
 
@@ -232,10 +237,15 @@ def _followed(
 ) -> tuple[JobRecord, None, list[str]]:
     """The record of the first run; a run of this command's own is closed with a tag that names it."""
     if own is not None and own.run_id != first.run_id:
-        no_job = {schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
-        own.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: first.run_id, **no_job})
-        own.end(RunStatus.FINISHED)
+        own.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: first.run_id})
+        _close_unused(own, RunStatus.FINISHED)
     return _adopted(spec, workplace, workplace.tracking.run(first.run_id))
+
+
+def _close_unused(run: Run, status: RunStatus) -> None:
+    """Close a run that gets no job; `sync` and reports leave it alone."""
+    run.set_tags({schema.STATE: "", schema.WATCHED_BY: ""})
+    run.end(status)
 
 
 def _adopted(spec: JobSpec, workplace: Workplace, run: Run) -> tuple[JobRecord, None, list[str]]:

@@ -52,6 +52,11 @@ _LARGEST_COPY = 2**20
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
 
 
+def gpus() -> int:
+    """Number of NVIDIA GPUs that this machine has."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
 class LocalJob(Job):
     """A job on this machine; `child` is its process if this process has started it."""
 
@@ -201,7 +206,7 @@ class LocalLauncher(Launcher):
     jobs_outlive_submitter = False
     jobs_may_appear_late = False
     stop_s = STOP_GRACE_S
-    forks = not any(Path("/dev").glob("nvidia[0-9]*")) and hasattr(os, "fork")
+    forks = not gpus()
     """Whether jobs from the second one on are forks of a process that has imported their libraries."""
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
@@ -331,7 +336,7 @@ def _sagemaker_variables(folder: JobFolder, spec: JobSpec) -> dict[str, str]:
         "SM_MODEL_DIR": str(folder.model),
         "SM_OUTPUT_DIR": str(folder.report.parents[1]),
         "SM_OUTPUT_DATA_DIR": str(folder.report.parent),
-        "SM_NUM_GPUS": str(len(list(Path("/dev").glob("nvidia[0-9]*")))),
+        "SM_NUM_GPUS": str(gpus()),
         "SM_NUM_CPUS": str(usable_cores()),
         "SM_HOSTS": '["algo-1"]',
         "SM_CURRENT_HOST": "algo-1",

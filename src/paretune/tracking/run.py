@@ -248,8 +248,8 @@ class Run:
     def _pack_tags(self) -> None:
         if self._for_programs:
             self._written_for_programs |= self._for_programs
-            known = {n: text for n, text in self._written_for_programs.items() if n in schema.FOR_PROGRAMS}
-            self._tags |= schema.packed(known)
+            written = self._written_for_programs
+            self._tags |= schema.packed({name: written[name] for name in written.keys() & schema.FOR_PROGRAMS})
             self._for_programs = {}
 
     def _record(self) -> None:

@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
+from paretune.jobs import launch
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
@@ -21,7 +22,7 @@ from paretune.launchers.base import job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import RecordedRun, Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher, first_document
 from tests.workplaces import make_workplace
 
@@ -162,6 +163,21 @@ def test_the_same_command_typed_on_two_machines_at_the_same_moment_starts_one_jo
 
     assert len(user.launcher.created) == 1
     assert len({result.run_id for result in results}) == 1
+
+
+def test_ctrl_c_while_another_command_decides_leaves_no_job_and_no_open_run(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = iter([[], [RecordedRun(run_id="f" * 32, params={}, tags={})]])  # it has opened its run a moment later
+    monkeypatch.setattr(launch, "_same_jobs", lambda *_: next(seen))
+    monkeypatch.setattr(Interruption, "check", interrupt)
+
+    with pytest.raises(Interrupted):
+        user.type()
+
+    (run,) = user.client.search_runs(["0"])
+    assert user.launcher.created == []
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "")
 
 
 def test_a_trial_of_a_study_is_left_to_its_driver(user: User) -> None:
