@@ -38,7 +38,6 @@ class RecordedJob:
         self.run = run
         self.run_id = run.run_id
         self.name = tags.get("mlflow.runName", "")
-        self.parent_run_id = tags.get(schema.PARENT, "")  # of the study's run; empty if the job is part of no study
         self.row_key = tags.get(schema.ROW_KEY, "")  # key of the row of a table that it was imported from
         self.versions = tags.get(schema.USED_VERSIONS, "")  # that trained, such as `python 3.11.7, torch 2.13.0`
         self.state = tags.get(

@@ -79,7 +79,7 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise BadInput([f"bill {path} has no file that ends in {', '.join(SUFFIXES)}: name the folder of an export"])
     newest: dict[str, str] = {}  # month to delivery
-    deliveries = [(each, (found := _DELIVERY.match(each.as_posix())) and found.groups()) for each in files]
+    deliveries = [(each, (match := _DELIVERY.match(each.as_posix())) and match.groups()) for each in files]
     for month, delivery in filter(None, (delivery for _, delivery in deliveries)):
         newest[month] = max(newest.get(month, ""), delivery, key=lambda name: re.sub("[-:.]", "", name))
     return [each for each, delivery in deliveries if delivery is None or newest[delivery[0]] == delivery[1]]
@@ -124,9 +124,9 @@ def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
 
 
 def _effective(frame: pd.DataFrame) -> pd.Series:
-    """What a line of CUR costs with Savings Plans, reservations and private rates; NaN where the bill lacks it."""
+    """Dollars of each line of CUR with Savings Plans, reservations and private rates; NaN where the bill lacks it."""
     usd = frame["net_usd"].fillna(frame["billed_usd"]) if frame["net_usd"].any() else frame["billed_usd"]
     for kind, column in _COVERED.items():
-        known = frame[column].where(frame[column].ne(0.0) | frame["billed_usd"].eq(0.0))
-        usd = usd.mask(frame["type"] == kind, known)
+        covered_usd = frame[column].where(frame[column].ne(0.0) | frame["billed_usd"].eq(0.0))
+        usd = usd.mask(frame["type"] == kind, covered_usd)
     return usd

@@ -135,13 +135,13 @@ def _our_table(
         evidence = collect(tracking, simulated=specs[0].is_simulated, machine=machine)
     estimator = Estimator(evidence)
     jobs, estimates = [], []
-    for (spec, price), known in zip(priced, facts, strict=True):
+    for (spec, price), facts_of_rows in zip(priced, facts, strict=True):
         architecture = built[spec.model]
-        item = estimator.estimate(spec, architecture, price, facts=known)
+        item = estimator.estimate(spec, architecture, price, facts=facts_of_rows)
         disk = disk_bytes(spec, JobInputs(), architecture)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
         if item is not None:
-            estimates.append(replace(item, largest_batch=estimator.largest_batch(item, architecture, known)))
+            estimates.append(replace(item, largest_batch=estimator.largest_batch(item, architecture, facts_of_rows)))
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
         region=region,
