@@ -249,14 +249,14 @@ class Attempts:
         else:
             self._memory_retries += 1
             self.record.log_memory_retry(self._memory_retries, document.plan)
-            self._release_instances()  # a pool beside the next job's would be paid twice
+            self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self._announce(message)
         if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
 
-    def _release_instances(self) -> None:
-        for problem in self.bill.release_instances():
+    def _release_instances(self, *, tries_again: bool = False) -> None:
+        if problem := self.bill.release_instances(tries_again=tries_again):
             self._announce(problem)
 
     def _announce(self, message: str) -> None:

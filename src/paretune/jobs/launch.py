@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneErr
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import settle_reused
+from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preparation import inputs_of
@@ -281,7 +281,7 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
 def _conclude(result: JobOutcome, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobOutcome:
     """Settle the warm pool that the job has reused, and register its model if that was asked for."""
     if result.spec.on_sagemaker:
-        _announce(settle_reused(workplace, result.job_name), workplace, on_events)
+        _announce(settle_pools(workplace), workplace, on_events)
     if result.spec.register is None:
         return result
     sentence = register(result.spec.register, result.run_id, workplace.tracking)
