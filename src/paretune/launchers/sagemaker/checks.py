@@ -10,7 +10,7 @@ from typing import Any
 
 from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.specification.job import JobSpec
 
@@ -64,9 +64,9 @@ def _policy(statements: list[Any]) -> str:
 
 def bucket_findings(account: Account) -> Iterator[Finding]:
     """Whether the bucket exists, in the region of the jobs, and belongs to this account."""
-    bucket, region, error = account.bucket, account.region, None
+    bucket, region, s3, error = account.bucket, account.region, account.client("s3"), None
     try:
-        answer = account.client("s3").head_bucket(Bucket=bucket)
+        answer = s3.head_bucket(Bucket=bucket)
     except AWS_ERRORS as refusal:
         answer, error = getattr(refusal, "response", {}), refusal
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
@@ -81,10 +81,13 @@ def bucket_findings(account: Account) -> Iterator[Finding]:
     elif actual != region:
         rule = f"the job would run in {region}: use a bucket of the same region"
         yield failed(BUCKET, f"bucket {bucket} is in {actual}, {rule}")
-    elif error is not None:  # HeadBucket may be denied where our own prefix may be used
-        yield not_checked(BUCKET, explain(error, account.use_of_bucket))
     else:
-        yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
+        try:  # HeadBucket may be denied where our own prefix may be listed
+            s3.list_objects_v2(Bucket=bucket, Prefix=f"{PREFIX}/", MaxKeys=1)
+            yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
+        except AWS_ERRORS as refusal:
+            hint = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
+            yield failed(BUCKET, f"{explain(refusal, account.use_of_bucket)}: {hint}")
 
 
 def quota_findings(cluster: JobSpec, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:

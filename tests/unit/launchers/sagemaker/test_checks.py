@@ -7,7 +7,7 @@ import pytest
 from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.checks import account_faults, bucket_findings, role_findings
+from paretune.launchers.sagemaker.checks import account_faults, role_findings
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
@@ -72,14 +72,15 @@ def test_a_bucket_of_another_region_is_a_fault_however_s3_tells_it(aws: Aws) -> 
     assert faults() == [expected]
 
 
-def test_a_bucket_that_may_not_be_looked_at_is_no_fault_because_our_own_prefix_may_be_allowed(aws: Aws) -> None:
+def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+    assert faults() == []  # the prefix of our own may be listed
 
-    (finding,) = bucket_findings(Account(CLUSTER, {}))
-
+    aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+    aws.refuse("ListObjectsV2", error("AccessDenied", "Forbidden", 403))
     use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
-    assert finding.verdict is Verdict.NOT_CHECKED
-    assert finding.text == f"AWS does not allow this identity to {use}: Forbidden"
+    custom = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
+    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {custom}"]
 
 
 def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
