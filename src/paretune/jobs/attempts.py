@@ -140,15 +140,14 @@ class Attempts:
         if not has_ended:
             return None
         self.bill.add(self.current)
-        failure = self.current.failure()
-        kind = None if failure is None else failure[0]
+        status = self.current.status()
         document, sentence = next_attempt(
             self.document,
-            kind,
+            None if status.failure is None else status.failure[0],
             job=self.record.spec,
             name=job_name(self.record.run.run_id, self.attempt + 1),
             spent_s=self.bill.billable_seconds,
-            billed_s=self.current.billable_seconds(),
+            billed_s=status.billable_seconds,
             retries_smaller=self.record.retries_smaller,
         )
         if document is not None:

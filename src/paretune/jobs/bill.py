@@ -50,11 +50,12 @@ class Bill:
             return
         self._last = job
         self._look_at_pool()
-        self.seconds += job.seconds()
-        self.billable_seconds += job.billable_seconds()
-        for phase, phase_seconds in job.phase_seconds().items():
+        status = job.status()
+        self.seconds += status.seconds
+        self.billable_seconds += status.billable_seconds
+        for phase, phase_seconds in status.phase_seconds.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
-        self._charge(job.billable_seconds())
+        self._charge(status.billable_seconds)
 
     def _charge(self, seconds: float) -> None:
         usd = cost_usd(self.price, self.ran, seconds)

@@ -11,7 +11,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
-from paretune.launchers.base import GONE_AFTER_S, Job, JobState, WarmPoolStatus
+from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
     AWS_ERRORS,
@@ -130,13 +130,28 @@ class SageMakerJob(Job):
             self._asked_to_stop = True
             self._request_stop()
 
-    def report(self) -> JobReport | None:
-        """The report in the job's results in S3."""
-        return self._report() if self.state() is JobState.COMPLETED else None
+    def status(self) -> JobStatus:
+        """State and results; BillableTimeInSeconds, or until AWS gives it the time since the training started."""
+        state, description = self.state(), self.description
+        created, started = description.get("CreationTime"), description.get("TrainingStartTime")
+        billed = max(0.0, self.ended_at - started.timestamp()) if started else 0.0
+        billed = float(description.get("BillableTimeInSeconds", billed))
+        has_completed = state is JobState.COMPLETED
+        model = "model/" if description.get("OutputDataConfig", {}).get("CompressionType") == "NONE" else "model.tar.gz"
+        return JobStatus(
+            state=state,
+            seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
+            billable_seconds=billed,
+            phase_seconds=read_phases(description, self.ended_at).seconds,
+            report=self._report() if has_completed else None,
+            failure=self._failure(state),
+            facts=self._facts(billed),
+            model=self._storage.uri(f"{self._prefix}{model}") if has_completed else "",
+        )
 
-    def failure(self) -> tuple[FailureKind, str] | None:
+    def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
-        state, status = self.state(), self.description.get("TrainingJobStatus")
+        status = self.description.get("TrainingJobStatus")
         if state is JobState.STOPPED:
             limit = None if self._asked_to_stop else _LIMITS.get(self.detail())
             return _TOO_LONG if self._stopped_itself else limit
@@ -151,39 +166,21 @@ class SageMakerJob(Job):
             sentence = f"{sentence}: {last[0].strip()}"
         return kind, sentence
 
+    def _facts(self, billed: float) -> dict[str, str]:
+        """The place of the job in AWS, its image, and what spot saved."""
+        description = self.description
+        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
+        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
+        trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
+        if description.get("EnableManagedSpotTraining") and trained:
+            facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
+        return {name: text for name, text in facts.items() if text}
+
     @property
     def _stopped_itself(self) -> bool:
         """Whether the container has ended the job at its deadline, which AWS calls a failure."""
         reason = str(self.description.get("FailureReason", ""))
         return self.description.get("TrainingJobStatus") == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
-
-    def seconds(self) -> float:
-        """Seconds from the job's creation to its end, or to now; waiting for instances included."""
-        created = self.description.get("CreationTime")
-        return max(0.0, self.ended_at - (created.timestamp() if created else self._created))
-
-    def billable_seconds(self) -> float:
-        """BillableTimeInSeconds; until AWS gives it, the time since the training started."""
-        billed = self.description.get("BillableTimeInSeconds")
-        if billed is not None:
-            return float(billed)
-        started = self.description.get("TrainingStartTime")
-        return max(0.0, self.ended_at - started.timestamp()) if started else 0.0
-
-    def phase_seconds(self) -> Mapping[str, float]:
-        """The phases in SecondaryStatusTransitions."""
-        return read_phases(self.description, self.ended_at).seconds
-
-    def facts(self) -> dict[str, str]:
-        """The place of the job in AWS, its image, and what spot saved."""
-        description = self.description
-        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
-        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
-        if description.get("EnableManagedSpotTraining") and description.get("TrainingTimeInSeconds"):
-            saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
-            facts["spot_saving"] = f"{saved:.0%}"
-            facts["training_seconds"] = str(description["TrainingTimeInSeconds"])  # what on demand would have billed
-        return {name: text for name, text in facts.items() if text}
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the instance that failed first."""
@@ -200,11 +197,6 @@ class SageMakerJob(Job):
         files = self._results() or {}
         folder = f"{PROFILE}/"
         return {name.removeprefix(folder): files[name] for name in files if name.startswith(folder)}
-
-    def model_location(self) -> str:
-        """S3 URI of the archive with the trained model, or of its files."""
-        compression = self.description.get("OutputDataConfig", {}).get("CompressionType")
-        return self._storage.uri(f"{self._prefix}{'model/' if compression == 'NONE' else 'model.tar.gz'}")
 
     def fetch_output(self, folder: Path) -> Path | None:
         """Download the output of a project's command."""

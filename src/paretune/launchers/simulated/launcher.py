@@ -16,16 +16,14 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.uploading import billed_after_limit_s
-from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import (
     Event,
-    FailureKind,
     JobDocument,
     JobInputs,
-    JobReport,
     write_json_once,
 )
 from paretune.specification.job import JobSpec
@@ -71,40 +69,28 @@ class SimulatedJob(Job):
         if not self.state().is_terminal:
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
-    def report(self) -> JobReport | None:
-        """The report of the timeline; None unless the job has completed."""
-        return self._course.report if self.state() is JobState.COMPLETED else None
-
-    def failure(self) -> tuple[FailureKind, str] | None:
-        """Kind and reason of the failure, or the limit that stopped the job."""
-        return self._course.failure if self.state().is_terminal else None
-
-    def seconds(self) -> float:
-        """Virtual seconds from the creation to the end, or to now, with the wait for instances."""
-        return min(max(self._clock.now() - self._created, 0.0), self._course.seconds)
-
-    def billable_seconds(self) -> float:
-        """Virtual seconds in which instances were running."""
-        return self._course.billable_seconds(self.seconds())
-
-    def phase_seconds(self) -> Mapping[str, float]:
-        """The phases of the timeline so far, by its secondary statuses; empty for a job without instances."""
-        if not self._document.spec.has_instances:
-            return {}
-        until = self.seconds()
-        transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in self._course.spans if begin < until]
-        return read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
+    def status(self) -> JobStatus:
+        """State and results, and virtual seconds; a job without instances has no phases."""
+        state, course, until = self.state(), self._course, self._seconds
+        transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in course.spans if begin < until]
+        phases = read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
+        return JobStatus(
+            state=state,
+            seconds=until,
+            billable_seconds=course.billable_seconds(until),
+            phase_seconds=phases if self._document.spec.has_instances else {},
+            report=course.report if state is JobState.COMPLETED else None,
+            failure=course.failure if state.is_terminal else None,
+            facts=course.facts,
+            model="none: a simulated job trains nothing" if state is JobState.COMPLETED else "",
+        )
 
     def detail(self) -> str:
         """SageMaker's secondary status; "" for a job without instances."""
         if not self._document.spec.has_instances:
             return ""
         state = self.state()
-        return self._course.status_at(self.seconds()) if state is JobState.RUNNING else state.value
-
-    def facts(self) -> dict[str, str]:
-        """`basis`: the recorded runs or the estimate behind its figures."""
-        return dict(self._timeline.facts)
+        return self._course.status_at(self._seconds) if state is JobState.RUNNING else state.value
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the simulated log; empty before the end."""
@@ -114,15 +100,16 @@ class SimulatedJob(Job):
         """Path of the job document."""
         return str(self._stop_file).replace(".stop.json", ".json")
 
-    def model_location(self) -> str:
-        """A sentence saying that there is no model."""
-        return "none: a simulated job trains nothing"
-
     def next_change(self, after: float) -> float | None:
         """The next change of state, detail or events, in virtual seconds since the epoch; None once it has ended."""
         moments = [*(end for _, _, end in self._course.spans), *(moment for moment, _ in self._course.events)]
         changes = [self._created + moment for moment in moments if math.isfinite(moment)]
         return min((change for change in changes if change > after), default=None)
+
+    @property
+    def _seconds(self) -> float:
+        """Virtual seconds from the creation to the end, or to now, with the wait for instances."""
+        return min(max(self._clock.now() - self._created, 0.0), self._course.seconds)
 
     @property
     def _elapsed(self) -> float:

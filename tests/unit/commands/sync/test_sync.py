@@ -4,7 +4,7 @@ import itertools
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from paretune.launchers.base import (
     CREATED_WITHIN_S,
     Job,
     JobState,
+    JobStatus,
     Launcher,
     WarmPoolStatus,
     job_name,
@@ -77,8 +78,8 @@ class EndingJob(ScriptedJob):
         told = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]
         return told[:1] if self.looks <= self.runs else told
 
-    def model_location(self) -> str:
-        return self.place
+    def status(self) -> JobStatus:
+        return replace(super().status(), model=self.place)
 
     def warm_pool(self) -> WarmPoolStatus | None:
         return self.left.pop(0) if len(self.left) > 1 else (self.left or [None])[0]

@@ -114,8 +114,8 @@ def test_waiting_and_interruptions_are_not_billed(place: Place, clock: VirtualCl
     job = place.submit("waiting")
     at_its_end(job, clock)
 
-    assert job.seconds() == pytest.approx(240)
-    assert job.billable_seconds() == pytest.approx(100)
+    assert job.status().seconds == pytest.approx(240)
+    assert job.status().billable_seconds == pytest.approx(100)
 
 
 def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Place, clock: VirtualClock) -> None:
@@ -123,8 +123,8 @@ def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Pla
     at_its_end(job, clock)
 
     assert job.state() is JobState.STOPPED
-    assert job.seconds() == pytest.approx(100 + 20 + 40 + 10 + STOP_SECONDS)
-    assert job.billable_seconds() == pytest.approx(30 + STOP_SECONDS)
+    assert job.status().seconds == pytest.approx(100 + 20 + 40 + 10 + STOP_SECONDS)
+    assert job.status().billable_seconds == pytest.approx(30 + STOP_SECONDS)
 
 
 def test_the_state_of_a_job_has_sagemaker_s_name_on_sagemaker_s_instances_only(
@@ -166,7 +166,7 @@ def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home:
     at_its_end(adopted, later._clock)
 
     assert adopted.state() is JobState.COMPLETED
-    assert adopted.billable_seconds() == 100
+    assert adopted.status().billable_seconds == 100
 
 
 Prices = Callable[..., float | None]
@@ -206,4 +206,4 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
 
     assert launcher.billed_after_limit_s(spec) == billed_after_limit_s(spec, {})
     assert job.state() is JobState.COMPLETED
-    assert job.billable_seconds() == pytest.approx(80.0)
+    assert job.status().billable_seconds == pytest.approx(80.0)
