@@ -11,9 +11,8 @@ from paretune.presentation.numbers import dollars, duration, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.payoff import payoff
 from paretune.studies.results.points import Point
-from paretune.studies.results.recommendation import Pick, best_in, failures, recommend
+from paretune.studies.results.recommendation import Pick, best_in, failures, payoff, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label

@@ -76,8 +76,8 @@ def test_ranks_per_pair_count_that_pair_only() -> None:
     front = StudyFront.of(trials, objectives, {})
 
     assert [point.rank for point in front.points] == [0, 0, 0]
-    assert front.pair_ranks(("cost_usd", "f1")) == {0: 0, 1: 0, 2: 1}
-    assert front.pair_ranks(("cost_usd", "train_seconds")) == {0: 0, 1: 1, 2: 0}
+    assert [point.number for point in front.best_in_pair(("cost_usd", "f1"))] == [0, 1]
+    assert [point.number for point in front.best_in_pair(("cost_usd", "train_seconds"))] == [0, 2]
     assert ("cost_usd", "f1") in front.pairs
     assert all(pair[0] != "f1" for pair in front.pairs)
 
