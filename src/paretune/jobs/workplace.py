@@ -203,7 +203,6 @@ class JobBudgets:
         from paretune.ledger.budget_ledger import BudgetRequest
 
         return BudgetRequest(
-            job=run_id,
             run_id=run_id,
             worst_usd=self.workplace.launcher.worst_case_usd(self.spec),
             tags=self.attribution.of_budgets(self.spec.tags),

@@ -116,7 +116,6 @@ class Driver:
         if not self.file.once:  # what failed was mended before this driver was started
             self._first = self.bookings
         for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
-            self.money.release(number)  # first: once Optuna is told, no driver finds it here any more
             self.table.drop(number)
         for trial in self.table.trials()[0]:
             self._say(f"trial {trial.number}: taken over")
@@ -304,7 +303,7 @@ class Driver:
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
-        self.money.name_run(number, run.run_id)
+        self.table.name_run(number, run.run_id)
         job = self._jobs[number] = TrialJob(replace(trial, run_id=run.run_id), run, self.workplace, self.file)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)

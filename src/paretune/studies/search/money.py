@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from paretune.core.errors import BudgetRefused
+from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact
 from paretune.estimating import uploading
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
-from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
+from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.pricing.budget import ROUNDING_USD, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -103,7 +103,9 @@ class Money:
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:
-        """Reserve the worst case of a trial's job in all budgets; the trial with it.
+        """Reserve the worst case of a trial's job in the study's budget; the trial with it.
+
+        Budgets that it shares with others are asked only: the job reserves there once it has a run, as any other does.
 
         Raises:
             BudgetRefused: some budget does not cover it, or its price is unknown.
@@ -120,30 +122,13 @@ class Money:
                 f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} are spent "
                 f"and {balance.committed_usd:.4g} promised to running jobs and kept instances"
             )
-        if self._shared is not None:
-            request = BudgetRequest(
-                job=self._shared_name(trial.number),
-                worst_usd=worst_usd,
-                tags=self._tags(spec),
-                origin=self._workplace.launcher.origin,
-                now=self._workplace.clock.now(),
-                instance_type=spec.instance_type,
-            )
-            self._shared.reserve(request)
+        try:
+            self._workplace.budgets(spec, self._workplace.attribution(spec, self._file.name)).check()
+        except LaunchRefused as error:  # their storage does not answer; jobs go on
+            raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
         self._table.reserve(trial)
         return trial
-
-    def name_run(self, number: int, run_id: str) -> None:
-        """Record the MLflow run of a trial, by which its job is booked."""
-        self._table.name_run(number, run_id)
-        if self._shared is not None:
-            self._shared.name_run(self._shared_name(number), run_id)
-
-    def release(self, number: int) -> None:
-        """Take back the shared reservation of a trial whose job was never begun."""
-        if self._shared is not None:
-            self._shared.release(self._shared_name(number))
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
         """A test of jobs with their limits: whether the budgets, which are read now, cover the worst case.
@@ -204,9 +189,6 @@ class Money:
 
     def _tags(self, spec: JobSpec) -> dict[str, str]:
         return dict(self._workplace.attribution(spec, self._file.name).of_budgets(spec.tags))
-
-    def _shared_name(self, number: int) -> str:
-        return f"{self._table.mark}/{number}"
 
 
 def _minutes(times: float, seconds: float) -> float:
