@@ -59,7 +59,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace") -> Forese
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         disk_bytes=disk_bytes(spec, inputs, known_architecture(spec, inputs)),
         price=price,
-        estimate=workplace.forecast.of(spec, spec.plan(), inputs, price),
+        estimate=workplace.estimate(spec, inputs),
     )
 
 

@@ -33,12 +33,10 @@ from paretune.jobs.workplace import Workplace
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus
-from paretune.studies.search.history import MOST_REFUSED, History
-from paretune.studies.search.kept_pools import KeptPools
+from paretune.studies.search.history import MOST_REFUSED, History, has_enough, hopeless, lacks_objective
 from paretune.studies.search.money import Money
-from paretune.studies.search.stopping import has_enough, hopeless, lacks_objective
 from paretune.studies.search.table import Point, StudyTable
-from paretune.studies.search.trial_job import TrialJob
+from paretune.studies.search.trial_job import KeptPools, TrialJob
 from paretune.tracking import schema
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
@@ -104,7 +102,7 @@ class Driver:
 
     def why_over(self) -> str:
         """The reason why a study begins no further trial, whatever suggests it; empty while it may."""
-        absent = lacks_objective(list(self.trials.values()), self.file)
+        absent = lacks_objective(self.trials.values(), self.file)
         under_way = sum(job.trial.counts for job in self.running)
         if has_enough(self.file, self.history.counted + under_way):
             return absent or f"{self.file.n_trials} trials were made"

@@ -168,8 +168,7 @@ class Money:
         """Minutes that bound a job by its estimate, and whether they begin above its own limit."""
         identity = spec.spec_hash()
         if identity not in self._estimates:
-            price, inputs = self._workplace.launcher.price(spec), known_inputs(spec, self._workplace)
-            estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
+            estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
             seconds = math.inf if estimate is None else estimate.time.seconds_high
             exceeds_limit = isinstance(estimate, Estimate) and estimate.exceeds_limit
             self._estimates[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
