@@ -70,7 +70,7 @@ class Verification:
         driver = self._driver
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         if driver.money.has_budget and not driver.money.fits(spec):
-            return f"another does not fit {driver.money.tightest_budget(spec)} at its worst"
+            return f"another does not fit {driver.money.tightest_budget()} at its worst"
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
             return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"

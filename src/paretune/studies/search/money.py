@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact
+from paretune.core.tags import Attribution
 from paretune.estimating import uploading
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
@@ -136,7 +137,9 @@ class Money:
         `keep_usd` are dollars of the study's own budget that must be left after that. The test raises Interrupted if
         the command was interrupted.
         """
-        budget_usd, balance, shared_status = self._file.budget_usd, self._table.balance(), self._shared_statuses()
+        budget_usd, status = self._file.budget_usd, self._shared_status()
+        limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]
+        limits += [] if status is None else [(status.balance, status.budget.usd_per_month)]
 
         def is_affordable(spec: JobSpec) -> bool:
             self._workplace.interruption.check()
@@ -144,9 +147,6 @@ class Money:
                 worst_usd = self.worst_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is unknown
                 return False
-            status = shared_status(spec)
-            limits = [] if budget_usd is None else [(balance, budget_usd - keep_usd)]
-            limits += [] if status is None else [(status.balance, status.budget.usd_per_month)]
             return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
 
         return is_affordable
@@ -155,11 +155,10 @@ class Money:
         """Whether the budgets now cover the worst case of the job, with the limit that it would get."""
         return self.affordable()(self.limited(spec))
 
-    def tightest_budget(self, spec: JobSpec | None) -> str:
-        """In words, the dollars left of the budget with the fewest left for a job; empty without a budget."""
-        budget_usd = self._file.budget_usd
+    def tightest_budget(self) -> str:
+        """In words, the dollars left of the budget with the fewest left; empty without a budget."""
+        budget_usd, status = self._file.budget_usd, self._shared_status()
         left_usd = math.inf if budget_usd is None else self._table.balance().left_usd(budget_usd)
-        status = None if spec is None else self._shared_statuses()(spec)
         if status is not None and status.left_usd < left_usd:
             return f"what is left of {status.sentence()}"
         return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
@@ -174,20 +173,15 @@ class Money:
             self._estimates[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
         return self._estimates[identity]
 
-    def _shared_statuses(self) -> Callable[[JobSpec], BudgetStatus | None]:
-        """A function that gives a job's shared budget with the fewest dollars left; the ledger is read once, now."""
+    def _shared_status(self) -> BudgetStatus | None:
+        """The shared budget of the study's jobs with the fewest dollars left; None without one."""
         if self._shared is None:
-            return lambda _: None
+            return None
+        job = self._file.job
+        tags = Attribution.of(job.tags, self._workplace.environment, self._file.name).of_budgets(job.tags)
         statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)
-
-        def tightest_for(spec: JobSpec) -> BudgetStatus | None:
-            counted = [status for status in statuses if status.budget.covers(self._tags(spec))]
-            return min(counted, key=lambda status: status.left_usd, default=None)
-
-        return tightest_for
-
-    def _tags(self, spec: JobSpec) -> dict[str, str]:
-        return dict(self._workplace.attribution(spec, self._file.name).of_budgets(spec.tags))
+        counted = [status for status in statuses if status.budget.covers(tags)]
+        return min(counted, key=lambda status: status.left_usd, default=None)
 
 
 def _minutes(times: float, seconds: float) -> float:

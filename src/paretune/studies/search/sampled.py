@@ -94,7 +94,7 @@ class Sampled:
             with suppress(BudgetRefused):  # above max_cost_usd
                 worst_usd.append(self._money.worst_usd(spec) or math.inf)
         least_usd = min(worst_usd, default=math.inf)
-        left = self._money.tightest_budget(specs[0])
+        left = self._money.tightest_budget()
         if not left or math.isinf(least_usd):
             limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
             return f"{none_fits} {limit} with its worst case, or has a known price"
