@@ -25,6 +25,7 @@ from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.notebook import live_chart
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import ROUND_S, Driver
@@ -50,7 +51,8 @@ def study(
 ) -> StudyResult:
     """Run a study that is described in Python, and return its result. Blocks until it has ended.
 
-    The same call goes on with a study that was interrupted.
+    In a notebook the chart of its page is shown, and renewed after each trial. The same call goes on with a study that
+    was interrupted.
 
     Args:
         name: of the study in MLflow; it has one study of each name.
@@ -91,7 +93,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
     Args:
         study: path of the study's file, such as studies/smoke.yaml, or a mapping with the content of one.
-        quiet: print nothing on standard error.
+        quiet: print nothing on standard error, and show no chart in a notebook.
         overrides: terms of the study such as n_trials or budget_usd, or parameters of a job, that replace those of the
             file; for a searched parameter, a value ends its search and a list replaces its choices. None is ignored.
 
@@ -174,7 +176,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
                 warnings = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
                 for text in filter(None, [*warnings, _prices(jobs, workplace)]):
                     say(text)
-            record = StudyRunWriter(uncharged, table, workplace.tracking, say)
+            show = live_chart() if say is say_on_stderr else None
+            record = StudyRunWriter(uncharged, table, workplace.tracking, say, show)
             return drive(record.new_driver(file, workplace), record)
 
 

@@ -50,11 +50,11 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
             mode="markers+text" if is_picked else "markers",
             name=look.name if is_picked else f"{look.name} ({len(group)})",
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
-            text=[_shown(mark.label) for mark in group] if is_picked else None,
+            text=[as_html(mark.label) for mark in group] if is_picked else None,
             cliponaxis=False if is_picked else None,
             hoverinfo="skip" if is_picked else None,
             hovertemplate=None if is_picked else "%{hovertext}<extra></extra>",
-            hovertext=[_shown("\n".join(mark.lines)) for mark in group],
+            hovertext=[as_html("\n".join(mark.lines)) for mark in group],
             customdata=[mark.address for mark in group],
             visible="legendonly" if kind == "predicted" else True,
         )
@@ -65,7 +65,7 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     figure.plotly_update(*views[0])
     if len(pairs) > 1:
         shown = [
-            {"label": _shown(" and ".join(map(label, pair))), "method": "update", "args": view}
+            {"label": as_html(" and ".join(map(label, pair))), "method": "update", "args": view}
             for pair, view in zip(pairs, views, strict=True)
         ]
         place = {"direction": "up", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 52}}
@@ -119,7 +119,7 @@ def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str,
         data[axis] = [*(column[0] for column in columns), line]
         data[f"error_{axis}.arrayminus"] = [*(column[1] for column in columns), []]
         data[f"error_{axis}.array"] = [*(column[2] for column in columns), []]
-        layout[f"{axis}axis.title.text"] = _shown(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
+        layout[f"{axis}axis.title.text"] = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
         layout[f"{axis}axis.type"] = "log" if _is_log(front, name, marks) else "linear"
         layout[f"{axis}axis.autorange"] = True
     sides = [
@@ -180,6 +180,6 @@ def _stairs(front: StudyFront, name: str) -> str:
     return "hv" if front.objectives[name] == "minimize" else "vh"
 
 
-def _shown(text: str) -> str:
+def as_html(text: str) -> str:
     """The text for plotly, which reads a few HTML tags."""
     return escape(printable(text), quote=False).replace("\n", "<br>")

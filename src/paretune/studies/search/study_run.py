@@ -46,8 +46,9 @@ class StudyRunWriter:
         table: StudyTable,
         tracking: Tracking,
         say: Callable[[str], None] = say_on_stderr,
+        show: Callable[[StudyAnswer], None] | None = None,  # called with the answer after each trial
     ) -> None:
-        self.say = say
+        self.say, self._show = say, show
         self._table = table
         self._tracking = tracking
         self._file = file
@@ -84,8 +85,10 @@ class StudyRunWriter:
         self._is_stale = True
         repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"
         self.say(f"trial {trial.number}{repeat} {outcome}; {self._progress()}")
-        if time.monotonic() >= self._next_page:
-            began = time.monotonic()
+        began = time.monotonic()
+        if self._show is not None:
+            self._show(self.answer())
+        if began >= self._next_page:
             self._write(self.answer())
             self._next_page = time.monotonic() + _BETWEEN_PAGES * (time.monotonic() - began)
 
@@ -120,6 +123,8 @@ class StudyRunWriter:
         self._unverified = unverified
         final = replace(self.answer(), running=None)
         self._write(final, is_last=True)
+        if self._show is not None:
+            self._show(final)
         if final.picks:
             point = final.picks[0].point
             usd = point.means.get(metrics.COST_USD, point.trial.cost_usd)
