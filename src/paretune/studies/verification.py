@@ -55,7 +55,7 @@ class Verification:
         """Start a repeat of a point's job, with its changes and the next seed, or record why not."""
         driver = self._driver
         repeats = sum(trial.repeats == point.number for trial in self._ended()) + self._under_way()[point.number]
-        changes = {**driver.trials[point.number].changes, "seed": point.trial.seed + repeats + 1}
+        changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
         reason = self._why_not(point, changes, repeats)
         if not reason:
             if driver.begin(point.trial.point, changes, point.number) is not None:

@@ -116,6 +116,6 @@ def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
 
 
 def _remark(trial: Trial) -> str:
-    seed = "" if trial.spec.project else f" with seed {trial.seed}"  # a project may have none
+    seed = "" if trial.spec.project else f" with seed {trial.spec.seed}"  # a project may have none
     repeat = f"repeats trial {trial.repeats}{seed}" if trial.repeats is not None else ""
     return "; ".join(filter(None, (repeat, trial.reason)))

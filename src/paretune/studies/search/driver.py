@@ -180,7 +180,6 @@ class Driver:
             status=TrialStatus.RUNNING,
             changes=changes,
             repeats=repeats,
-            seed=spec.seed,
         )
         if trial.identity in {job.trial.identity for job in self.running}:
             self.table.drop(number)
