@@ -98,7 +98,7 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
         if mark.label:
             at = [mark.values[name] / front.unit(name)[0] for name in (x, y)]
             plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            offset, side = (-12, "right") if _is_right(mark, x, marks) else (12, "left")
+            offset, side = (-12, "right") if _side(mark, x, marks) == "left" else (12, "left")
             style = {"textcoords": "offset points", "ha": side, "va": "center", "parse_math": False}
             plot.annotate(printable(mark.label), at, (offset, 0), **style)
     if _is_log(front, x, marks):
@@ -115,23 +115,21 @@ def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str,
     data, layout = dict[str, Any]({"line.shape": _stairs(front, pair[0])}), dict[str, Any]()
     marks = [mark for group in groups for mark in group]
     for axis, name, line in zip("xy", pair, _line(front, pair), strict=True):
-        columns = [_column(front, group, name) for group in groups]
-        data[axis] = [*(column[0] for column in columns), line]
-        data[f"error_{axis}.arrayminus"] = [*(column[1] for column in columns), []]
-        data[f"error_{axis}.array"] = [*(column[2] for column in columns), []]
-        layout[f"{axis}axis.title.text"] = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
-        layout[f"{axis}axis.type"] = "log" if _is_log(front, name, marks) else "linear"
-        layout[f"{axis}axis.autorange"] = True
-    sides = [
-        ["middle left" if _is_right(mark, pair[0], marks) else "middle right" for mark in group] for group in groups
-    ]
+        values, down, up = zip(*(_column(front, group, name) for group in groups), strict=True)
+        data |= {axis: [*values, line], f"error_{axis}.arrayminus": [*down, []], f"error_{axis}.array": [*up, []]}
+        layout |= {
+            f"{axis}axis.title.text": as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}"),
+            f"{axis}axis.type": "log" if _is_log(front, name, marks) else "linear",
+            f"{axis}axis.autorange": True,
+        }
+    sides = [[f"middle {_side(mark, pair[0], marks)}" for mark in group] for group in groups]
     return [data | {"textposition": [*sides, "middle right"]}, layout]
 
 
-def _is_right(mark: _Mark, name: str, marks: Sequence[_Mark]) -> bool:
-    """Whether a mark lies in the right half of an axis, so that its label has more room on its left."""
+def _side(mark: _Mark, name: str, marks: Sequence[_Mark]) -> str:
+    """The side of a mark on which its label has more room along an axis: left or right."""
     values = [other.values[name] for other in marks]
-    return mark.values[name] > (min(values) + max(values)) / 2
+    return "left" if mark.values[name] > (min(values) + max(values)) / 2 else "right"
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> list[_Mark]:
