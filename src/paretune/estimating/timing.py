@@ -49,11 +49,7 @@ _PRIORS = {
     "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
     "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
-    "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
-    "pcie": (0.3, 0.5),
-    "gloo": (0.5, 0.4),
-    "tcp": (0.6, 0.4),
-    "efa": (0.5, 0.4),
+    "link": (0.5, 0.45),  # share of its bandwidth that an exchange over one kind of link or network reaches
     "startup": (1.0, 0.6),  # SageMaker: seconds billed before the first step and after the last against `overhead_s`
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
     "compiling": (60.0, 0.8),  # seconds, on an instance; a guess between the first and later ones here
@@ -226,8 +222,8 @@ def _constants(setting: TimingFeatures) -> dict[str, str]:
         "cluster": "" if is_alone else f"cluster:{setting.cluster}",
         "latency": f"latency:{location}",
         "loop": "loop" if setting.is_local else "",
-        "link": setting.link,
-        "network": "" if setting.instances == 1 else "efa" if fast else "tcp",
+        "link": f"link:{setting.link}",
+        "network": "" if setting.instances == 1 else "link:efa" if fast else "link:tcp",
         "startup": "startup local" if setting.is_local else "startup",
         "compiling": "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
     }

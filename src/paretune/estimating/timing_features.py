@@ -37,10 +37,10 @@ _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
 # autocast, which casts weights and keeps norms and softmax in fp32, and in fp32.
 _MOVED_BYTES = {"half": 200.0, "autocast": 300.0, "fp32": 300.0}
-# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added; sharded weights are
-# gathered twice in half precision. Frozen ones are read in each pass, those of 4 bits unpacked before: 4-bit kernels
-# reach a fifth of the bandwidth for half a byte read, and two written and read.
-_READ_BYTES, _READ_BYTES_SHARDED, _READ_BYTES_UNPACKED = 20.0, 12.0, 22.0
+# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added. Frozen ones are read
+# in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth for half a byte read, and
+# two written and read.
+_READ_BYTES, _READ_BYTES_UNPACKED = 20.0, 22.0
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY if name != "strategy"}
@@ -142,11 +142,8 @@ def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare
     passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
     packed = quantised_weights(spec, built)
     plain = built.matrices - packed
-    if spec.fine_tuning == "full":
-        read = (_READ_BYTES if share.weight_sharers == 1 else _READ_BYTES_SHARDED) * plain
-    else:
-        read = passes * (2.0 if share.half else 4.0) * plain
-    return (read + passes * _READ_BYTES_UNPACKED * packed) / (spec.degrees.tensor * spec.degrees.pipeline)
+    each = _READ_BYTES if spec.fine_tuning == "full" else passes * (2.0 if share.half else 4.0)
+    return (each * plain + passes * _READ_BYTES_UNPACKED * packed) / (spec.degrees.tensor * spec.degrees.pipeline)
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
