@@ -16,7 +16,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
-from paretune.training.callback import EventWriter, MetricsCallback, Progress
+from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import write_model
@@ -120,7 +120,6 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
     assert rows is not None  # every prepared data set has a train split
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategies.data_rank(spec), seed=spec.seed)
     events = EventWriter(folder.events if processes.is_first() else None)
-    progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
         document,
         folder.checkpoints,
@@ -138,7 +137,7 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         compute_metrics=evaluation_of(spec.task, inputs.prepared.labels),
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
-        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, on_spot=spec.spot),
+        callback=MetricsCallback(events, sampler, rows.lengths, lambda: stop_signal.stop_requested, on_spot=spec.spot),
         division=division,
         waits_for_others=strategies.waits_for_others(spec),
     )

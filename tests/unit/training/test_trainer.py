@@ -13,7 +13,7 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import processes
-from paretune.training.callback import EventWriter, MetricsCallback, Progress
+from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import Rows, TokenRows, as_batch
@@ -112,7 +112,7 @@ def trainer_of(
     lengths = np.full(16, 5)
     plan = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
     sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=0)
-    callback = MetricsCallback(EventWriter(events), Progress(sampler, lengths), lambda: False)
+    callback = MetricsCallback(EventWriter(events), sampler, lengths, lambda: False)
     return LengthGroupedTrainer(
         model=model,
         args=arguments_of(BASE.replace(training_arguments={"per_device_eval_batch_size": 8}), folder),

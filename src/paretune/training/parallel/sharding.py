@@ -31,8 +31,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
 from paretune.training.model import Shape, layers_of
-from paretune.training.parallel.pipeline import Pipeline
-from paretune.training.parallel.stages import STAGE_PREFIX, Stage
+from paretune.training.parallel.pipeline import STAGE_PREFIX, Pipeline, Stage
 from paretune.training.parallel.tensor import divide_matrices
 
 PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
