@@ -4,6 +4,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from paretune.training.profile import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks import evaluation_of, loss_of
+from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 
@@ -128,14 +129,16 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         in_place=division is not None,
     )  # initialises the process group
     arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
+    is_language_model = spec.task == metrics.CAUSAL_LM  # whose own loss is right, and all that is measured
+    smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
     return LengthGroupedTrainer(
         model=inputs.model,
         args=arguments,
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
         data_collator=as_batch,
-        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels),
-        compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
+        compute_metrics=None if is_language_model else Evaluation(spec.task, inputs.prepared.labels),
+        compute_loss_func=None if is_language_model else partial(summed_loss, spec.task, smoothing=smoothing),
         sampler=sampler,
         callback=MetricsCallback(events, sampler, rows.lengths, lambda: stop_signal.stop_requested, on_spot=spec.spot),
         division=division,

@@ -1,5 +1,6 @@
 """The Trainer's arguments, its metrics, and its evaluation."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import Rows, TokenRows, as_batch
-from paretune.training.tasks import evaluation_of, loss_of
+from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
@@ -119,8 +120,8 @@ def trainer_of(
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,
-        compute_metrics=evaluation_of("classification", ("a", "b", "c")),
-        compute_loss_func=loss_of("classification", 0.0),
+        compute_metrics=Evaluation("classification", ("a", "b", "c")),
+        compute_loss_func=partial(summed_loss, "classification"),
         sampler=sampler,
         callback=callback,
     )
