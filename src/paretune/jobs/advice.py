@@ -61,7 +61,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace") -> Forese
         disk_bytes=disk_bytes(spec, inputs, built),
         host_bytes=None if built is None or spec.runs_own_training else host_bytes(spec, built),
         price=price,
-        estimate=workplace.forecast.of(spec, spec.plan(), inputs, price),
+        estimate=workplace.estimate(spec, inputs),
     )
 
 
