@@ -9,7 +9,8 @@ curse), but never beyond what the point's own runs have shown.
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from statistics import fmean, pvariance
@@ -94,27 +95,18 @@ def merge(
     families, judged = _families(trials), quality or F1
     shown = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
-    names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
-    groups: dict[object, list[Trial]] = {}  # runs that take equally long
-    for first, runs in families:
-        groups.setdefault(first.seconds_key or first.number, []).extend(runs)
-
-    def trained(runs: Sequence[Trial], name: str) -> list[Trial]:
-        return [trial for trial in runs if name != judged.metric or trial.number not in shown.collapsed]
-
-    noises: dict[str, RunNoise] = {}
-    for name in names:
-        runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
-        noises[name] = pooled_noise(name, [_values(trained(runs, name), name) for runs in runs_of_each], rows, quality)
-    points = []
-    for first, runs in families:
-        values_of = {}
-        for name in names:
-            alike = groups[first.seconds_key or first.number] if name in OF_THE_CLUSTER else runs
-            if _values(runs, name) and (values := _values(trained(alike, name) or alike, name)):
-                values_of[name] = values
-        points.append(_point(first, runs, values_of, noises))
+    noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
+    for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
+        alike = [(first.seconds_key if name in OF_THE_CLUSTER else None) or first.number for first, _ in families]
+        groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
+        for key, (_, runs) in zip(alike, families, strict=True):
+            groups[key] += _values(runs, name, without=shown.collapsed if name == judged.metric else ())
+        noises[name] = pooled_noise(name, list(groups.values()), rows, quality)
+        for key, (_, runs), values in zip(alike, families, values_of, strict=True):
+            if own := _values(runs, name):
+                values[name] = groups[key] or own
+    points = [point_of(*family, values, noises) for family, values in zip(families, values_of, strict=True)]
     points = shown.shrunk(points, noises[judged.metric]) if shown.trials else points
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
@@ -137,8 +129,9 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
     ]
 
 
-def _values(runs: Sequence[Trial], objective: str) -> list[float]:
-    return [value for trial in runs if (value := value_of(trial, objective)) is not None]
+def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
+    values = [value_of(trial, objective) for trial in runs if trial.number not in without]
+    return [value for value in values if value is not None]
 
 
 def _validation_rows(trials: Sequence[Trial]) -> int | None:
@@ -147,9 +140,10 @@ def _validation_rows(trials: Sequence[Trial]) -> int | None:
     return rows.pop() or None if len(rows) == 1 else None
 
 
-def _point(
+def point_of(
     first: Trial, runs: Sequence[Trial], values_of: Mapping[str, list[float]], noises: Mapping[str, RunNoise]
 ) -> Point:
+    """The point of these runs, by the values of each metric."""
     means = {name: fmean(values) for name, values in values_of.items()}
     errors = {name: noises[name].standard_error(mean, len(values_of[name])) for name, mean in means.items()}
     return Point(
