@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics
@@ -170,8 +170,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows = rows_of(study, self._grid)
         if self._grid.rows != counted:
             self._terms, self._ways = Terms.of(self._grid, self._jobs), {}
-        limits = MemoryLimits(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
-        self._fits = cache(lambda footprint: limits.why_full(footprint) is None)
+        full = dict.fromkeys(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
+        self._fits = cache(lambda footprint: footprint.why_full(full) is None)
         return rows
 
     def _settled(self, rows: Sequence[Row], tries: int) -> set[Any]:
