@@ -46,14 +46,6 @@ class MatchingRows:
         """Return F1, interpolated linearly."""
         return sum(weight * row.f1 for row, weight in self.parts if row.f1 is not None)
 
-    def curve(self) -> tuple[float, ...]:
-        """Return F1 after each epoch; empty unless all rows have the same number of epochs."""
-        if len({len(row.curve) for row, _ in self.parts}) > 1:
-            return ()
-        return tuple(
-            sum(weight * row.curve[epoch] for row, weight in self.parts) for epoch in range(len(self.parts[0][0].curve))
-        )
-
     def words(self) -> str:
         """Return the lines of the rows, in words."""
         lines = sorted(row.line for row, _ in self.parts)
@@ -144,7 +136,6 @@ class ReplayedJob:
     billable_seconds: float  # seconds billed per instance, start-up included; not a number if the table has none
     f1: float | None  # None for a probe and for a job that does not complete
     status: str = COMPLETED  # Completed, OutOfMemory or Failed
-    curve: tuple[float, ...] = ()  # F1 after each epoch; may be empty
     basis: str  # the rows of the figures, in words
     startup_seconds: float = 0.0  # of `billable_seconds`, those before the first step
     uploaded_bytes: float = 0.0  # of the model; 0 if unknown
@@ -223,7 +214,6 @@ class RecordedRuns:
         return ReplayedJob(
             billable_seconds=timed.seconds(),
             f1=quality.f1(),
-            curve=quality.curve(),
             basis=basis,
             startup_seconds=_startup(timed.seconds(), startup_seconds),
             steps=_steps(spec, plan, timed),
