@@ -348,9 +348,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         job = self._jobs[goal]
         key = self._family[goal], job.plan.global_batch_size, job.spec.instance_type if by_type else ""
         if key not in self._ways:
-            ways = [way for i in np.flatnonzero(self._family == key[0]) if (way := self._way(self._jobs[i], *key[1:]))]
-            prices = np.array([self.price_of(way.spec) for way in ways])
-            self._ways[key] = ways, Terms.of(self._grid, ways), prices
+            alike = [self._jobs[i] for i in np.flatnonzero(self._family == key[0])]
+            alike = [each for each in alike if key[2] in ("", each.spec.instance_type)]
+            ways = [way for each in alike if (way := self._way(each, key[1])) is not None]
+            self._ways[key] = ways, Terms.of(self._grid, ways), np.array([self.price_of(way.spec) for way in ways])
         ways, terms, prices = self._ways[key]
         seconds, _ = model.predict(terms)
         for i in map(int, np.argsort(seconds * prices, kind="stable")):
@@ -363,10 +364,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 return float(seconds[i] * prices[i]), way
         return None
 
-    def _way(self, job: Job, size: int, instance_type: str) -> Job | None:
+    def _way(self, job: Job, size: int) -> Job | None:
         """A candidate with the global batch `size`, by accumulation if it must be; None if it cannot have that."""
-        if instance_type and job.spec.instance_type != instance_type:
-            return None
         times, rest = divmod(size, job.plan.global_batch_size)
         if self._grid.is_own or (times == 1 and not rest):
             return job
