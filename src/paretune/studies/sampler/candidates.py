@@ -93,15 +93,10 @@ class Space:
                 self._jobs[key] = None
         return self._jobs[key]
 
-    def n_rows(self, job: Job) -> float:
-        """Rows that a training passes, over all epochs; 1 for a training of the user's own."""
-        if self.is_own:
-            return 1.0
-        return float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
-
     def n_steps(self, job: Job) -> float:
         """Optimiser steps of a training; 1 for a training of the user's own."""
-        return 1.0 if self.is_own else math.ceil(self.n_rows(job) / job.plan.global_batch_size)
+        rows = float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
+        return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Job]) -> np.ndarray:
         """What quality depends on, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""

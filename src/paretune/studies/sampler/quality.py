@@ -42,12 +42,9 @@ class QualityModel:
         spread: between configurations, or None to learn it from the runs.
         noise: known standard deviations of the runs, shape (N,), or None to learn one for all. If they are known, a
             point may differ from the surface, as far as runs scatter more than they should.
-        collapsed: runs that are known to have collapsed, beside those that the model finds.
+        collapsed: runs that are known to have collapsed. The attribute of that name has those the model finds, too.
 
-    Attributes:
-        collapsed: N truths, whether a run has collapsed.
-        noise: standard deviation of one run.
-        type_probability: that the instance type matters.
+    `noise` becomes the deviation of one run, `type_probability` that the instance type matters.
     """
 
     def __init__(

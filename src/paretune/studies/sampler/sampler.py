@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics
@@ -170,8 +170,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows = rows_of(study, self._grid)
         if self._grid.rows != counted:
             self._terms, self._ways = Terms.of(self._grid, self._jobs), {}
-        limits = MemoryLimits(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
-        self._fits = cache(lambda footprint: limits.why_full(footprint) is None)
+        full = dict.fromkeys(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
+        self._fits = cache(lambda footprint: footprint.why_full(full) is None)
         return rows
 
     def _settled(self, rows: Sequence[Row], tries: int) -> set[Any]:
@@ -348,9 +348,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         job = self._jobs[goal]
         key = self._family[goal], job.plan.global_batch_size, job.spec.instance_type if by_type else ""
         if key not in self._ways:
-            ways = [way for i in np.flatnonzero(self._family == key[0]) if (way := self._way(self._jobs[i], *key[1:]))]
-            prices = np.array([self.price_of(way.spec) for way in ways])
-            self._ways[key] = ways, Terms.of(self._grid, ways), prices
+            alike = [self._jobs[i] for i in np.flatnonzero(self._family == key[0])]
+            alike = [each for each in alike if key[2] in ("", each.spec.instance_type)]
+            ways = [way for each in alike if (way := self._way(each, key[1])) is not None]
+            self._ways[key] = ways, Terms.of(self._grid, ways), np.array([self.price_of(way.spec) for way in ways])
         ways, terms, prices = self._ways[key]
         seconds, _ = model.predict(terms)
         for i in map(int, np.argsort(seconds * prices, kind="stable")):
@@ -363,10 +364,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 return float(seconds[i] * prices[i]), way
         return None
 
-    def _way(self, job: Job, size: int, instance_type: str) -> Job | None:
+    def _way(self, job: Job, size: int) -> Job | None:
         """A candidate with the global batch `size`, by accumulation if it must be; None if it cannot have that."""
-        if instance_type and job.spec.instance_type != instance_type:
-            return None
         times, rest = divmod(size, job.plan.global_batch_size)
         if self._grid.is_own or (times == 1 and not rest):
             return job

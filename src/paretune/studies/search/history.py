@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import compress
 
 from paretune.core import pareto
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -63,7 +63,7 @@ class History:
         self.failures = Counter[str]()
         self.retries: dict[str, tuple[Trial, float]] = {}
         self.longest_s: dict[str, float] = {}
-        self._memory = MemoryLimits()
+        self._full: list[Footprint] = []  # jobs that ran out of memory
         self._tries = Counter[str]()
         self._unpaid: dict[str, int] = {}  # identity to its last trial, if that was retryable and has cost nothing
         for trial in ended:
@@ -76,7 +76,7 @@ class History:
     def _add(self, trial: Trial) -> None:
         identity = trial.identity
         if trial.status is TrialStatus.OUT_OF_MEMORY:
-            self._memory.ran_out(Footprint.of(trial.spec, trial.spec.plan()))
+            self._full.append(Footprint.of(trial.spec, trial.spec.plan()))
         if metrics.JOB_SECONDS in trial.measured:
             alike = trial.spec.spec_hash(but=["seed"])
             self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), trial.measured[metrics.JOB_SECONDS])
@@ -141,7 +141,7 @@ class History:
 
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
-        return self._memory.has_full and self._memory.why_full(Footprint.of(spec, spec.plan())) is not None
+        return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
 
 
 def has_enough(file: StudyFile, count: int) -> bool:
