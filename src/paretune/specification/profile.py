@@ -7,6 +7,7 @@
     tags = {team = "search"}
     budget = "team.yaml"
     sagemaker = {s3_bucket = "my-models"}
+    notify = "arn:aws:sns:eu-west-1:123456789012:trainings"  # or the https address of a webhook
 
 A `paretune.toml` in the current folder wins over it, and may set only what can neither run foreign code nor spend for
 somebody else, because the folder may be a clone of somebody's repository. Typed parameters override both files, and
@@ -15,6 +16,7 @@ this machine, with a remark. Studies take only `budget` and `tags`, because thei
 relative `budget` starts at the folder of its file.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,10 +31,14 @@ from paretune.specification.parameters import affecting, spell, split_list
 FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"
 CHARGED = ("budget", "tags")  # they say who owns and pays a job; the files set them for studies, too
+NOTIFY = "notify"
+"""Key of the user's own file that is no parameter of a job, because nothing may record it: where notices are sent."""
+_ADDRESS = re.compile(r"arn:aws[\w-]*:sns:[\w-]+:\d{12}:[\w-]+|https?://\S+")
 _MERGED = {"tags", "sagemaker"}  # entry by entry
 SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars"), "max_silence_minutes"} - {"simulation"}
 _ONLY_IN_OWN = {"role", "sagemaker", "budget", "max_cost_usd", "keep_alive_minutes", "max_runtime_minutes"}
 """Parameters that only the user's own file may set: they choose the code that runs, and whose money it spends."""
+_SETTABLE_IN_OWN = {*SETTABLE, NOTIFY}
 _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
 """Parameters without effect on a job on this machine."""
 
@@ -43,10 +49,19 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         BadInput: the file that PARETUNE_PROFILE names does not exist, is not TOML, or sets a forbidden parameter.
     """
+    return {name: value for name, value in _read_files(environment).items() if name != NOTIFY}
+
+
+def notify_address(environment: Mapping[str, str]) -> str:
+    """The topic of SNS or the webhook that is told of ended jobs, a secret; "" if there is none. Raises BadInput."""
+    return str(_read_files(environment).get(NOTIFY, ""))
+
+
+def _read_files(environment: Mapping[str, str]) -> dict[str, Any]:
     named = environment.get("PARETUNE_PROFILE")
     profile = dict[str, Any]()
-    for path, may_set in ((at_home(named or OWN_FILE), SETTABLE), (Path(FILE), SETTABLE - _ONLY_IN_OWN)):
-        if exists(path) or (named and may_set == SETTABLE):
+    for path, may_set in ((at_home(named or OWN_FILE), _SETTABLE_IN_OWN), (Path(FILE), SETTABLE - _ONLY_IN_OWN)):
+        if exists(path) or (named and may_set == _SETTABLE_IN_OWN):
             profile = _merged(profile, _read(path, may_set, must="PARETUNE_PROFILE must name a file, and "))
     return profile
 
@@ -58,13 +73,15 @@ def _read(path: Path, may_set: set[str], must: str) -> dict[str, Any]:
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     faults = []
     for name in settings:
-        if name in SETTABLE - may_set:
+        if name in _SETTABLE_IN_OWN - may_set:
             text = f"it chooses the code that runs or whose money it spends; set it in {OWN_FILE}"
             faults.append(f"{path} may not set {name}: {text}")
-        elif name not in SETTABLE:
+        elif name not in may_set:
             faults.append(f"{path} may not set {name}: it may set {', '.join(sorted(may_set))}")
     refuse(faults)
-    _, wrong = JobValues.check(settings)
+    if NOTIFY in settings and not _ADDRESS.fullmatch(str(settings[NOTIFY])):
+        refuse([f"{path}: {NOTIFY} must be the ARN of a topic of SNS, or the https address of a webhook"])
+    _, wrong = JobValues.check({name: value for name, value in settings.items() if name != NOTIFY})
     refuse([f"{path}: {fault.text}" for fault in wrong])
     if "budget" in settings:
         settings["budget"] = str(path.parent / at_home(settings["budget"]))

@@ -17,6 +17,7 @@ from paretune.core.untrusted import printable
 from paretune.estimating.uploading import billed_after_limit_s
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList, usual_price
+from paretune.specification.profile import NOTIFY
 
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
@@ -61,6 +62,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock
         checks.ENVIRONMENT: checks.environment_findings,
         checks.TORCH: lambda: checks.torch_findings(environment),
         checks.BUDGETS: lambda: checks.budget_findings(request, environment, clock.now()),
+        NOTIFY: lambda: checks.notice_findings(environment),
         checks.MLFLOW: lambda: checks.store_findings(environment),
     }
     if not sagemaker_is_missing():  # which environment_findings says
