@@ -49,6 +49,7 @@ STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
 _LARGEST_COPY = 2**20
 """Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
 
 
@@ -112,8 +113,12 @@ class LocalJob(Job):
         if end is None or not end["reason"]:
             return None
         has_only_exit_code = _code(self.folder).exists() and "ended with exit code" in end["reason"]
-        last = self.log_tail(1) if has_only_exit_code else []  # a project's command prints the reason
-        return FailureKind(end["kind"]), ": ".join([end["reason"], *(line.strip() for line in last)])
+        lines = self.log_tail(200) if has_only_exit_code else []  # a project's command prints the reason
+        if lines and lines[-1].startswith(
+            "subprocess.CalledProcessError"
+        ):  # of a launcher, which has printed it before
+            lines = [line for line in lines[:-1] if _EXCEPTION.match(line)] or lines
+        return FailureKind(end["kind"]), ": ".join([end["reason"], *(line.strip() for line in lines[-1:])])
 
     def seconds(self) -> float:
         """Wall-clock seconds from the start to the end, or to now."""
