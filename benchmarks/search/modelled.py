@@ -15,8 +15,6 @@ F1 follows from global batch B and learning rate r alone; the cluster adds noise
     F1           0.930 - 0.0022 x log2(B / 32)+^1.4 - 0.003 x log2(32 / B)+ - 0.035 x (1 - exp(-(d / 2.5)^2))
                  - 0.4 / (1 + exp(-3 (d - 3.2)))                             too high a rate diverges
     noise        normal, 0.0015: SageMaker repeats of one job differed by 0.0005 (median) and 0.0052 (largest)
-    curve        after epoch e of 3: F1 - gap x ((3 - e) / 3)^1.5, gap 0.02 + 0.03 x log2(B / 16)+: large batches start
-                 slowly and end well
 
 An accelerator holds 3 GB and 0.16 GB a row; what needs more runs out of memory a minute after start-up. Seconds vary by
 1.5 % between seeds (1.4 % is the median between repeats of real jobs).
@@ -98,7 +96,7 @@ def write(path: Path) -> None:
     """Write the table as recorded runs."""
     names = ["instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "seed", "status"]
     names += ["model", "dataset", "max_seq_length", "max_train_samples", "num_train_epochs", "train_rows"]
-    names += ["billable_seconds", "f1", *(f"f1_epoch_{epoch}" for epoch in range(1, EPOCHS + 1))]
+    names += ["billable_seconds", "f1"]
     setting = ("distilbert-base-uncased", "amazon_polarity", 128, ROWS, EPOCHS, ROWS)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -108,14 +106,12 @@ def write(path: Path) -> None:
             draw = random.Random(hashlib.sha256(repr(job).encode()).digest())
             seconds = seconds_of(kind, count, batch)
             if seconds is None:
-                end = ["OutOfMemory", *setting, f"{_startup(count) + 60:.1f}", "", *([""] * EPOCHS)]
+                end = ["OutOfMemory", *setting, f"{_startup(count) + 60:.1f}", ""]
             else:
                 whole = batch * count * TYPES[kind].accelerators
                 f1 = f1_of(whole, rate) + draw.gauss(0, _F1_NOISE)
-                gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))
-                curve = [f1 - gap * ((EPOCHS - epoch) / EPOCHS) ** 1.5 for epoch in range(1, EPOCHS + 1)]
                 took = seconds * math.exp(draw.gauss(0, _SECONDS_NOISE))
-                end = ["Completed", *setting, f"{took:.1f}", f"{curve[-1]:.5f}", *(f"{value:.5f}" for value in curve)]
+                end = ["Completed", *setting, f"{took:.1f}", f"{f1:.5f}"]
             writer.writerow([*job, *end])
 
 

@@ -305,7 +305,7 @@ def _value(row: RecordedRow, name: str) -> Any:
     if name in row.others:
         value = value_of(name, row.others[name]) if row.others[name] else ""
         return row.others[name] if isinstance(value, dict | bool) else value
-    return getattr(row, name)
+    return getattr(row.plan if hasattr(row.plan, name) else row.spec, name)
 
 
 def _order(value: Any) -> tuple[bool, Any]:
@@ -332,8 +332,8 @@ def _repeats(table: RunTable) -> Iterable[list[RecordedRow]]:
     """The rows of each point."""
     groups: dict[tuple[Any, ...], list[RecordedRow]] = {}
     for row in table.rows:
-        key = (row.instance_type, row.instance_count, row.per_device_train_batch_size, row.learning_rate)
-        groups.setdefault((*key, row.gradient_accumulation_steps, *row.others.values()), []).append(row)
+        key = (row.spec.instance_type, row.spec.instance_count, row.plan, *row.others.values())
+        groups.setdefault(key, []).append(row)
     return groups.values()
 
 
@@ -349,7 +349,6 @@ def _mean(rows: Iterable[RecordedRow]) -> RecordedRow:
         _slower(done[0], seconds / (done[0].billable_seconds or 1.0)),
         seed=None,
         f1=statistics.fmean(row.f1 or 0.0 for row in trained),
-        curve=tuple(map(statistics.fmean, zip(*(row.curve for row in trained), strict=True))),
     )
 
 
@@ -377,8 +376,7 @@ def residuals(table: RunTable) -> tuple[list[tuple[float, float]], list[float]]:
 
 
 def _off(row: RecordedRow, repeat: int, scatter: Scatter, draw: np.random.Generator) -> RecordedRow:
-    """A repeat of a run, off by one of the residuals each; its curve ends at its F1."""
+    """A repeat of a run, off by one of the residuals each."""
     off = scatter.draw_f1(row.f1 or 0.0, draw)
-    f1, *curve = (min(max(value + off, 0.0), 1.0) for value in (row.f1 or 0.0, *row.curve))
     slower = _slower(row, math.exp(scatter.draw_log_seconds(draw)))
-    return replace(slower, seed=repeat, f1=f1, curve=tuple(curve))
+    return replace(slower, seed=repeat, f1=min(max((row.f1 or 0.0) + off, 0.0), 1.0))

@@ -75,7 +75,7 @@ TYPES = {
 COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "seed", "status"),
     *("model", "dataset", "max_seq_length", "max_train_samples", "num_train_epochs", "train_rows"),
-    *("billable_seconds", "f1", *(f"f1_epoch_{epoch}" for epoch in range(1, EPOCHS + 1))),
+    *("billable_seconds", "f1"),
 )
 
 
@@ -213,20 +213,17 @@ class World:
         job = (name, count, batch, f"{rate:.4g}", seed)
         seconds = self.seconds(name, count, batch, epochs, tokens)
         if seconds is None:
-            return [*job, "OutOfMemory", *setting, f"{self.startup(count) + 60:.1f}", *([""] * (EPOCHS + 1))]
+            return [*job, "OutOfMemory", *setting, f"{self.startup(count) + 60:.1f}", ""]
         took = seconds * math.exp(draw.normal(0, 0.015 * self.noise))
         if draw.random() < self.failing:
             failed = self.startup(count) + draw.random() * (took - self.startup(count))
-            return [*job, "Failed", *setting, f"{max(failed, 60.0):.1f}", *([""] * (EPOCHS + 1))]
+            return [*job, "Failed", *setting, f"{max(failed, 60.0):.1f}", ""]
         whole = batch * count * self.clusters[name].accelerators
         reached = self.f1(whole, rate, epochs, tokens) + self.shifts.get(name, 0.0)
         if self.collapsing and draw.random() < self.collapsing:
             reached = COLLAPSED
         reached += 0.0015 * (draw.standard_t(2) if self.kind == "heavy" else self.noise * draw.normal())
-        gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))
-        curve = [reached - gap * ((epochs - epoch) / epochs) ** 1.5 for epoch in range(1, int(epochs) + 1)]
-        output = [f"{min(max(value, 0.0), 1.0):.5f}" for value in curve]
-        return [*job, "Completed", *setting, f"{took:.1f}", output[-1], *output, *([""] * (EPOCHS - len(output)))]
+        return [*job, "Completed", *setting, f"{took:.1f}", f"{min(max(reached, 0.0), 1.0):.5f}"]
 
 
 def _clusters(draw: np.random.Generator, *, slow_network: bool) -> dict[str, Cluster]:

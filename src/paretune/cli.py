@@ -6,6 +6,7 @@ all faults of a line are reported at once.
 
 import contextlib
 import errno
+import gc
 import importlib
 import logging
 import os
@@ -82,6 +83,7 @@ def run() -> None:
     """Entry point of the `paretune` program."""
     if _COMPLETE in os.environ:  # a shell wants the typed line completed
         Program().main(prog_name="paretune", complete_var=_COMPLETE)
+    gc.set_threshold(100_000)  # importing MLflow then takes 1.3 s of CPU and not 1.7 s
     sys.exit(main(sys.argv[1:]))
 
 

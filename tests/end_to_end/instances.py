@@ -74,7 +74,8 @@ def running(
             with folder.log.open("ab") as log:
                 words = [python, "-m", "paretune.training", str(folder.root)]
                 options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-                processes.append(subprocess.Popen(words, env=values, start_new_session=True, **options))
+                options["env"] = values | {"NCCL_HOSTID": folder.root.name}  # or NCCL refuses two processes on one GPU
+                processes.append(subprocess.Popen(words, start_new_session=True, **options))
         yield processes
     finally:
         for process in processes:

@@ -139,8 +139,8 @@ def conda_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel(project / "wheels" / "greeting-1.0-py3-none-any.whl")
     (project / "train.py").write_text(TRAIN)
     (project / "conda.yaml").write_text(
-        "channels: [conda-forge]\ndependencies:\n  - python=3.11\n  - pip\n  - numpy=2.4\n"
-        "  - pip:\n    - ./wheels/greeting-1.0-py3-none-any.whl\n    - mlflow\n"
+        "channels: [conda-forge]\ndependencies:\n  - python=3.11\n  - pip\n"
+        "  - pip:\n    - numpy==2.4.*\n    - ./wheels/greeting-1.0-py3-none-any.whl\n    - mlflow\n"
     )
     (project / "MLproject").write_text(
         "name: foreign\nconda_env: conda.yaml\nentry_points:\n  main:\n    parameters:\n"

@@ -7,7 +7,7 @@ forecast         Forecast: estimates of a process's jobs, and the batch to start
 evidence         Evidence: measurements from earlier runs
 timing           TimeModel: seconds
 memory           MemoryModel: peak memory of a device
-memory_limits    MemoryLimits: which batches fit, from jobs that did and did not
+memory_limits    Footprint: which batches cannot fit, from jobs that did not
 noise            how much two equal runs differ
 workload         rows, tokens, steps and arithmetic of a training
 timing_features  a job as the numbers that the models need

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.phases import Seconds, phases_of
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
@@ -65,7 +65,6 @@ class Estimator:
         self.evidence = evidence
         self._time = TimeModel(evidence.times)
         self._memory = MemoryModel(evidence.peaks)
-        self._memory_limits = MemoryLimits(evidence.did_not_fit)
 
     def estimate(
         self,
@@ -116,7 +115,7 @@ class Estimator:
 
     def job_that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
         """Return an earlier job that ran out of memory although it needed no more and had no less, or None."""
-        return self._memory_limits.why_full(Footprint.of(spec, plan, described.memory))
+        return Footprint.of(spec, plan, described.memory).why_full(self.evidence.did_not_fit)
 
     def _basis(self, described: JobFeatures) -> str:
         here, of_model, of_chip = self.evidence.runs_like(described)

@@ -84,7 +84,8 @@ class Forecast:
         self._simulated = simulated
 
     @cached_property
-    def _estimator(self) -> Estimator:
+    def estimator(self) -> Estimator:
+        """The estimator of paretune's own training."""
         if self._tracking is not None:
             try:
                 return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
@@ -95,7 +96,8 @@ class Forecast:
         return Estimator(Evidence())
 
     @cached_property
-    def _own_training(self) -> OwnTrainingTimes:
+    def own_training(self) -> OwnTrainingTimes:
+        """What finished trainings of the user's own took."""
         if self._tracking is not None:
             with suppress(TrackingUnavailable):  # recording the job will report this
                 return OwnTrainingTimes.collect(self._tracking, machine_name())
@@ -103,8 +105,8 @@ class Forecast:
 
     def renew(self) -> None:
         """Read the runs again at the next estimate."""
-        self.__dict__.pop("_own_training", None)
-        self.__dict__.pop("_estimator", None)
+        self.__dict__.pop("own_training", None)
+        self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> TimeEstimate | None:
         """Return the estimate of a job with this batch; of a training of the user's own from its finished runs.
@@ -112,12 +114,12 @@ class Forecast:
         Returns None if its model or its rows are unknown, or no training like it has run there.
         """
         if spec.runs_own_training:
-            return self._own_training.predict(spec, price)
+            return self.own_training.predict(spec, price)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None
         facts = None if inputs.dataset is None else inputs.dataset.facts
-        return self._estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
+        return self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:

@@ -60,22 +60,6 @@ class Footprint:
             and self.usable_gib <= other.usable_gib * _TOLERANCE
         )
 
-
-class MemoryLimits:
-    """Jobs that did not fit; `full` are those that ran out of memory."""
-
-    def __init__(self, full: Iterable[Footprint] = ()) -> None:
-        self._full = dict.fromkeys(full)
-
-    def ran_out(self, job: Footprint) -> None:
-        """Note that a job ran out of memory."""
-        self._full[job] = None
-
-    @property
-    def has_full(self) -> bool:
-        """Whether any job has run out of memory."""
-        return bool(self._full)
-
-    def why_full(self, job: Footprint) -> Footprint | None:
-        """Return a job that ran out of memory although it was no harder, or None."""
-        return next((full for full in self._full if job.is_no_easier(full)), None)
+    def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
+        """Return one of these jobs, which have all run out of memory, that was no harder than this one, or None."""
+        return next((other for other in full if self.is_no_easier(other)), None)

@@ -22,12 +22,10 @@ Every constant has a prior in logarithms: a data sheet or a usual value, and how
 shared: a pass has one factor for each accelerator and precision, model, and cluster. So a measurement of one cluster
 moves the prediction for its neighbours, and what was never measured keeps a wide interval (partial pooling: Gelman and
 Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter 12). Clusters of several devices share a
-factor, for what the physics leaves out, and each deviates from it by its own. Published runs share a factor, too:
-other software than paretune's made them. A family of trainings (kind of fine-tuning, task, tokens of a micro-batch) has
-a factor that the evidence of others does not narrow. The fit is the maximum of the posterior (least squares, priors as
-further residuals; those of published runs as in a t distribution, so that an odd one does not move all others);
-intervals come from its curvature. The deviations of the priors were chosen by leaving one source of published rates out
-after the other (benchmarks/estimate_error_cold.py).
+factor, for what the physics leaves out, and each deviates from it by its own. The fit is the maximum of the posterior
+(least squares, priors as further residuals; published runs as in a t distribution, so that an odd one does not move all
+others); intervals come from its curvature. The deviations of the priors were chosen by leaving one source of published
+rates out after the other (benchmarks/estimate_error_cold.py).
 """
 
 import math
@@ -45,27 +43,21 @@ _PRIORS = {
     "utilisation": (0.5, 0.1),  # share of peak arithmetic that matrix products reach
     "chip": (1.0, 0.19),  # one accelerator in one precision against its data sheet
     "local": (1.8, 1.2),  # this machine, of which only the number of its processors is known
-    "regime": (1.0, 0.2),  # one family of trainings and size of micro-batches against the physics
     "model": (1.0, 0.18),  # one model and sequence length against its operation count
     "several": (0.95, 0.15),  # several devices against the physics: they wait for each other
     "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
     "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
-    "published": (1.0, 0.1),  # runs that others have published against those of paretune
     "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
-    "memory": (2.0, 1.0),  # share of this machine's bandwidth, guessed from its processors, in the optimiser's update
-    "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
-    "pcie": (0.3, 0.5),
-    "gloo": (0.5, 0.4),
-    "tcp": (0.6, 0.4),
-    "efa": (0.5, 0.4),
+    "link": (0.5, 0.45),  # share of its bandwidth that an exchange over one kind of link or network reaches
     "startup": (1.0, 0.6),  # SageMaker: seconds billed before the first step and after the last against `overhead_s`
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
     "compiling": (60.0, 0.8),  # seconds, on an instance; a guess between the first and later ones here
     "compiling local": (40.0, 0.8),  # here, where kernels that were compiled before are kept
 }
 # Constants that no published figure depends on (benchmarks/estimate_error*.py): they are not learnt.
-_MEMORY = 0.6  # share of memory bandwidth that the optimiser's update reaches on an instance
+_MEMORY, _MEMORY_HERE = 0.6, 2.0
+"""Share of memory bandwidth that the optimiser's update reaches on an instance, and of the one guessed here."""
 _ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
 _GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
 _NOISE_WEIGHT = 6.0  # measurements that the noise before any measurement counts like
@@ -73,7 +65,6 @@ _STEP = 1e-4  # of a central difference; logarithms of constants vary over about
 _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
-_COMPILING_NOISE = 0.6  # of compiling: 90 s the first time and 22 s the next (studies/README.md, measured here)
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _BYTES_OF_A_WEIGHT = 4.0  # as it is saved
 _NETWORK_OF_EFA = 100e9 / 8  # bytes/s; from there on instances talk past the kernel
@@ -87,7 +78,6 @@ class TimingFeatures:
     model: str  # model, sequence length, kind of fine-tuning and compiler; likewise
     cluster: str  # instance type, count and strategy; likewise
     kind: str = "any"  # kind of instance, by which public jobs tell the usual seconds of the phases around the training
-    regime: str = ""  # family of trainings and size of micro-batches; each deviates from the physics in its own way
     is_local: bool = False  # whether its start-up is that of a process, not of an instance
     is_compiled: bool = False  # whether it compiles its model before the first step
     instances: int
@@ -148,7 +138,7 @@ class TimeModel:
 
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
-        constants = [_constants(item.setting, is_published=item.origin == "published") for item in used]
+        constants = [_constants(item.setting) for item in used]
         names = list(dict.fromkeys(name for roles in constants for name in roles.values() if name))
         self._indices = {name: index for index, name in enumerate(names)}
         self._mean, deviations = _prior(names)
@@ -187,7 +177,7 @@ class TimeModel:
         covariance[: len(self._mean), : len(self._mean)] = self._covariance
         columns = _Columns(settings, constants, {name: index for index, name in enumerate([*self._indices, *fresh])})
         parts = columns.parts(mean)
-        noise = np.hypot(self._noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
+        noise = self._noise * _noisier(settings)
         slopes = _gradient(lambda at: np.log(columns.parts(at).total), mean)
         deviations = Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2)
         numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step, parts.startup], axis=1).tolist()
@@ -219,24 +209,21 @@ def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> n
     return np.stack([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps], axis=1)
 
 
-def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[str, str]:
+def _constants(setting: TimingFeatures) -> dict[str, str]:
     """Return the constant for each role in the time of a job, or an empty text if the job has none for it."""
     location = "local" if setting.is_local else "network"
     is_alone = setting.instances * setting.devices == 1
     fast = setting.network_bytes_per_s >= _NETWORK_OF_EFA
     return {
         "utilisation": "utilisation",
-        "regime": "" if setting.is_local else f"regime:{setting.regime}",
         "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
         "model": f"model:{setting.model}",
         "several": "" if is_alone else "processes" if setting.is_local else "several",
         "cluster": "" if is_alone else f"cluster:{setting.cluster}",
-        "published": "published" if is_published else "",
         "latency": f"latency:{location}",
         "loop": "loop" if setting.is_local else "",
-        "memory": f"memory:{setting.chip}" if setting.is_local else "",
-        "link": setting.link,
-        "network": "" if setting.instances == 1 else "efa" if fast else "tcp",
+        "link": f"link:{setting.link}",
+        "network": "" if setting.instances == 1 else "link:efa" if fast else "link:tcp",
         "startup": "startup local" if setting.is_local else "startup",
         "compiling": "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
     }
@@ -244,12 +231,11 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[s
 
 @dataclass(frozen=True)
 class _Parts:
-    """Seconds of N settings; `around` is the time around the steps and contains `compiling`, `startup` is a factor."""
+    """Seconds of N settings; `around` is the time around the steps, `startup` is a factor."""
 
     startup: np.ndarray
     step: np.ndarray
     around: np.ndarray
-    compiling: np.ndarray
     total: np.ndarray
 
 
@@ -276,7 +262,7 @@ class _Columns:
         self._row = column("flops_per_row") / column("peak_flops") * dearer
         self._moved, self._read = column("moved_per_row") / memory, column("read") / memory
         self._evaluation = column("evaluated_flops") / column("peak_flops") / (instances * column("devices")) * dearer
-        self._update = _UPDATE_BYTES * column("updated") / memory / np.where(self._is_local, 1.0, _MEMORY)
+        self._update = _UPDATE_BYTES * column("updated") / memory / np.where(self._is_local, _MEMORY_HERE, _MEMORY)
         sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
         # 3 x N: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
         self._link, self._network = (
@@ -291,16 +277,14 @@ class _Columns:
     def parts(self, theta: np.ndarray) -> _Parts:
         """Return the seconds of each setting for these logarithms of the K constants."""
         constant = dict(zip(self._roles, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
-        speed = math.prod(constant[name] for name in ("chip", "model", "several", "cluster", "published", "regime"))
+        speed = math.prod(constant[name] for name in ("chip", "model", "several", "cluster"))
         row = self._row / constant["utilisation"] + self._moved
         whole = (self._rows * row + self._read) / speed
         exchange = np.maximum(self._link / constant["link"], self._network / constant["network"])
         launching = constant["latency"] * self._layers
         working = np.where(self._launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
         micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole)
-        step = (
-            self._accumulation * micro_batch + self._update / constant["memory"] + _exposed(exchange[1], 2 / 3 * whole)
-        )
+        step = self._accumulation * micro_batch + self._update + _exposed(exchange[1], 2 / 3 * whole)
         step = step + np.where(self._is_local, constant["loop"], 0.0)
         compiling = np.where(self._compiled, constant["compiling"], 0.0)
         evaluation = self._evaluation / (constant["utilisation"] * speed)
@@ -309,7 +293,6 @@ class _Columns:
             startup=constant["startup"],
             step=step,
             around=around,
-            compiling=compiling,
             total=around + self._steps * step,
         )
 
@@ -335,11 +318,9 @@ class _Target:
 
     def residuals(self, parts: _Parts, noise: float) -> np.ndarray:
         """Return the residuals of steps, totals and the time around the steps, in standard deviations."""
-        has_around = ~np.isnan(self._around)
-        scatter = np.hypot(_OVERHEAD_NOISE, _COMPILING_NOISE * parts.compiling[has_around] / parts.around[has_around])
-        around = _log_ratio(parts.around, self._around)
+        around = _log_ratio(parts.around, self._around) / _OVERHEAD_NOISE
         misfits = self.misfits(parts) / noise
-        return np.concatenate([np.where(self._is_foreign, _robust(misfits), misfits), around / scatter])
+        return np.concatenate([np.where(self._is_foreign, _robust(misfits), misfits), around])
 
     def misfits(self, parts: _Parts) -> np.ndarray:
         """Return logarithms of predicted over measured steps and totals; local ones are scaled to the noise of AWS."""

@@ -37,20 +37,13 @@ _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
 # autocast, which casts weights and keeps norms and softmax in fp32, and in fp32.
 _MOVED_BYTES = {"half": 200.0, "autocast": 300.0, "fp32": 300.0}
-_MOVED_BY_GATE = 270.0  # the same of norms in fp32, rotary positions and the gate of models like Llama, not fused
-_MOVED_BY_ADAPTER = 30.0  # for each token, and input and output of an adapted layer: dropout, casts, scaling and a sum
-_MOVED_OF_COMPILED = 0.5  # operations on single numbers are fused
-# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added; sharded weights are
-# gathered twice in half precision. Frozen ones are read in each pass, those of 4 bits unpacked before: 4-bit kernels
-# reach a fifth of the bandwidth for half a byte read, and two written and read.
-_READ_BYTES, _READ_BYTES_SHARDED, _READ_BYTES_UNPACKED = 20.0, 12.0, 22.0
-_MOVED_LOGITS = (
-    20.0  # for each token of a language model and word of the vocabulary: written, cast, and read for the loss
-)
+# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added. Frozen ones are read
+# in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth for half a byte read, and
+# two written and read.
+_READ_BYTES, _READ_BYTES_UNPACKED = 20.0, 22.0
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY if name != "strategy"}
-_REGIMES = (768, 3072)  # tokens of a micro-batch: kernels are launched, weights are read, and products are computed
 _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 
 
@@ -138,14 +131,8 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
     """Return the bytes of activations of one device, scaled down if only a part of the two passes is made."""
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
     kind = "fp32" if not share.half else "half" if spec.strategy in SHARDED else "autocast"
-    each = _MOVED_BYTES[kind] + (_MOVED_BY_GATE if built.has_gate else 0.0)
-    units = each * built.layers * built.hidden_size
-    units += _MOVED_BY_ADAPTER * work.adapted_widths
-    tensor = spec.degrees.tensor
-    units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.is_compiled else 1.0)
-    units *= work.passes / 3
-    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == CAUSAL_LM else 0.0
-    return work.tokens * units / spec.degrees.pipeline
+    units = _MOVED_BYTES[kind] * built.layers * built.hidden_size * work.passes / 3
+    return work.tokens * units * share_in_layers(spec.degrees.tensor) / spec.degrees.pipeline
 
 
 def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
@@ -155,11 +142,8 @@ def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare
     passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
     packed = quantised_weights(spec, built)
     plain = built.matrices - packed
-    if spec.fine_tuning == "full":
-        read = (_READ_BYTES if share.weight_sharers == 1 else _READ_BYTES_SHARDED) * plain
-    else:
-        read = passes * (2.0 if share.half else 4.0) * plain
-    return (read + passes * _READ_BYTES_UNPACKED * packed) / (spec.degrees.tensor * spec.degrees.pipeline)
+    each = _READ_BYTES if spec.fine_tuning == "full" else passes * (2.0 if share.half else 4.0)
+    return (each * plain + passes * _READ_BYTES_UNPACKED * packed) / (spec.degrees.tensor * spec.degrees.pipeline)
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
@@ -216,10 +200,9 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     instance, chip = (spec.instance() if spec.has_instances else None), "local"
     if instance is not None:
         chip = instance.accelerator if instance.accelerator_count else instance.family
-    # A constant is shared within one division of the devices only, and within one family and size of micro-batches.
+    # A constant is shared within one division of the devices only.
     division = {name: getattr(spec, name) for name, usual in _DIVISIONS.items() if getattr(spec, name) != usual}
     divided = "".join(f" {name}={spell(value)}" for name, value in division.items())
-    size = next((limit for limit in _REGIMES if rows * work.tokens <= limit), "more")
     # Kernels of a layer against those of one that is trained whole and passed once each way. Adapters have as many
     # again: two products, a dropout, casts, a factor and a sum beside each linear layer.
     kernels = work.passes / 3 * (2.0 if work.adapted_widths else 1.0) * (0.5 if spec.is_compiled else 1.0)
@@ -228,7 +211,6 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         model=f"{_model(spec)}{'' if not spec.is_compiled else ' compiled'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}",
         kind="any" if instance is None else kind_of(instance),
-        regime=f"{spec.fine_tuning} {spec.task == CAUSAL_LM} {size}",
         is_local=not spec.has_instances,
         is_compiled=spec.is_compiled,
         instances=share.instances,

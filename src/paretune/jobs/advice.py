@@ -16,7 +16,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.forecast import known_architecture
 from paretune.estimating.noise import binomial_error
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
+from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, host_bytes, least_volume_gib
 from paretune.presentation.numbers import duration
 from paretune.pricing.prices import Price, price_remarks
 from paretune.specification import metrics
@@ -49,17 +49,19 @@ class ForeseenJob:
     disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
     price: Price | None  # price of one instance; None if unknown
     estimate: TimeEstimate | None  # None if its model or its rows are unknown, or its own training has never run
+    host_bytes: tuple[float, float] | None = None  # most bytes of main memory while a known model is loaded, and saved
 
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace") -> ForeseenJob:
     """The facts about a job; raises BadInput if its training arguments do not determine the number of steps."""
-    price = workplace.launcher.price(spec)
+    price, built = workplace.launcher.price(spec), known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
-        disk_bytes=disk_bytes(spec, inputs, known_architecture(spec, inputs)),
+        disk_bytes=disk_bytes(spec, inputs, built),
+        host_bytes=None if built is None or spec.runs_own_training else host_bytes(spec, built),
         price=price,
-        estimate=workplace.forecast.of(spec, spec.plan(), inputs, price),
+        estimate=workplace.estimate(spec, inputs),
     )
 
 

@@ -32,8 +32,8 @@ class JobPreview(Result):
 
     Attributes:
         spec: the job, with dry_run off.
-        document: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd`, `budgets` and
-            `warnings`; parts that are not known are absent.
+        document: `specification`, `batch`, `data`, `request` (to SageMaker), `main_memory_gib`, `worst_case_usd`,
+            `budgets` and `warnings`; parts that are not known are absent.
         summary: the same for a reader: a heading such as `worst case` to one line of text.
     """
 
@@ -102,6 +102,8 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
+        "main_memory_gib": job.host_bytes
+        and {name: round(size / 2**30, 1) for name, size in zip(("loading", "saving"), job.host_bytes, strict=True)},
         "phases": rounded or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
@@ -129,6 +131,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         if disk is None
         else f"{disk / 1e9:,.0f} GB at most, of data, model, checkpoints and results: "
         f"a volume of {volume_for_gib(disk):,} GiB",
+        "main memory": "" if job.host_bytes is None else _main_memory(spec, job.host_bytes),
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
@@ -137,6 +140,12 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         "recorded": f"in MLflow, {redacted(tracking_uri())}",
     }
     return {name: text for name, text in lines.items() if text}
+
+
+def _main_memory(spec: JobSpec, host_bytes: tuple[float, float]) -> str:
+    loading, saving = (f"{size / 2**30:,.1f} GiB" for size in host_bytes)
+    whole = f", of {spec.instance().memory_gib:,.0f} GiB" if spec.has_instances else ""
+    return f"{loading} while the model is loaded, {saving} while it is saved, on each machine{whole}"
 
 
 def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:

@@ -15,11 +15,13 @@ from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.forecast import Forecast
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
 from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
+from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.storage.address import address_fault
 from paretune.tracking import schema
@@ -143,6 +145,10 @@ class Workplace:
         """Estimates of jobs from the runs that the store holds."""
         return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
 
+    def estimate(self, spec: JobSpec, inputs: JobInputs) -> TimeEstimate | None:
+        """The estimate of a job at its present price, see `Forecast.of`."""
+        return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobBudgets:
@@ -203,7 +209,6 @@ class JobBudgets:
         from paretune.ledger.budget_ledger import BudgetRequest
 
         return BudgetRequest(
-            job=run_id,
             run_id=run_id,
             worst_usd=self.workplace.launcher.worst_case_usd(self.spec),
             tags=self.attribution.of_budgets(self.spec.tags),

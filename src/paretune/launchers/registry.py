@@ -39,9 +39,8 @@ def _open_sagemaker(spec: JobSpec, clock: Clock, environment: Mapping[str, str],
 
 def _open_simulated(home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
     from paretune.estimating.architecture import architecture_of
-    from paretune.estimating.estimator import Estimate, Estimator
-    from paretune.estimating.evidence import collect
-    from paretune.estimating.hardware import machine_name
+    from paretune.estimating.estimator import Estimate
+    from paretune.estimating.forecast import Forecast
     from paretune.launchers.simulated.launcher import SimulatedLauncher
     from paretune.launchers.simulated.timeline import TimelineFactory
     from paretune.tracking import Tracking
@@ -50,11 +49,11 @@ def _open_simulated(home: Path, clock: Clock, environment: Mapping[str, str]) ->
         raise TypeError(f"simulated jobs need a VirtualClock, got {type(clock).__name__}")
 
     @cache
-    def estimator() -> Estimator:
-        return Estimator(collect(Tracking(environment, clock), machine=machine_name()))
+    def forecast() -> Forecast:
+        return Forecast(Tracking(environment, clock))
 
     def predict(document: JobDocument) -> Estimate | None:
         built = architecture_of(document.spec.model, document.spec.task, environment)
-        return estimator().estimate(document.spec, built, None, plan=document.plan)
+        return forecast().estimator.estimate(document.spec, built, None, plan=document.plan)
 
     return SimulatedLauncher(home, clock, environment, TimelineFactory(predict))

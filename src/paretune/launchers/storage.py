@@ -1,16 +1,48 @@
-"""The bytes on an instance's disk: data, model, checkpoints and results, and the volume that they need."""
+"""The bytes on an instance's disk: data, model, checkpoints and results, and the volume that they need.
+
+Also the most that its main memory holds, while a model is loaded and while it is saved.
+"""
 
 import math
 from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
+from paretune.estimating.timing_features import share_of
 from paretune.estimating.uploading import written_shares
-from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
+from paretune.estimating.workload import frozen_weight_bytes, trained_weights
+from paretune.specification.container import CHECKPOINTS_KEPT, FILE_BYTES, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.parallelism import DEVICE_MAP
 
 SPARE_GIB = 10  # reserve of a volume for what is not counted: packages, logs, temporary files of libraries
 _SMALLEST_VOLUME_GIB = 30
 LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
+PROCESS_BYTES = 0.65 * 2**30  # of a process with PyTorch and transformers, without a model, as in estimating.memory
+
+
+def host_bytes(spec: JobSpec, built: Architecture) -> tuple[float, float]:
+    """The most bytes of one machine's main memory, while it loads the model and while it saves it.
+
+    Each process loads the whole model there before its GPU has it; with fsdp only the first one. Weights of qlora and
+    device_map go to the GPUs file by file. Then the first process copies the weights to write them, with fsdp file by
+    file. Weights and training state that stay there, without GPUs or with cpu_offload, come on top.
+    """
+    share, trained = share_of(spec), trained_weights(spec, built)
+    precision = "bf16" if share.half and share.precision != "fp16" else "fp32"
+    weights = 4 * trained + frozen_weight_bytes(spec, built, precision) * (built.parameters - trained)
+    processes = 1 if spec.strategy == DEVICE_MAP else share.devices
+    held = state = 0.0
+    if share.on_processor or spec.cpu_offload:
+        each = processes / (share.degrees.tensor * share.degrees.pipeline)
+        held, state = each * weights / share.weight_sharers, each * 12 * trained / share.state_sharers
+    loaded, copied = processes * weights, weights
+    if spec.strategy == "fsdp" and share.devices * share.instances > 1:
+        loaded, copied = held + weights, min(weights, FILE_BYTES)
+    elif spec.strategy == DEVICE_MAP or spec.fine_tuning == "qlora":
+        loaded = max(held, min(weights, FILE_BYTES))
+        copied = max(weights, 2.0 * built.parameters)  # merged in half precision
+    base = processes * PROCESS_BYTES
+    return base + loaded, base + held + state + copied
 
 
 def volume_for_gib(size: float) -> int:

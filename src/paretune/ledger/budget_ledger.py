@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -33,17 +32,11 @@ from paretune.specification.container import write_json_once
 from paretune.storage.address import redacted
 from paretune.storage.database import exclude_others, open_engine
 
-ABANDONED_AFTER_S = 3600.0
-"""Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
-
-A run is opened within seconds. A driver that slept for so long in between reserves again before it creates a job.
-"""
 _ROWS = sa.Table(
     "paretune_reservations",
     sa.MetaData(),
-    sa.Column("job", sa.String(255), primary_key=True),  # a random name of the reservation, or the job's MLflow run
+    sa.Column("run_id", sa.String(64), primary_key=True),  # the job's MLflow run
     sa.Column("month", sa.String(7), nullable=False),  # such as 2026-11, UTC
-    sa.Column("run_id", sa.String(64), nullable=False, index=True),  # its MLflow run; empty until that is created
     sa.Column("origin", sa.String(16), nullable=False),  # measured or simulated
     sa.Column("tags", sa.Text, nullable=False),  # JSON, by name
     sa.Column("worst_usd", sa.Float, nullable=False),
@@ -58,13 +51,12 @@ _ROW = _ROWS.c
 class BudgetRequest:
     """A job's request to the shared budgets."""
 
-    job: str  # name of the reservation: the job's MLflow run, or any other name while it has none
+    run_id: str  # the job's MLflow run; empty if nothing is reserved
     worst_usd: float | None  # the most that it can be billed; None if its price is unknown
     tags: Mapping[str, str]  # study, user, team, and tags of its own; see `Attribution.of_budgets`
     origin: str  # measured or simulated
     now: float  # seconds since the epoch, which give the month
     instance_type: str
-    run_id: str = ""  # its MLflow run; empty while it has none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +144,7 @@ class BudgetLedger:
             BudgetRefused: some budget does not cover it, or its price is unknown; nothing was written.
         """
         with self._transaction() as connection:
-            row = self._row_of(connection, request)
+            row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
             if row is not None and row.booked_usd is None:
                 return
             month = month_of(request.now) if row is None else row.month
@@ -163,12 +155,12 @@ class BudgetLedger:
             values = {"worst_usd": request.worst_usd, "reserved_at": request.now, "origin": request.origin}
             if row is None:
                 tags = json.dumps(dict(request.tags), sort_keys=True)
-                values |= {"job": request.job, "run_id": request.run_id, "month": month, "tags": tags}
+                values |= {"run_id": request.run_id, "month": month, "tags": tags}
                 connection.execute(_ROWS.insert().values(**values))
             else:
                 values["worst_usd"] += row.booked_usd + (row.kept_usd or 0.0)
                 values |= {"booked_usd": None, "kept_usd": None}
-                connection.execute(_ROWS.update().where(_ROW.job == row.job).values(**values))
+                connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
         """The budgets that a job counts against; nothing is reserved. Raises BudgetRefused as `reserve`."""
@@ -179,11 +171,6 @@ class BudgetLedger:
         """All budgets of the file."""
         with self._transaction() as connection:
             return self._statuses(connection, month_of(now), origin, None)
-
-    def name_run(self, job: str, run_id: str) -> None:
-        """Record the MLflow run of a job that had none when it was reserved."""
-        with self._transaction() as connection:
-            connection.execute(_ROWS.update().where(_ROW.job == job).values(run_id=run_id))
 
     def book(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
         """Replace the reservation of a run's job by its cost; returns False if the job has no reservation here.
@@ -196,7 +183,9 @@ class BudgetLedger:
             if row is None:
                 return False
             usd = max(row.worst_usd if usd is None else usd, row.booked_usd or 0.0)  # never lower than booked before
-            connection.execute(_ROWS.update().where(_ROW.job == row.job).values(booked_usd=usd, kept_usd=kept_usd))
+            connection.execute(
+                _ROWS.update().where(_ROW.run_id == row.run_id).values(booked_usd=usd, kept_usd=kept_usd)
+            )
         return True
 
     def book_kept(self, run_id: str, usd: float) -> None:
@@ -207,25 +196,9 @@ class BudgetLedger:
 
     def unbooked(self) -> list[str]:
         """MLflow runs of jobs that are reserved and not booked: they run, or their launcher was killed."""
-        query = sa.select(_ROW.run_id).where(_ROW.booked_usd.is_(None), _ROW.run_id != "")
+        query = sa.select(_ROW.run_id).where(_ROW.booked_usd.is_(None))
         with self._transaction() as connection:
             return list(connection.execute(query).scalars())
-
-    def release(self, job: str) -> None:
-        """Take back the reservation of a job that was never begun: one without a run."""
-        self._release(_ROW.job == job)
-
-    def release_abandoned(self, origin: str, now: float) -> list[str]:
-        """Take back reservations without a run that are older than ABANDONED_AFTER_S; returns their names.
-
-        `now` is the launcher's time, in seconds since the epoch.
-        """
-        return self._release(_ROW.origin == origin, _ROW.reserved_at < now - ABANDONED_AFTER_S)
-
-    def _release(self, *rows: Any) -> list[str]:
-        with self._transaction() as connection:
-            released = _ROWS.delete().where(_ROW.run_id == "", *rows).returning(_ROW.job)
-            return list(connection.execute(released).scalars())
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
         """Raise BudgetRefused if another database has the accounts of this month; simulated jobs are not concerned.
@@ -247,12 +220,6 @@ class BudgetLedger:
                 f"the accounts of {self.file.path} for {month_of(now)} are in {address}, got {here}: set "
                 f"`storage` in the file or PARETUNE_STORAGE back; to move them, copy the database and delete {mark}"
             )
-
-    def _row_of(self, connection: sa.Connection, request: BudgetRequest) -> Any:
-        same = _ROW.job == request.job
-        if request.run_id:  # a trial is reserved before it has a run
-            same |= _ROW.run_id == request.run_id
-        return connection.execute(sa.select(_ROWS).where(same)).first()
 
     def _admit(self, connection: sa.Connection, request: BudgetRequest, month: str) -> list[BudgetStatus]:
         self.check_storage(request.now, request.origin)

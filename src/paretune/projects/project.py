@@ -1,5 +1,6 @@
 """An MLflow project: its folder, fetched once, its entry points, and the job of one of them."""
 
+import os
 import re
 import shlex
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path, PurePath
 
 import mlflow
 from mlflow.exceptions import MlflowException
+from mlflow.projects import env_type
 from mlflow.projects._project_spec import Project
 from mlflow.projects.utils import _fetch_project, load_project
 
@@ -21,19 +23,21 @@ from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
-from paretune.projects.environment import Environment, read_environment
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import option_words, start_faults, unknown_arguments
+from paretune.storage.yaml import FileKind, read_yaml
 
 _RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
 _MODULES = {_PROGRAM: container_entrypoint, "watchdog.py": watchdog, "script_metrics.py": script_metrics}
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"
+_ENVIRONMENT = FileKind("environment", "dependencies", "dependencies: [numpy==1.26.4]")
+_OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every training image has
 
 
 def read_project(uri: str) -> tuple[Project, Path]:
@@ -124,6 +128,32 @@ def read_command(
         raise BadInput([fault]) from error
 
 
+def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
+    """The requirements that a project in `root` declares, and the folder below it where their paths start.
+
+    They are those of python_env.yaml, or the pip section of conda.yaml. Raises BadInput for other packages of conda,
+    which a training image cannot install.
+    """
+    if project.docker_env or project.env_config_path is None:
+        return [], "."
+    path = Path(project.env_config_path)
+    nodes, doubles = read_yaml(str(path), _ENVIRONMENT)
+    refuse([f"{path.name}:{line}: {fault}" for line, fault in doubles])
+    keys = {name: node.as_json() or [] for name, node in nodes.items()}
+    lines, folder = [keys.get("build_dependencies", []), keys.get("dependencies", [])], "."
+    if project.env_type == env_type.CONDA and isinstance(lines[1], list):
+        folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(root))
+        if folder.startswith(os.pardir):
+            raise BadInput([f"{path.name} must lie in the project's folder {root}, got {path}: copy it there"])
+        if others := [item for item in lines[1] if isinstance(item, str) and not _OF_THE_IMAGE.fullmatch(item)]:
+            rule = f"{path.name}: only its pip section is installed in a job, which lacks {', '.join(others)}"
+            raise BadInput([f"{rule}: name them there, or use an image that has them (sagemaker.training_image)"])
+        lines = [item.get("pip") for item in lines[1] if isinstance(item, dict)]
+    if not all(isinstance(part, list) and all(isinstance(line, str) for line in part) for part in lines):
+        raise BadInput([f"dependencies of {path.name} must be lists of texts, such as numpy==1.26.4"])
+    return [line for part in lines for line in part], folder
+
+
 def _channel(name: str, position: int, channels: Mapping[str, Path]) -> str:
     """A channel name for a parameter: letters, digits and underscores, because shell variables contain it."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]
@@ -141,14 +171,14 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []
-    command, environment, files = Command(text="", inputs={}), Environment(), dict[str, Path]()
+    command, files, requirements, folder = Command(text="", inputs={}), dict[str, Path](), list[str](), "."
     with collecting(faults):
         command = _command(spec, home, project, root)
     with collecting(faults):
         files = archive.project_files(root, travels=spec.on_sagemaker)
     if spec.on_sagemaker:
         with collecting(faults):
-            environment = read_environment(project, root)
+            requirements, folder = read_environment(project, root)
     if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
     if not files:
@@ -165,8 +195,8 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         program=_PROGRAM,
         document={
             "command": command.text,
-            "requirements": list(environment.requirements),
-            "folder": environment.folder,
+            "requirements": requirements,
+            "folder": folder,
             "max_silence_minutes": spec.max_silence_minutes,
             "renamed": dict(SCRIPT_METRICS),
             "metric_definitions": list(spec.metric_definitions),

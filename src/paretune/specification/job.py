@@ -286,7 +286,7 @@ class JobSpec(Parameters):
         False,
         "SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint",
         affects={"dollars"},
-        not_searched="spot changes the bill and no result; `paretune report --spot_share 0.3` prices the runs again",
+        not_searched="spot changes the bill and no result: set it in job",
     )
     simulation: Simulation = parameter(
         Simulation(),

@@ -3,9 +3,10 @@
 import os
 import re
 import sqlite3
-import stat
 from contextlib import closing
 from pathlib import Path
+
+from paretune.core.untrusted import exists, is_file
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 
@@ -29,26 +30,19 @@ def redacted(address: str) -> str:
 def file_fault(path: Path) -> str:
     """The reason why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
 
-    Pipes and devices are not opened. SQLite itself reads the file: a process that opened and closed it in another way
-    would lose its locks on it (SQLite, "How To Corrupt An SQLite Database File", section 2.2).
+    SQLite itself reads the file: a process that opened and closed it in another way would lose its locks on it (SQLite,
+    "How To Corrupt An SQLite Database File", section 2.2).
     """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        folder = Path(os.path.realpath(path)).parent
-        if path.is_symlink() and not folder.is_dir():
-            return f"{path} must be a SQLite file, is a link to {folder}, which is not there"
-        if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
-            return f"{folder} must be a folder that can be written to, for {path.name}"
-        return ""
-    except (OSError, ValueError) as error:  # a link to itself, a name that is too long
-        return f"{path} must be a SQLite file, is none ({error})"
-    if not stat.S_ISREG(mode):
+    if not exists(path):
+        folder = path.absolute().parent
+        is_closed = folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)
+        return f"{folder} must be a folder that can be written to, for {path.name}" if is_closed else ""
+    if not is_file(path):
         return f"{path} must be a SQLite file, is a folder, a pipe or a device"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=0, uri=True)) as connection:
             connection.execute("PRAGMA schema_version")
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return f"{path} must be a SQLite file, cannot be read as one ({error})"
     return ""

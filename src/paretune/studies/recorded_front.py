@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
@@ -51,12 +51,8 @@ class Front(Result):
 
     def to_dict(self) -> dict[str, object]:
         """Objectives, rows on the front and remarks."""
-        return {
-            "study": self.name or None,
-            "objectives": dict(self.objectives),
-            "rows": as_json(self.rows()),
-            "remarks": list(self.remarks),
-        }
+        shown = {"study": self.name or None, "objectives": dict(self.objectives)}
+        return {**shown, "rows": as_json(self.rows()), "remarks": list(self.remarks)}
 
     def notes(self) -> list[str]:
         """The remarks."""
@@ -64,11 +60,8 @@ class Front(Result):
 
     def __str__(self) -> str:
         """Title, table and remarks."""
-        import pandas
-
-        texts = [{n: f"{v:.6g}" if isinstance(v, float) else spell(v) for n, v in row.items()} for row in self.best]
-        table = [aligned(pandas.DataFrame(texts, dtype=object).fillna(""))] if texts else []
-        return "\n".join([self.title, *table, *self.remarks])
+        table = self.to_frame().map(lambda value: f"{value:.6g}" if isinstance(value, float) else spell(value))
+        return "\n".join([self.title, *([aligned(table)] if self.best else []), *self.remarks])
 
 
 def front(
@@ -101,37 +94,39 @@ def front(
         name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
     rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
     goals = dict(objectives or usual)
-    _check(goals, rows)
-    whole = [row for row in rows if all(_is_number(row.get(goal)) for goal in goals)]
+    columns = {goal: [_number(row.get(goal)) for row in rows] for goal in goals}
+    faults = [
+        f"objectives: {goal} must be minimize or maximize, got {way!r}"
+        for goal, way in goals.items()
+        if way not in DIRECTIONS
+    ]
+    faults += [
+        f"objectives: no run has a number for {goal}; there are {', '.join(rows[0])}"
+        for goal, column in columns.items()
+        if rows and all(map(math.isnan, column))
+    ]
+    refuse(faults)
+    points = [
+        (row, point) for row, *point in zip(rows, *columns.values(), strict=True) if not any(map(math.isnan, point))
+    ]
     if name and goals == usual:  # ranked already: over the means of repeats, within the constraints
         best = [row for row in rows if row.get("pareto_rank") == 0]
     else:
-        points: Any = [[row[goal] for goal in goals] for row in whole]
-        best = list(compress(whole, pareto.front(points, [direction == "maximize" for direction in goals.values()])))
-    first, direction = next(iter(goals.items()))
-    best.sort(key=lambda row: (-1.0 if direction == "maximize" else 1.0) * float(str(row[first])))
+        is_best = pareto.front([point for _, point in points], [way == "maximize" for way in goals.values()])
+        best = [row for row, _ in compress(points, is_best)]
+    first, way = next(iter(goals.items()))
+    best.sort(key=lambda row: (-1.0 if way == "maximize" else 1.0) * _number(row[first]))
     origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
     remarks = [f"all of them are {origins[0]}"] if len(origins) == 1 and origins != ["measured"] else []
     if len(origins) > 1:
         remarks.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
-    if len(whole) < len(rows) and not name:
-        lacking = len(rows) - len(whole)
+    if (lacking := len(rows) - len(points)) and not name:
         remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
     return Front(name=name, objectives=goals, best=best, runs=rows, remarks=remarks)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _check(goals: Mapping[str, str], rows: Sequence[Row]) -> None:
-    faults = []
-    for name, direction in goals.items():
-        if direction not in DIRECTIONS:
-            faults.append(f"objectives: {name} must be minimize or maximize, got {direction!r}")
-        if rows and not any(_is_number(row.get(name)) for row in rows):
-            faults.append(f"objectives: no run has a number for {name}; there are {', '.join(rows[0])}")
-    refuse(faults)
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
 
 
 def _rows_of(runs: "Result | DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, Interrupted, first_line, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, Interrupted, collecting, first_line, refuse
 from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
@@ -26,6 +26,7 @@ from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.notebook import live_chart
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import ROUND_S, Driver
@@ -49,9 +50,7 @@ def study(
     quiet: bool = False,
     **terms: object,
 ) -> StudyResult:
-    """Run a study that is described in Python, and return its result. Blocks until it has ended.
-
-    The same call goes on with a study that was interrupted.
+    """Run a study that is described in Python, and return its result; otherwise as `run_study`.
 
     Args:
         name: of the study in MLflow; it has one study of each name.
@@ -60,9 +59,6 @@ def study(
         objectives: metric to "minimize" or "maximize"; by default less cost_usd and more f1.
         quiet: as in `run_study`.
         terms: further keys of a study file, such as n_trials, budget_usd or constraints.
-
-    Raises:
-        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused, CallAgain, Interrupted: as `run_study`.
 
     Examples:
         >>> import paretune
@@ -87,12 +83,12 @@ def study(
 def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, **overrides: object) -> StudyResult:
     """The front that a study has found, for the fewest dollars, within its budget. Blocks until it has ended.
 
-    The same call goes on with a study that was interrupted, and takes over its running jobs. Ctrl-C stops its jobs,
-    books what they have cost and raises `Interrupted`.
+    In a notebook the chart of its page is shown, and renewed after each trial. Ctrl-C stops its jobs, books what they
+    have cost and raises `Interrupted`. The same call goes on with the study, and takes over jobs that run.
 
     Args:
         study: path of the study's file, such as studies/smoke.yaml, or a mapping with the content of one.
-        quiet: print nothing on standard error.
+        quiet: print nothing on standard error, and show no chart in a notebook.
         overrides: terms of the study such as n_trials or budget_usd, or parameters of a job, that replace those of the
             file; for a searched parameter, a value ends its search and a list replaces its choices. None is ignored.
 
@@ -119,28 +115,25 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
-    """What the command `study` does: begin or go on with a study, or show what it would run if its job is a dry run."""
-    return _preview(file) if file.job.dry_run else run_study_file(file)
+    """What the command `study` does: begin or go on with a study; of a dry run some jobs with their worst cases.
 
-
-def _preview(file: StudyFile) -> CommandOutput:
-    """Some jobs of the study with their worst cases, checked as the study would; nothing is recorded or launched."""
+    These are checked as the study would check them; nothing is recorded or launched.
+    """
+    if not file.job.dry_run:
+        return run_study_file(file)
     file = file.replace(job={name: value for name, value in file.job.given().items() if name != "dry_run"})
-    jobs, workplaces = some_jobs(file, _MOST_CHECKED), Workplaces.of_process()
-    refuse([] if jobs else ["search: no point drawn makes a job: leave out what contradicts itself"])
-    workplace = workplaces.of(jobs[0])
+    jobs, common = some_jobs(file, _MOST_CHECKED), file.job.changed()
+    workplace = Workplaces.of_process().of(jobs[0])
     _check_jobs(jobs, workplace)
-    common = file.job.changed()
     rows: list[dict[str, object]] = [
         {name: text for name, text in spec.changed().items() if common.get(name) != text}
         | {"worst_case_usd": workplace.launcher.worst_case_usd(spec)}
         for spec in jobs[:_MOST_SHOWN]
     ]
     count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
-    budget = f"budget_usd {file.budget_usd or 'not set'}"
-    shown = [", ".join(f"{name} {value}" for name, value in row.items()) for row in rows]
-    head = f"dry run: nothing was launched\n\n{file.name}: {count}, {budget}; some of its jobs:"
-    parts = [head, *(f"  {text}" for text in shown), *filter(None, ["", _prices(jobs, workplace)])]
+    head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
+    shown = ["  " + ", ".join(f"{name} {value}" for name, value in row.items()) for row in rows]
+    parts = ["dry run: nothing was launched", "", head, *shown, *filter(None, ["", _prices(jobs, workplace)])]
     return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
 
 
@@ -154,8 +147,6 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
-    if not jobs:
-        raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
     if workplaces.environment.get(STORAGE_VARIABLE):
         file, uncharged = file.replace(storage=storage), uncharged.replace(storage=storage)
@@ -175,7 +166,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
                 warnings = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
                 for text in filter(None, [*warnings, _prices(jobs, workplace)]):
                     say(text)
-            record = StudyRunWriter(uncharged, table, workplace.tracking, say)
+            show = live_chart() if say is say_on_stderr else None
+            record = StudyRunWriter(uncharged, table, workplace.tracking, say, show)
             return drive(record.new_driver(file, workplace), record)
 
 
@@ -271,16 +263,15 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
 
 def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
     """Refuse a study none of whose jobs could run, before anything is written or paid: BadInput of the first job."""
-    refusals = []
+    faults = list[str]()
     for spec in jobs:
-        try:
+        with collecting(own := list[str]()):
             workplace.launcher.check(spec)
-        except BadInput as error:
-            refusals.append(error)
-        else:
+        faults = faults or own
+        if not own:
             inputs_of(spec, workplace)
             return
-    raise refusals[0]
+    refuse(faults)
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
@@ -298,10 +289,8 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> lis
     refusals = [text for job in estimated if (text := limit_refusal(job))]
     if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
-    warnings = warnings_of(estimated, only_common=True)
-    if refusals:
-        warnings.append(f"{len(refusals)} of {len(estimated)} points looked at are not tried, the first: {refusals[0]}")
-    return warnings
+    count = f"{len(refusals)} of {len(estimated)} points looked at are not tried, the first: "
+    return [*warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
 
 
 def _prices(jobs: list[JobSpec], workplace: Workplace) -> str:

@@ -5,13 +5,13 @@ runs differ, on which every ± of the study is based. A repeat can change the re
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
+from paretune.specification.job import JobSpec
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.run_noise import FEWEST_EQUAL
-from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 
 RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
@@ -46,54 +46,49 @@ class Verification:
         """Numbers of repeated trials to the repeats that run or are to be tried again."""
         return Counter(trial.repeats for trial in self._driver.under_way if trial.repeats is not None)
 
-    def _ended(self) -> list[Trial]:
-        """Repeats that have ended and are not tried again."""
-        retries, trials = self._driver.history.retries, self._driver.trials.values()
-        return [trial for trial in trials if trial.repeats is not None and trial.identity not in retries]
-
     def _begin(self, point: Point) -> bool:
         """Start a repeat of a point's job, with its changes and the next seed, or record why not."""
         driver = self._driver
-        repeats = sum(trial.repeats == point.number for trial in self._ended()) + self._under_way()[point.number]
-        changes = {**driver.trials[point.number].changes, "seed": point.trial.seed + repeats + 1}
-        reason = self._why_not(point, changes, repeats)
-        if not reason:
-            if driver.begin(point.trial.point, changes, point.number) is not None:
-                self.repeats += 1
-                return True
-            reason = "its job could not be started again"
-        self.reasons[point.number] = reason
-        return False
-
-    def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
-        """The reason why the point is not repeated, in words; empty if it is."""
-        driver = self._driver
+        retries, trials = driver.history.retries, driver.trials.values()
+        ended = [each.repeats for each in trials if each.repeats is not None and each.identity not in retries]
+        repeats = ended.count(point.number) + self._under_way()[point.number]
+        changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
+        reason = self._why_not(point, spec, repeats, len(ended))
+        if not reason and driver.begin(point.trial.point, changes, point.number) is None:
+            reason = "its job could not be started again"
+        if reason:
+            self.reasons[point.number] = reason
+        self.repeats += not reason
+        return not reason
+
+    def _why_not(self, point: Point, spec: JobSpec, repeats: int, ended: int) -> str:
+        """The reason why the point is not repeated as this job, in words; empty if it is."""
+        driver, count = self._driver, self._under_way().total()
         if driver.money.has_budget and not driver.money.fits(spec):
-            return f"another does not fit {driver.money.tightest_budget(spec)} at its worst"
+            return f"another does not fit {driver.money.tightest_budget()} at its worst"
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
             return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"
-        count = self._under_way().total()
-        if len(self._ended()) + count >= MOST_REPEATS:
+        if ended + count >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
-        if self._is_without_chance(point):
+        if self._is_without_chance(spec):
             return "the training does not depend on the seed: all repeats gave exactly the same value"
-        search_usd = sum(trial.cost_usd or 0.0 for trial in driver.trials.values() if trial.repeats is None)
-        spent_usd = sum(trial.cost_usd or 0.0 for trial in driver.trials.values() if trial.repeats is not None)
-        if spent_usd + (count + 1) * (point.usd_per_run or 0.0) > MOST_SHARE * search_usd:
-            return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
+        usd = {False: 0.0, True: 0.0}  # of the search, of repeats
+        for trial in driver.trials.values():
+            usd[trial.repeats is not None] += trial.cost_usd or 0.0
+        if usd[True] + (count + 1) * (point.usd_per_run or 0.0) > MOST_SHARE * usd[False]:
+            return f"repeats would cost more than the search has cost ({usd[False]:.4g} USD)"
         return ""
 
-    def _is_without_chance(self, point: Point) -> bool:
+    def _is_without_chance(self, spec: JobSpec) -> bool:
         """Whether all repeats (one, if it was the same command) have exactly the quality of the trial they repeat."""
-        driver = self._driver
-        spec = driver.file.spec_at(point.trial.point)
-        fewest = 1 if spec.entry_script is not None and not takes_seed(spec) else FEWEST_EQUAL
-        metric = driver.file.judged_by.metric if driver.file.judged_by else ""
-        pairs = [
-            (trial.values[metric], driver.trials[trial.repeats].values.get(metric))
-            for trial in driver.trials.values()
+        trials, quality = self._driver.trials, self._driver.file.judged_by
+        metric = "" if quality is None else quality.metric
+        same = [
+            trial.values[metric] == trials[trial.repeats].values.get(metric)
+            for trial in trials.values()
             if trial.repeats is not None and metric in trial.values
         ]
-        return len(pairs) >= fewest and all(value == first for value, first in pairs)
+        has_no_seed = spec.entry_script is not None and not takes_seed(spec)
+        return len(same) >= (1 if has_no_seed else FEWEST_EQUAL) and all(same)

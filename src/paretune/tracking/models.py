@@ -2,7 +2,7 @@
 
 What lies on this machine becomes a model of the transformers and pyfunc flavours:
 
-    MLmodel  requirements.txt  conda.yaml  python_env.yaml  input_example.json  README.md
+    MLmodel  requirements.txt  conda.yaml  python_env.yaml  README.md
     model/                   the files of the job's model folder
     components/tokenizer/    those of them that are no weights
 
@@ -50,8 +50,6 @@ _SIGNATURES = {
     ),
     GENERATION: ModelSignature(inputs=_TEXT, outputs=Schema([ColSpec(DataType.string)])),
 }
-_EXAMPLE = "Everything that could be known was known beforehand."
-"""Input example: a sentence of nobody's, because rows of the user's data do not belong in a record."""
 _OF_MODEL = (
     *dict.fromkeys(measure for task in metrics.TASKS.values() for measure in task.measures),
     *(metrics.EVAL_LOSS, metrics.BASELINE_TFIDF, metrics.BASELINE_MAJORITY),
@@ -184,7 +182,6 @@ def _describe(described: Model, model: JobModel, folder: Path) -> None:
     described.metadata = {schema.MODEL: model.location}
     described.signature = _SIGNATURES.get(task, ModelSignature(inputs=_TEXT)) if task else None
     if model.folder is not None and not why_not(model.folder):
-        described.saved_input_example_info = _write_example(folder)
         described.add_flavor("transformers", **_flavour(config, task))
         # Not by mlflow.pyfunc, whose import takes seconds and warns of its own types.
         python = {"loader_module": "mlflow.transformers", "python_version": PYTHON_VERSION, "env": _ENVIRONMENT}
@@ -193,14 +190,6 @@ def _describe(described: Model, model: JobModel, folder: Path) -> None:
     described.save(str(folder / "MLmodel"))
     _write_environment(folder, [f"mlflow=={mlflow_version}", *model.requirements])
     (folder / "README.md").write_text(model.card, encoding="utf-8")
-
-
-def _write_example(folder: Path) -> dict[str, str]:
-    """Write the input example as mlflow.models does, but without `Model.log`; returns its entry in MLmodel."""
-    named = {"artifact_path": "input_example.json", "serving_input_path": "serving_input_example.json"}
-    (folder / named["artifact_path"]).write_text(json.dumps([_EXAMPLE]))
-    (folder / named["serving_input_path"]).write_text(json.dumps({"inputs": [_EXAMPLE]}))
-    return {**named, "type": "json_object"}
 
 
 def _write_environment(folder: Path, requirements: list[str]) -> None:

@@ -45,7 +45,6 @@ class RecordedJob:
         )  # `Running`, `Completed`, `Failed`, `Stopped`; empty before it is created
         self.origin = tags.get(schema.ORIGIN) or "measured"  # or `simulated`, `published`
         self.was_retried = schema.OUT_OF_MEMORY_RETRIES in tags  # whether it ran out of memory and got a smaller batch
-        self.is_first_attempt = tags.get(schema.JOB_NAME, "-1").endswith("-1")
         self.is_completed = self.state == "Completed"
         self.f1 = measured.get(metrics.F1)  # on the validation split
         # Where it ran, at last
@@ -59,8 +58,6 @@ class RecordedJob:
         # Its bill over all attempts, and the price that `cost_usd` was computed with
         self.billable_seconds = measured.get(metrics.BILLABLE_SECONDS)  # per instance
         self.warm_pool_seconds = measured.get(metrics.WARM_POOL_SECONDS, 0.0)  # per instance, booked after the job
-        self.training_seconds = _number_in(tags.get(schema.TRAINING_SECONDS, ""))
-        """Per instance, of a spot job's last attempt, if it had been on demand."""
         self.cost_usd = measured.get(metrics.COST_USD)
         is_billed = tags.get(schema.BILL) == schema.BILL_COMPLETE
         self.effective_usd = measured.get(metrics.EFFECTIVE_USD) if is_billed else None  # of a complete bill

@@ -66,11 +66,10 @@ class Run:
         self._tags: dict[str, str] = {}
         self._headlines: dict[str, float] = {}
         self._steps: dict[str, set[int]] = {}
-        self._for_programs: dict[str, str] = {}  # waiting tags that only programs read
-        self._written_for_programs = dict(new_with or {})
         self._is_new = new_with is not None
-        self._has_read_params = self._has_read_tags = self._is_new
-        self._known_params: set[str] = set()
+        self._for_programs = {name: text for name, text in (new_with or {}).items() if name in schema.FOR_PROGRAMS}
+        self._has_read_tags, self._is_packed = self._is_new, True
+        self._known_params: set[str] | None = set() if self._is_new else None  # None: not read yet
         self._is_held = False
         self._is_refused = False
         self.has_gap = False
@@ -107,7 +106,7 @@ class Run:
         """Set tags; None leaves a tag absent."""
         for name, text in tags.items():
             if text is not None and name in schema.FOR_PROGRAMS:
-                self._for_programs[name] = without_secrets(text)
+                self._for_programs[name], self._is_packed = without_secrets(text), False
             elif text is not None:
                 self._tags[name] = without_secrets(text)[:_LONGEST_TAG]
         self._record()
@@ -196,12 +195,15 @@ class Run:
         if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
             return
         self._datasets = []
-        if self._params and not self._has_read_params and not self._try(self._read_params):
+        if self._params and self._known_params is None and not self._try(self._read_params):
             return
         if self._for_programs and not self._has_read_tags and not self._try(self._read_tags):
             return
-        self._pack_tags()
-        self._params = {name: text for name, text in self._params.items() if name not in self._known_params}
+        if not self._is_packed:
+            self._tags |= schema.packed(self._for_programs)
+            self._is_packed = True
+        known = self._known_params or set()
+        self._params = {name: text for name, text in self._params.items() if name not in known}
         while self._params or self._tags or self._waiting:
             params = list(itertools.islice(self._params, _PARAMS))
             tags = list(itertools.islice(self._tags, _TAGS))
@@ -232,25 +234,19 @@ class Run:
         if not self._try(lambda: self._client.log_batch(self.run_id, metrics, texts, marks)):
             return False
         self._params = {name: text for name, text in self._params.items() if name not in params}
-        self._known_params |= set(params)
+        self._known_params = (self._known_params or set()) | set(params)
         self._tags = {name: text for name, text in self._tags.items() if name not in tags}
         del self._waiting[: len(metrics)]
         return True
 
     def _read_params(self) -> None:
         self._known_params = set(self._client.get_run(self.run_id).data.params)
-        self._has_read_params = True
 
     def _read_tags(self) -> None:
-        self._written_for_programs = schema.unpacked(self._client.get_run(self.run_id).data.tags)
+        recorded = schema.unpacked(self._client.get_run(self.run_id).data.tags)
+        recorded = {name: text for name, text in recorded.items() if name in schema.FOR_PROGRAMS}
+        self._for_programs = recorded | self._for_programs
         self._has_read_tags = True
-
-    def _pack_tags(self) -> None:
-        if self._for_programs:
-            self._written_for_programs |= self._for_programs
-            written = self._written_for_programs
-            self._tags |= schema.packed({name: written[name] for name in written.keys() & schema.FOR_PROGRAMS})
-            self._for_programs = {}
 
     def _record(self) -> None:
         """Write what waits, unless `later` holds it back."""

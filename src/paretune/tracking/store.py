@@ -6,8 +6,9 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -164,38 +165,14 @@ class Tracking:
 
 @contextmanager
 def _alone_with(uri: str) -> Iterator[None]:
-    """No other process of paretune opens the same SQLite store meanwhile: MLflow's migration takes no lock of its own.
-
-    The lock is a file beside the store, removed by its owner; a folder that cannot be written gets none.
-    """
-    path = Path(f"{uri.removeprefix('sqlite:///')}.lock")
-    with ExitStack() as held:
-        if uri.startswith("sqlite:///"):
-            with suppress(OSError):
-                held.enter_context(_locked(path))
+    """No other process of this user opens the same SQLite store meanwhile: MLflow's migration takes no lock itself."""
+    if not uri.startswith("sqlite:///"):
         yield
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with ExitStack() as opened:
-        while True:
-            file = opened.enter_context(path.open("a"))
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
-            if _is_at(file.fileno(), path):
-                break
-            opened.close()  # its owner has removed it since
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+        return
+    digest = sha256(str(Path(uri.removeprefix("sqlite:///")).absolute()).encode()).hexdigest()[:16]
+    with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}-{digest}.lock").open("a") as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+        yield
 
 
 def give_up_early() -> None:

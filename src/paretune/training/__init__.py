@@ -28,5 +28,4 @@ Jobs and processes:
     rendezvous              starts the processes of a job with torchrun
     processes               values that the processes of a job exchange
     stop_signal             ends a process with its parent, and on SIGTERM with a checkpoint
-    failures                the kind of a failure, and its sentence for the user
 """

@@ -7,6 +7,7 @@ A launcher starts it once per instance. In a job of several processes it runs to
 import errno
 import gc
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
@@ -14,10 +15,14 @@ from functools import partial
 from pathlib import Path
 
 from paretune.core import watchdog
-from paretune.core.errors import refuse
+from paretune.core.errors import BadInput, first_line, refuse
 from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder
-from paretune.training.failures import classify_failure
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
+
+_LOST_CONNECTION = re.compile(
+    "connection closed by peer|connection reset by peer|broken pipe|remote process exited|socket closed", re.IGNORECASE
+)
+"""Parts of gloo's and NCCL's messages when another process has ended; that process has the cause."""
 
 
 def main(folder: JobFolder) -> int:
@@ -72,6 +77,33 @@ def _record_failure(error: Exception, folder: JobFolder) -> int:
     with suppress(OSError):  # a full disk may have no room for the reason, and the exit code tells it
         folder.write_failure(kind, sentence)
     return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
+
+
+def classify_failure(error: Exception) -> tuple[FailureKind, str]:
+    """Kind of the failure, and one sentence for the user."""
+    sentence = first_line(error)
+    if isinstance(error, BadInput):
+        return FailureKind.BAD_INPUT, str(error)
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or sentence).partition(".")[0]
+        remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
+        return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
+    from paretune.training.callback import Diverged
+    from paretune.training.device import is_out_of_memory
+
+    if isinstance(error, Diverged):
+        return FailureKind.DIVERGED, sentence
+    if is_out_of_memory(error):
+        return FailureKind.OUT_OF_MEMORY, sentence
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
+        return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
+    if _LOST_CONNECTION.search(str(error)):
+        return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
+    first: BaseException = error
+    while (before := first.__cause__ or (None if first.__suppress_context__ else first.__context__)) is not None:
+        first = before
+    cause = f", because of {type(first).__name__}: {first_line(first)}" if isinstance(first, Exception) else ""
+    return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{cause if first is not error else ''}"
 
 
 def _exit_code(folder: JobFolder) -> int:

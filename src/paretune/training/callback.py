@@ -83,23 +83,6 @@ class Stopwatch:
                 self.start()
 
 
-class Progress:
-    """Number of rows and tokens trained on by all devices, computed from the sampler without communication."""
-
-    def __init__(self, sampler: GlobalBatchSampler, lengths: np.ndarray) -> None:
-        self.sampler = sampler
-        self._lengths = lengths
-        self.rows = 0
-        self.tokens = 0
-
-    def count_step(self, number: int) -> None:
-        """Count optimiser step `number`, from 0 over all epochs."""
-        epoch, index = divmod(number, self.sampler.steps)
-        rows = self.sampler.epoch_steps(epoch)[index]
-        self.rows += len(rows)
-        self.tokens += int(self._lengths[rows].sum())
-
-
 DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
 AGREE_STEPS, AGREE_S = 10, 5.0  # most optimiser steps, and seconds, between two exchanges of the processes
 _BETWEEN_SAVES = 20.0  # least seconds between two checkpoints, as a multiple of those that one takes
@@ -126,7 +109,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def __init__(
         self,
         events: EventWriter,
-        progress: Progress,
+        sampler: GlobalBatchSampler,
+        lengths: np.ndarray,
         stop_requested: Callable[[], bool],
         *,
         on_spot: bool = False,
@@ -136,7 +120,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._pause: AbstractContextManager[None] = nullcontext()
         self.stopped_at: int | None = None  # step after which the training stopped on request; None if it did not
         self.events = events
-        self._progress = progress
+        self._sampler, self._lengths = sampler, lengths  # of the tokens of each row
+        self._rows = self._tokens = 0  # trained on by all devices, as the sampler tells without communication
         self._stop_requested = stop_requested
         self._saves_often = on_spot
         self._not_finite = torch.zeros(())  # batches in a row without a finite loss: read rarely, a GPU waits for it
@@ -156,7 +141,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Set the epoch of the sampler, also when the training resumes inside an epoch."""
-        self._progress.sampler.set_epoch(int(state.epoch or 0))
+        self._sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Count the step, unless it is profiled; save a checkpoint or stop if a process asks for it.
@@ -166,9 +151,12 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
                 raise it.
         """
         if self.stopwatch.is_running:
-            self._progress.count_step(state.global_step - 1)
+            epoch, index = divmod(state.global_step - 1, self._sampler.steps)
+            rows = self._sampler.epoch_steps(epoch)[index]
+            self._rows += len(rows)
+            self._tokens += int(self._lengths[rows].sum())
         if state.global_step == self._warm_step:
-            self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
+            self._warm = (self.stopwatch.seconds(), self._rows, self._tokens)
         if state.global_step >= self._agree_step:
             stops, saves, seconds, not_finite = self._agree(args, state.global_step)
             self._agree_step = state.global_step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
@@ -228,7 +216,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         """Write loss, learning rate and gradient norm, with throughput and load since the last call."""
         if "loss" not in logs:
             return
-        seconds, rows = self.stopwatch.seconds(), self._progress.rows
+        seconds, rows = self.stopwatch.seconds(), self._rows
         (before_s, before_rows), self._last = self._last, (seconds, rows)
         curves = {f"train/{name}": logs.get(name) for name in ("loss", "learning_rate", "grad_norm", "epoch")}
         if seconds > before_s and rows > before_rows:
@@ -258,6 +246,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             return None
         seconds, rows, tokens = self._warm
         elapsed = self.stopwatch.seconds() - seconds
-        if self._progress.rows <= rows or elapsed <= 0:
+        if self._rows <= rows or elapsed <= 0:
             return None
-        return (self._progress.rows - rows) / elapsed, (self._progress.tokens - tokens) / elapsed
+        return (self._rows - rows) / elapsed, (self._tokens - tokens) / elapsed

@@ -4,6 +4,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
-from paretune.training.callback import EventWriter, MetricsCallback, Progress
+from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import write_model
@@ -25,7 +26,7 @@ from paretune.training.profile import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks import evaluation_of, loss_of
+from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 
@@ -120,7 +121,6 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
     assert rows is not None  # every prepared data set has a train split
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategies.data_rank(spec), seed=spec.seed)
     events = EventWriter(folder.events if processes.is_first() else None)
-    progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
         document,
         folder.checkpoints,
@@ -129,16 +129,18 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         in_place=division is not None,
     )  # initialises the process group
     arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
+    is_language_model = spec.task == metrics.CAUSAL_LM  # whose own loss is right, and all that is measured
+    smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
     return LengthGroupedTrainer(
         model=inputs.model,
         args=arguments,
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
         data_collator=as_batch,
-        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels),
-        compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
+        compute_metrics=None if is_language_model else Evaluation(spec.task, inputs.prepared.labels),
+        compute_loss_func=None if is_language_model else partial(summed_loss, spec.task, smoothing=smoothing),
         sampler=sampler,
-        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, on_spot=spec.spot),
+        callback=MetricsCallback(events, sampler, rows.lengths, lambda: stop_signal.stop_requested, on_spot=spec.spot),
         division=division,
         waits_for_others=strategies.waits_for_others(spec),
     )

@@ -23,7 +23,7 @@ from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device
-from paretune.training.rows import bundled, hub
+from paretune.training.rows import hub
 
 _FOUR_BITS = "nf4"
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
@@ -39,7 +39,7 @@ def find_model(name: str, init: str = "pretrained") -> Path:
         BadInput: there is no such model, it lacks weights that it needs, or the hub does not answer.
     """
     if name.startswith(BUNDLED):
-        return bundled.model_folder(name)
+        return hub.bundled_model(name)
     path, needs_weights = at_home(name), init != "random"
     if not is_folder(path):
         if exists(path) or name.startswith((".", "/", "~")):

@@ -5,19 +5,23 @@ values of the four-bit weights in the format of their products, so that the fold
 peft's `merge_and_unload` would round the sum to four bits again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from paretune.core.errors import first_line
 from paretune.core.untrusted import at_home
+from paretune.specification.container import FILE_BYTES, write_json
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import processes
 from paretune.training.parallel.sharding import Division
+
+_WEIGHTS = "model.safetensors"  # the name that transformers gives a single file
 
 
 def write_model(
@@ -69,9 +73,36 @@ def base_name(model: str) -> str:
 
 
 def _write(model: Any, folder: Path, division: Division | None) -> None:
-    state = None if division is None else division.whole_state(model)
-    if processes.is_first():
-        model.save_pretrained(folder, state_dict=state)
+    """Write the weights and the configuration; a divided model in files that are gathered one after another."""
+    if division is None:
+        if processes.is_first():
+            model.save_pretrained(folder)
+        return
+    written, failure = list[Path](), None
+    for part in division.parts_of(model, FILE_BYTES):
+        if processes.is_first() and failure is None:
+            try:
+                model.save_pretrained(folder, state_dict=part)
+                written.append((folder / _WEIGHTS).rename(folder / f"model.part-{len(written)}.safetensors"))
+            except (MemoryError, RuntimeError, OSError) as error:  # raised when the others do not wait any more
+                failure = error
+    if failure is not None:
+        raise failure
+    if len(written) == 1:
+        written[0].rename(folder / _WEIGHTS)
+    elif written:
+        _name_files(folder, written)
+
+
+def _name_files(folder: Path, written: Sequence[Path]) -> None:
+    """Give the files of a model the names by which transformers finds them, and write their index."""
+    files: dict[str, str] = {}
+    for number, path in enumerate(written, 1):
+        name = f"model-{number:05}-of-{len(written):05}.safetensors"
+        with safe_open(path.rename(folder / name), "pt") as content:
+            files |= dict.fromkeys(content.keys(), name)
+    total = sum(path.stat().st_size for path in folder.glob("model-*.safetensors"))
+    write_json(folder / f"{_WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": files})
 
 
 @torch.no_grad()

@@ -130,7 +130,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
 
         faults += tensor_faults(config, degrees.tensor, spec.model)
     if spec.strategy == "fsdp" and degrees.pipeline > 1:
-        from paretune.training.parallel.stages import stage_faults
+        from paretune.training.parallel.pipeline import stage_faults
 
         faults += stage_faults(config, degrees.pipeline, spec.model) + _pipeline_faults(spec)
     divided = {"tensor_parallel_degree": degrees.tensor, "pipeline_parallel_degree": degrees.pipeline}

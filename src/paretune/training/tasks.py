@@ -8,9 +8,8 @@ by |, or, if no row has one, by commas; or as C columns of 0 and 1, named in `la
 import ast
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import datasets
@@ -31,11 +30,6 @@ _EXAMPLES = 5  # rows or labels that a fault names
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
 """Split to labels, and the names of the C classes or labels."""
-
-
-def loss_of(task: str, smoothing: float) -> Callable[..., torch.Tensor] | None:
-    """The loss of a micro-batch as the Trainer calls it; None for causal-lm, where the model's own loss is right."""
-    return None if task == metrics.CAUSAL_LM else partial(summed_loss, task, smoothing=smoothing)
 
 
 def summed_loss(
@@ -98,11 +92,6 @@ class Evaluation:
         return {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
 
 
-def evaluation_of(task: str, names: Sequence[str]) -> Evaluation | None:
-    """The metrics of a task with classes or labels `names`; None for causal-lm."""
-    return None if task == metrics.CAUSAL_LM else Evaluation(task, names)
-
-
 def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """F1 of entities and accuracy of words, from the labels of N rows of words.
 
@@ -147,15 +136,6 @@ def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, f
         metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
         metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),
     }
-
-
-def baselines_of(task: str, train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
-    """Metrics of simple ways to do the task, learnt from the training rows and measured on the validation rows."""
-    return (
-        word_baselines(train, validation, names)
-        if task == metrics.TOKEN_CLASSIFICATION
-        else text_baselines(train, validation)
-    )
 
 
 def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.specification.job import JobSpec
 
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
@@ -14,12 +14,7 @@ def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Fo
     return Footprint.of(spec, spec.plan())
 
 
-@pytest.fixture
-def known() -> MemoryLimits:
-    """Of the ml.g5.xlarge, 24 GiB: 128 rows do not fit."""
-    made = MemoryLimits()
-    made.ran_out(held(128))
-    return made
+FULL = [held(128)]  # of the ml.g5.xlarge, 24 GiB: 128 rows do not fit
 
 
 @pytest.mark.parametrize(
@@ -36,9 +31,9 @@ def known() -> MemoryLimits:
     ],
 )
 def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_devices(
-    known: MemoryLimits, footprint: Footprint, fits: bool
+    footprint: Footprint, fits: bool
 ) -> None:
-    assert (known.why_full(footprint) is None) is fits
+    assert (footprint.why_full(FULL) is None) is fits
 
 
 @pytest.mark.parametrize(
@@ -53,13 +48,13 @@ def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_d
         held(128, training_arguments='{"gradient_checkpointing": true}'),
     ],
 )
-def test_anything_else_is_open(known: MemoryLimits, footprint: Footprint) -> None:
-    assert known.why_full(footprint) is None
+def test_anything_else_is_open(footprint: Footprint) -> None:
+    assert footprint.why_full(FULL) is None
 
 
 def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> None:
-    made = MemoryLimits()
-    made.ran_out(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=2))
-    assert made.why_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1))
-    assert not made.why_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4))
-    assert not made.why_full(held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1))
+    full = [held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=2)]
+
+    assert held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1).why_full(full)
+    assert not held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4).why_full(full)
+    assert not held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1).why_full(full)

@@ -60,7 +60,7 @@ def test_what_a_backward_pass_cannot_hide_of_an_all_reduce_over_the_network_is_a
 
     once = PASS / SEVERAL
     assert found.step_seconds == pytest.approx(
-        2 * (once + 0.012) + 0.04 + exposed(0.75 * 8e8 / (1e9 * 0.6), 2 / 3 * once)  # the network is slower than links
+        2 * (once + 0.012) + 0.04 + exposed(0.75 * 8e8 / (1e9 * 0.5), 2 / 3 * once)  # the network is slower than links
     )
 
 
@@ -169,4 +169,4 @@ def test_what_was_measured_has_a_narrow_interval_and_what_was_not_a_wide_one() -
     known, unknown = TimeModel(measured).predict([long, replace(long, chip="new", cluster="new", model="new")])
 
     assert known.seconds_high / known.seconds < 1.1
-    assert unknown.seconds_high / unknown.seconds > 1.3
+    assert unknown.seconds_high / unknown.seconds > 1.25

@@ -15,12 +15,12 @@ from paretune.jobs.bill import KeptPool
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import JobBudgets, Workplace
-from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetRequest, BudgetStatus
+from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking, tracking_uri
 from tests.unit.jobs.test_adoption import User
-from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE, SMALL
+from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE
 from tests.workplaces import make_workplace
 
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
@@ -130,19 +130,6 @@ def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_
     monkeypatch.chdir(custom.parent)
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
-
-
-def test_sync_takes_back_what_a_study_reserved_that_was_killed_before_its_trial_had_a_run(payer: Payer) -> None:
-    payer.type()  # tells `sync` which file there is
-    accounts, now = payer.place().budget_ledger("team.yaml"), payer.clock.now()
-    assert accounts is not None
-    request: dict[str, Any] = {"worst_usd": 1.0, "tags": {"team": "nlp"}, "origin": "measured", "instance_type": SMALL}
-    accounts.reserve(BudgetRequest(job="study/1", now=now - ABANDONED_AFTER_S - 1, **request))
-    accounts.reserve(BudgetRequest(job="study/2", now=now - 1, **request))
-    message = sync_all(payer)
-
-    assert payer.standing().balance.committed_usd == 1.0  # the second one may be about to begin
-    assert any("1 reservations of trials that were never begun are taken back" in entry.remark for entry in message)
 
 
 def test_a_job_that_does_not_fit_is_refused_before_a_run_is_opened(payer: Payer) -> None:

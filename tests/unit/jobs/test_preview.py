@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
+from paretune.estimating.architecture import well_known
 from paretune.jobs.advice import ForeseenJob
 from paretune.jobs.preview import JobPreview, _summary
+from paretune.launchers.storage import host_bytes
 from paretune.pricing.prices import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -50,3 +54,25 @@ def test_warnings_stand_before_the_line_that_launches() -> None:
 
     assert shown.index("warning: it is slow") < shown.index("to launch it: ")
     assert shown.splitlines()[-1].endswith(CLOUD.command())
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "loading", "saving"),
+    [  # GB of weights in fp32, and 0.7 GB for each of 8 processes; 7B has 6.74 billion weights, 40B has 41.3 billion
+        ("Llama-2-7b-hf", {"strategy": "ddp"}, 8 * 26.95, 26.95),
+        ("Llama-2-7b-hf", {"strategy": "fsdp"}, 26.95, 5),
+        ("falcon-40b", {"strategy": "fsdp"}, 165.2, 5),
+        ("falcon-40b", {"strategy": "fsdp", "cpu_offload": True}, 2 * 165.2, 4 * 165.2 + 5),
+        ("falcon-40b", {"strategy": "fsdp", "fine_tuning": "lora"}, 83, 5),  # frozen weights in half precision
+    ],
+)
+def test_main_memory_is_known_before_a_large_model_is_loaded_and_saved(
+    model: str, settings: dict[str, object], loading: float, saving: float
+) -> None:
+    built = well_known(model)
+    assert built is not None
+    spec = JobSpec.read({"task": "causal-lm", "instance_type": "ml.p4d.24xlarge", **settings})
+
+    found = [size / 1e9 - 8 * 0.698 for size in host_bytes(spec, built)]
+
+    assert found == pytest.approx([loading, saving], rel=0.03)

@@ -120,12 +120,8 @@ def test_a_job_and_a_study_say_how_they_ended_and_record_no_address(
     assert "planted-secret" not in str([run.to_dictionary() for run in runs])
 
 
-def test_only_the_users_own_file_has_an_address_and_faults_do_not_show_it(profile: Path, workplace: Path) -> None:
+def test_a_wrong_address_is_refused_and_not_shown(profile: Path) -> None:
     profile.write_text('notify = "htps://planted-secret"\n')
     with pytest.raises(BadInput, match="notify must be the ARN of a topic of SNS") as refused:
         read_profile({"PARETUNE_PROFILE": str(profile)})
     assert "planted-secret" not in str(refused.value)
-    profile.write_text("")
-    (workplace / "paretune.toml").write_text('notify = "https://evil/hook"\n')
-    with pytest.raises(BadInput, match="may not set notify"):
-        read_profile({"PARETUNE_PROFILE": str(profile)})

@@ -34,7 +34,7 @@ def claim(job: str, worst_usd: float | None = 1.0, **changes: Any) -> BudgetRequ
         "now": NOVEMBER,
         "instance_type": "ml.g5.xlarge",
     }
-    return BudgetRequest(**{**request, "job": job, "run_id": job, "worst_usd": worst_usd, **changes})
+    return BudgetRequest(**{**request, "run_id": job, "worst_usd": worst_usd, **changes})
 
 
 def left(accounts: BudgetLedger, origin: str = "measured", now: float = NOVEMBER) -> dict[str, float]:
@@ -121,9 +121,8 @@ def test_a_cost_that_is_not_known_is_booked_as_the_worst_case(tmp_path: Path) ->
 
 def test_a_job_that_is_adopted_is_not_reserved_a_second_time_and_one_that_begins_anew_is(tmp_path: Path) -> None:
     accounts = accounts_in(tmp_path)
-    accounts.reserve(claim("study/1", 2.0, run_id=""))
-    accounts.name_run("study/1", "run")
-    accounts.reserve(claim("run", 2.0))  # whoever takes up the run of the trial
+    accounts.reserve(claim("run", 2.0))
+    accounts.reserve(claim("run", 2.0))  # whoever takes up the run
     assert left(accounts)["nlp"] == 3.0
 
     accounts.book("run", 0.5)
@@ -142,18 +141,6 @@ def test_a_job_that_begins_anew_in_another_month_counts_in_its_first(tmp_path: P
     accounts.reserve(claim("a", 1.0, now=DECEMBER))
 
     assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (1.0, 5.0)
-
-
-def test_only_what_was_never_begun_is_released(tmp_path: Path) -> None:
-    accounts = accounts_in(tmp_path)
-    accounts.reserve(claim("study/1", 2.0, run_id=""))
-    accounts.reserve(claim("study/2", 2.0, run_id=""))
-    accounts.name_run("study/2", "run")
-    for job in ("study/1", "study/2"):
-        accounts.release(job)
-
-    assert left(accounts)["nlp"] == 3.0
-    assert accounts.unbooked() == ["run"]
 
 
 def test_a_month_ends_with_its_last_second_in_utc_and_the_next_one_has_all_its_dollars(tmp_path: Path) -> None:

@@ -110,24 +110,6 @@ def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() 
     assert sizes == [(12, 2), (6, 4), (3, 8), (1, 24)]
 
 
-@given(batch=positive, accumulation=positive, devices=positive)
-def test_less_memory_keeps_the_global_batch_size_and_the_learning_rate(
-    batch: int, accumulation: int, devices: int
-) -> None:
-    made = plan(per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, devices=devices)
-    smaller = made.with_less_memory()
-
-    if batch == 1:
-        assert smaller is None
-        return
-    assert smaller is not None
-    assert smaller.per_device_train_batch_size < batch
-    assert smaller.global_batch_size == made.global_batch_size
-    assert smaller.learning_rate == made.learning_rate
-    if batch % 2 == 0:
-        assert smaller.per_device_train_batch_size == batch // 2
-
-
 @pytest.mark.parametrize(
     ("scaling", "total", "reference", "expected"),
     [

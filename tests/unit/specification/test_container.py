@@ -171,26 +171,14 @@ HUGE = "1" + "0" * 400  # an integer that no float holds
     [
         f'"metrics": {DEEP}',
         '"metrics": {"half \\ud83d": 1}',
-        '"message": "half \\udc80"',
-        '"message": "half \ud800"',
         '"step": -1',
         f'"step": {HUGE}',
-        '"total_steps": 1e999',
-        '"total_steps": -1',
-        '"total_steps": ""',
     ],
-    ids=["deep", "half-name", "half-text", "half", "step", "huge-step", "infinite", "steps", "no-steps"],
+    ids=["deep", "half", "step", "huge-step"],
 )
 def test_a_line_of_a_job_that_no_event_has_is_none(rest: str) -> None:
     step = "" if '"step"' in rest else '"step": 1, '
     assert read_event(f'{{"time": 1.0, {step}{rest}}}') is None
-
-
-def test_a_character_that_json_writes_as_two_escapes_is_one() -> None:
-    event = read_event('{"time": 1.0, "step": 1, "message": "\\ud83d\\ude00"}')
-
-    assert event is not None
-    assert event.message == "\N{GRINNING FACE}"
 
 
 @pytest.mark.parametrize(
@@ -199,12 +187,10 @@ def test_a_character_that_json_writes_as_two_escapes_is_one() -> None:
         f'"metrics": {DEEP}',
         '"labels": [{"a": 1}]',
         '"labels": ["half \\ud800"]',
-        '"labels": ["a"], "confusion_matrix": [[-5]]',
         f'"labels": ["a"], "confusion_matrix": [[{HUGE}]]',
-        '"labels": ["a"], "label_counts": [[1, 2, -3, 4]]',
         '"facts": {"device": ["x"]}',
     ],
-    ids=["deep", "label", "half", "count", "huge-count", "counts", "fact"],
+    ids=["deep", "label", "half", "huge-count", "fact"],
 )
 def test_a_report_of_other_values_than_ours_is_none(field: str) -> None:
     others = "".join(

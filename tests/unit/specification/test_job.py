@@ -2,11 +2,7 @@
 
 import json
 import math
-import os
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -294,15 +290,6 @@ def test_the_hash_changes_with_what_changes_the_result_and_with_nothing_else() -
     assert JobSpec(instance_type=G5, spot=True).spec_hash() == JobSpec(instance_type=G5).spec_hash()
 
 
-def test_the_hash_is_the_same_in_another_process() -> None:
-    code = (
-        "from paretune.specification.job import JobSpec; print(JobSpec(seed=3, tags={'b': '1', 'a': '2'}).spec_hash())"
-    )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-    assert other == JobSpec(seed=3).spec_hash()
-
-
 def test_another_instance_type_keeps_the_global_batch() -> None:
     spec = JobSpec(instance_type=G5, per_device_train_batch_size=8, fallback_instance_types="ml.g5.xlarge")
     (_, moved) = spec.clusters()
@@ -316,76 +303,6 @@ def test_adapters_begin_with_ten_times_the_rate() -> None:
         *(5e-5, 5e-5),
         *(5e-4, 5e-4),
     ]
-
-
-ADDED = """    shuffle_buffer: int = parameter(
-        7, "rows that are shuffled together", ge=1, affects={"quality"}, also="buffer"
-    )
-"""
-USES = """
-import json, os, sys
-import reference  # docs/reference.py
-from mlflow import MlflowClient
-from paretune import JobSpec, launch
-from paretune.cli import main
-from paretune.core.errors import BadInput
-from paretune.studies.definition.file import StudyFile
-
-spec = JobSpec(shuffle_buffer=9, launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=1000)
-study = "{name: s, job: {launcher: simulated, shuffle_buffer: 5}, search: {precision: {choices: [fp32]}}, n_trials: 1}"
-search = "{name: s, job: {launcher: simulated}, search: {shuffle_buffer: {choices: [2, 3]}}, n_trials: 1}"
-for name, text in {"study.yaml": study, "search.yaml": search}.items():
-    open(name, "w").write(text)
-job = launch(spec, quiet=True)
-try:
-    JobSpec(buffer=1)
-except BadInput as error:
-    hint = error.faults[0]
-print(json.dumps({
-    "page": "`shuffle_buffer`" in reference.pages()["docs/reference/job-parameters.md"],
-    "schema": JobSpec.model_json_schema()["properties"]["shuffle_buffer"]["minimum"],
-    "hash": spec.spec_hash() != spec.replace(shuffle_buffer=7).spec_hash(),
-    "mlflow": MlflowClient().get_run(job.run_id).data.params["shuffle_buffer"],
-    "job of a file": StudyFile.read("study.yaml").job.shuffle_buffer,
-    "searched in a file": list(StudyFile.read("search.yaml").search["shuffle_buffer"].values),
-    "hint": hint.partition("did you mean ")[2],
-}))
-sys.exit(main(["train", "--help", "all"]))
-"""
-
-
-@pytest.mark.slow
-def test_a_parameter_is_one_line_in_one_file(workplace: Path) -> None:
-    root = Path(__file__).parents[3]
-    for name in ("src", "docs/reference.py"):
-        copy = shutil.copytree if (root / name).is_dir() else shutil.copy
-        (workplace / name).parent.mkdir(exist_ok=True)
-        copy(root / name, workplace / name)
-    module = workplace / "src" / "paretune" / "specification" / "job.py"
-    module.write_text(module.read_text().replace("    seed: int", f"{ADDED}    seed: int", 1))
-    path = os.pathsep.join(str(workplace / name) for name in ("src", "docs"))
-
-    done = subprocess.run(
-        [sys.executable, "-c", USES],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-    found, _, told = done.stdout.partition("\n")
-    assert json.loads(found) == {
-        "page": True,
-        "schema": 1,
-        "hash": True,
-        "mlflow": "9",
-        "job of a file": 5,
-        "searched in a file": [2, 3],
-        "hint": "shuffle_buffer?",
-    }
-    assert "--shuffle_buffer NUMBER" in told
-    assert "rows that are shuffled together (default: 7)" in " ".join(told.split())
 
 
 def test_single_values_are_read_without_the_rules_between_them() -> None:

@@ -181,31 +181,10 @@ GIVEN: dict[str, Any] = {
     "test_file": "t.csv",
     "validation_file": "v.csv",
 }
-OTHER: dict[str, Any] = {
-    "model": "gpt2",
-    "init": "random",
-    "dataset": "imdb",
-    "text_column": "t",
-    "label_column": "c",
-    "missing_rows": "drop",
-    "task": "causal-lm",
-    "max_train_samples": 5,
-    "max_eval_samples": 5,
-    "seed": 1,
-    "max_seq_length": 64,
-    "learning_rate": 0.2,
-    "num_train_epochs": 2.5,
-    "fine_tuning": "full",
-    "dataset_config_name": "cola",
-    "test_file": "u.csv",
-    "validation_file": "w.csv",
-}
 
 
-@pytest.mark.parametrize("values", [GIVEN, OTHER], ids=["at paretune's default", "off it"])
-def test_a_script_receives_every_given_value_equal_to_a_default_of_ours_or_not(
-    tmp_path: Path, values: dict[str, Any]
-) -> None:
+def test_a_script_receives_every_given_value_although_it_is_a_default_of_ours(tmp_path: Path) -> None:
+    values = GIVEN
     script = tmp_path / "train.py"
     lines = ["import argparse, json", "p = argparse.ArgumentParser()"]
     lines += [f"p.add_argument('--{name}', default='of the script')" for name in values]
@@ -223,19 +202,6 @@ def test_a_script_receives_every_given_value_equal_to_a_default_of_ours_or_not(
     nothing = JobSpec(entry_script=str(script))
     assert script_arguments(nothing, nothing.plan(), "/out") == []
     assert set(params_of(nothing)) == {"instance_type", "instance_count", "entry_script"}
-
-
-def test_a_script_with_the_usual_names_gets_what_is_set(script: Path) -> None:
-    script.write_text(
-        "p.add_argument('--learning_rate')\np.add_argument('--num_train_epochs')\np.add_argument('--seed')\n"
-        "p.add_argument('--model_name')\np.add_argument('--train_file')\n"
-    )
-    (script.parent / "rows.csv").touch()
-    rows = str(script.parent / "rows.csv")
-
-    assert words(script) == ""
-    line = words(script, learning_rate=1e-4, seed=7, model="bert-tiny", dataset=rows)
-    assert line == f"--model_name bert-tiny --learning_rate 0.0001 --seed 7 --train_file {rows}"
 
 
 def test_a_parameter_without_an_argument_is_refused_with_the_arguments_that_there_are(script: Path) -> None:

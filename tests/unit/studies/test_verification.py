@@ -42,7 +42,7 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     found = repeated(driver, lambda: [pick_at(driver, RATES[1])])
 
     assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
-    assert sorted(trial.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
+    assert sorted(trial.spec.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
     assert repeated(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
 
 
@@ -154,5 +154,5 @@ def test_a_repeat_without_capacity_is_tried_again_after_its_pause_and_counts_onc
     found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
 
     assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
-    assert sorted(trial.seed for trial in point_at(driver, RATES[0]).trials) == [42, 43, 44]
+    assert sorted(trial.spec.seed for trial in point_at(driver, RATES[0]).trials) == [42, 43, 44]
     assert desk.clock.now() - begin >= 900

@@ -76,9 +76,6 @@ def test_the_files_are_arranged_as_mlflow_loads_them_without_states_of_the_train
     described = Model.load(str(workspace))
     assert described.flavors["transformers"]["task"] == "text-classification"
     assert described.signature.outputs.input_names() == ["label", "score"]
-    example = described.load_input_example(str(workspace))
-    assert isinstance(example, list)
-    assert [type(text) for text in example] == [str]
 
 
 def test_weights_are_on_the_disk_once_and_small_files_are_copies(

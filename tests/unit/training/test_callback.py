@@ -14,7 +14,7 @@ from transformers import TrainerControl, TrainerState
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event
 from paretune.training import callback
-from paretune.training.callback import EventWriter, MetricsCallback, Progress
+from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 
 
@@ -62,7 +62,7 @@ class Training:
         sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
         self.done = 0
         self.callback = MetricsCallback(
-            EventWriter(events), Progress(sampler, lengths), lambda: stop_after is not None and self.done >= stop_after
+            EventWriter(events), sampler, lengths, lambda: stop_after is not None and self.done >= stop_after
         )
         self.control = TrainerControl()
         self._clock = clock
@@ -153,7 +153,9 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
     clock: HandTurned, events: Path
 ) -> None:
     training = Training(clock, events, steps=100)
-    training.callback = MetricsCallback(EventWriter(events), training.callback._progress, lambda: False, on_spot=True)
+    training.callback = MetricsCallback(
+        EventWriter(events), training.callback._sampler, training.callback._lengths, lambda: False, on_spot=True
+    )
     saved = []
     training.begin()
     for _ in range(100):

@@ -12,7 +12,7 @@ from paretune.specification.container import FailureKind, JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import __main__ as job_process
 from paretune.training import device, stop_signal
-from paretune.training.failures import classify_failure
+from paretune.training.__main__ import classify_failure
 from paretune.training.stop_signal import StopSignal
 from tests.processes import wait_until
 

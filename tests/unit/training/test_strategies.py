@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
 
@@ -18,20 +17,6 @@ GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 @pytest.fixture
 def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda rank: monkeypatch.setenv("RANK", str(rank))
-
-
-@pytest.mark.parametrize(("name", "package"), [("smddp", "smdistributed"), ("deepspeed", "deepspeed")])
-def test_an_image_without_the_library_is_named_with_a_way_out(
-    name: str, package: str, as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_rank(0)
-    monkeypatch.setattr(strategies, "can_be_imported", lambda module: False)
-
-    with pytest.raises(BadInput) as error:
-        strategies.begin(JobSpec(strategy=name, **GPU))
-
-    assert f"strategy {name} needs package {package}, which this image lacks" in str(error.value)
-    assert "sagemaker.training_image" in str(error.value)
 
 
 def test_a_job_of_one_process_has_nobody_to_share_with(monkeypatch: pytest.MonkeyPatch) -> None:

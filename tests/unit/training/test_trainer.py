@@ -1,5 +1,6 @@
 """The Trainer's arguments, its metrics, and its evaluation."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,11 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import processes
-from paretune.training.callback import EventWriter, MetricsCallback, Progress
+from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import Rows, TokenRows, as_batch
-from paretune.training.tasks import evaluation_of, loss_of
+from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
@@ -112,15 +113,15 @@ def trainer_of(
     lengths = np.full(16, 5)
     plan = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
     sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=0)
-    callback = MetricsCallback(EventWriter(events), Progress(sampler, lengths), lambda: False)
+    callback = MetricsCallback(EventWriter(events), sampler, lengths, lambda: False)
     return LengthGroupedTrainer(
         model=model,
         args=arguments_of(BASE.replace(training_arguments={"per_device_eval_batch_size": 8}), folder),
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,
-        compute_metrics=evaluation_of("classification", ("a", "b", "c")),
-        compute_loss_func=loss_of("classification", 0.0),
+        compute_metrics=Evaluation("classification", ("a", "b", "c")),
+        compute_loss_func=partial(summed_loss, "classification"),
         sampler=sampler,
         callback=callback,
     )

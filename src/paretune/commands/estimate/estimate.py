@@ -15,9 +15,8 @@ from paretune.core.commands import command_line, options
 from paretune.core.errors import collecting, refuse
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate, Estimator
-from paretune.estimating.evidence import Evidence, collect
-from paretune.estimating.forecast import OwnTrainingTimes
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.forecast import Forecast
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
@@ -80,8 +79,9 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     environment, first = dict(os.environ), request.specs[0]
     is_recorded = request.record or "MLFLOW_RUN_ID" in environment
 
-    def opened() -> "Tracking | None":
-        return open_tracking(environment, SystemClock()) if is_recorded or has_store(environment) else None
+    def opened() -> Forecast:
+        is_there = is_recorded or has_store(environment)
+        return Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
 
     prices = PriceList.read(environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
@@ -101,12 +101,9 @@ def has_store(environment: Mapping[str, str]) -> bool:
     return Path(address.removeprefix("sqlite:///") or "mlflow.db").exists() or Path("mlruns").exists()
 
 
-def _own_table(
-    priced: Sequence[tuple[JobSpec, Price | None]], region: str, tracking: "Tracking | None"
-) -> EstimateTable:
+def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
     """What finished runs tell of a user's own training, and nothing before one has finished."""
-    learnt = OwnTrainingTimes() if tracking is None else OwnTrainingTimes.collect(tracking, hardware.machine_name())
-    jobs = [(spec, learnt.predict(spec, price)) for spec, price in priced]
+    jobs = [(spec, forecast.own_training.predict(spec, price)) for spec, price in priced]
     remarks = ["seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"]
     return EstimateTable(
         jobs=jobs,
@@ -118,7 +115,7 @@ def _own_table(
 def _our_table(
     priced: Sequence[tuple[JobSpec, Price | None]],
     region: str,
-    opened: Callable[[], "Tracking | None"],
+    opened: Callable[[], Forecast],
 ) -> EstimateTable:
     """The table of paretune's own training; BadInput with the faults of all models, data sets and number formats."""
     specs, environment, faults = [spec for spec, _ in priced], dict(os.environ), list[str]()
@@ -129,12 +126,7 @@ def _our_table(
     refuse(faults)
     facts = _facts(specs, home_of(environment))
     refuse([*_precision_faults(specs), *_unknown_data(specs, facts)])
-    tracking, machine = opened(), hardware.machine_name()
-    evidence = Evidence()
-    if tracking is not None:
-        evidence = collect(tracking, simulated=specs[0].is_simulated, machine=machine)
-    estimator = Estimator(evidence)
-    jobs, estimates = [], []
+    estimator, jobs, estimates = opened().estimator, [], []
     for (spec, price), facts_of_rows in zip(priced, facts, strict=True):
         architecture = built[spec.model]
         item = estimator.estimate(spec, architecture, price, facts=facts_of_rows)

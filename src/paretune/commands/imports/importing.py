@@ -22,7 +22,6 @@ from paretune.launchers.base import JobState
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics
-from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Run, RunStatus, Tracking, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
@@ -39,12 +38,8 @@ class Imported:
     remarks: Mapping[str, int]  # to the number of runs
 
 
-def import_runs(
-    request: ImportRequest, tracking: Tracking, price_of: Callable[[JobSpec], Price | None], now: float
-) -> Imported:
+def import_runs(request: ImportRequest, tracking: Tracking, price_of: Callable[[JobSpec], Price | None]) -> Imported:
     """Create a run for each row that has none; a run that an interrupted import has left is completed.
-
-    Points of curves get the time `now`, in seconds since the epoch.
 
     Raises:
         TrackingUnavailable: MLflow does not answer; the same command imports the rest.
@@ -71,7 +66,7 @@ def import_runs(
         remarks.update(_why_untaught(spec, sizes, row.measured))
         tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
-        _fill(run, row, spec, price, request.table.name, now, sizes)
+        _fill(run, row, spec, price, request.table.name, sizes)
         if run.has_gap:
             gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
             raise TrackingUnavailable(gap)
@@ -125,7 +120,6 @@ def _fill(
     spec: JobSpec,
     price: Price | None,
     source: str,
-    now: float,
     sizes: Mapping[str, float],
 ) -> None:
     """Record everything in a row, and mark the run as complete."""
@@ -140,9 +134,6 @@ def _fill(
         run.log_params(params_of(spec))
         if row.dataset_size is not None:
             run.log_params({DATASET_SIZE: str(row.dataset_size)})
-        run.log_events(
-            Event(time=now, step=epoch, metrics={"eval/f1": value}) for epoch, value in enumerate(row.curve, start=1)
-        )
         run.log_metrics(measured)
         run.set_tags(
             {
@@ -165,7 +156,7 @@ def run_import(request: ImportRequest) -> CommandOutput:
     clock, environment = SystemClock(), dict(os.environ)
     price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
     tracking = Tracking(environment, clock)
-    imported = import_runs(request, tracking, price_of, clock.now())
+    imported = import_runs(request, tracking, price_of)
     table = request.table
     lines = [
         f"{table.name}: {len(imported.added)} runs imported as published, {imported.already_there} were there already"

@@ -3,8 +3,7 @@
 A report reads runs and changes none. Measured, simulated, published and estimated runs never share a mean, a sum or a
 line, and neither do billed and notional dollars.
 
-    command.py          the command's parameters
-    run.py              finds the runs, builds the report and keeps it with the command's own run
+    command.py          the command: finds the runs, builds the report and keeps it with the command's own run
     jobs.py             recorded jobs as a pandas frame: settings and measurements
     costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
     groups.py           view=scaling and view=compare: the runs of each value of a setting

@@ -1,11 +1,15 @@
-"""The command `report`: tables, charts and findings of recorded runs."""
+"""The command `report`: finds recorded runs, builds their report and keeps it with the command's own run."""
 
+import os
 from collections.abc import Iterator
 from datetime import date, datetime
 from typing import ClassVar, Literal
 
-from paretune.commands.command import command_of, imported_later
+from paretune.commands.command import command_of
+from paretune.core.clock import SystemClock
 from paretune.core.errors import did_you_mean
+from paretune.core.result import CommandOutput, as_json, read_rows
+from paretune.core.untrusted import markdown, without_secrets
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
 from paretune.specification.regions import region_faults
@@ -36,9 +40,6 @@ class ReportRequest(Parameters):
     filter: str | None = parameter(None, "MLflow's search language, such as \"metrics.f1 > 0.9 and params.seed = '1'\"")
     region: str | None = parameter(None, "price the runs again with this region's prices")
     price_date: str | None = parameter(None, "price the runs again with the prices of this day, such as 2026-11-20")
-    spot_share: float | None = parameter(
-        None, "price the runs again as managed spot that bills this share of the seconds", gt=0, le=1
-    )
 
     listed_by: ClassVar[str] = "report"
     rules: ClassVar[Rules] = (lambda request: (Fault((), text) for text in request._all_faults()),)
@@ -46,7 +47,7 @@ class ReportRequest(Parameters):
     def _all_faults(self) -> Iterator[str]:
         yield from region_faults(self.region)
         yield from self._by_faults()
-        terms = [name for name in ("region", "price_date", "spot_share") if getattr(self, name) is not None]
+        terms = [name for name in ("region", "price_date") if getattr(self, name) is not None]
         if self.rate == "effective":
             yield from (f"{name} is a term of list prices, got rate=effective: leave one out" for name in terms)
             terms.append("rate=effective")
@@ -77,4 +78,45 @@ class ReportRequest(Parameters):
         return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None
 
 
-COMMAND = command_of(ReportRequest, imported_later("paretune.commands.report.run:run_report"))
+def _run(request: ReportRequest) -> CommandOutput:
+    """Report recorded runs; the runs themselves do not change."""
+    from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
+    from paretune.commands.report.groups import groups_report
+    from paretune.pricing.prices import PriceList
+    from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
+
+    environment, clock = dict(os.environ), SystemClock()
+    prices, tracking = PriceList.read(environment), Tracking(environment, clock)
+    is_job = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
+    jobs = [RecordedJob(run) for run in tracking.runs(" and ".join(filter(None, [is_job, request.filter])))]
+    if request.view != "runs":
+        report = groups_report(jobs, request.view, request.by or SHAPE)
+    elif jobs:
+        report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
+    else:
+        text = "no job is recorded" + (" that fits the filter" if request.filter else "")
+        return CommandOutput(text=text, document={"rows": []})
+    csv = report.csv()
+    run = tracking.begin("report")
+    is_simulated = {job.origin for job in jobs} == {"simulated"}
+    tags = {schema.KIND: "report", schema.ORIGIN: "simulated" if is_simulated else None}
+    run.set_tags(tags | {schema.NOTE: markdown(report.note())})
+    run.log_params({name: without_secrets(text) for name, text in request.changed().items()})
+    for name, text in {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()}.items():
+        run.log_text(text, name)
+    run.end(RunStatus.FINISHED)
+    open_command = tracking.open_command(run.run_id)
+    where = f"report.csv is in run {run.run_id}, with report.html and report.md: {open_command}"
+    return CommandOutput(
+        text=f"{report.text()}\n\n{where}",
+        document={
+            "run_id": run.run_id,
+            "rows": as_json(read_rows(csv)),
+            **({"totals": as_json(report.totals)} if report.totals else {}),
+            "findings": [text for section in report.sections for text in section.findings()],
+            "open_command": open_command,
+        },
+    )
+
+
+COMMAND = command_of(ReportRequest, _run)

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
-from paretune.commands.report.document import Chart, Report, Section, on_front, scatter
+from paretune.commands.report.document import ALL, Chart, Report, Section, on_front, scatter
 from paretune.commands.report.jobs import ESTIMATES, dates, frame_of, records
 from paretune.core.result import Row
 from paretune.jobs.bill import recorded_price
@@ -17,7 +17,7 @@ from paretune.pricing.prices import PriceList, price_remarks
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob
 
-ALL, NONE = "all runs", "(none)"
+NONE = "(none)"
 _KIND = ["kind", "dataset"]  # runs that may be compared are equal in these
 _MOST_FRONTS = 4
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
@@ -70,23 +70,14 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
     """A row per run, priced again if asked for, totals of dollars, and the errors of estimates."""
     frame = frame_of(jobs)
     rows = frame.assign(learning_rate=frame.rate, on_front=_fronts(frame, metrics.COST_USD))
-    is_new = (request.region, request.on, request.spot_share, request.rate) != (None, None, None, "list")
-    new = pd.DataFrame(
-        [new_cost(job, prices, request, today) if is_new else {} for job in jobs],
-        columns=[*_NEW, "remark"],
-        dtype=object,
-    )
-    rows[new.columns] = new
+    is_new = bool(request.region or request.on or request.rate != "list")
+    new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
+    rows[[*_NEW, "remark"]] = pd.DataFrame(new, columns=[*_NEW, "remark"], dtype=object)
     rows["difference_usd"] = rows.new_cost_usd.astype(float) - rows.cost_usd
     rows["on_new_front"] = _fronts(rows, "new_cost_usd")
-    sentences = ["front *: no other run is as cheap and as good; cost = seconds x instances x price"]
-    origins = sorted(set(frame.origin))
-    if len(origins) > 1:
-        sentences.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
-    if len(frame.groupby(_KIND)) > 1:
-        sentences.append(
-            "each origin and data set has a front of its own, and so have the notional dollars of local runs"
-        )
+    sentences = [
+        "front *: no other run of its origin and data set is as cheap and as good; cost = seconds x instances x price"
+    ]
     remarks = rows.remark.fillna("").loc[lambda texts: texts != ""].value_counts(sort=False)
     sentences += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
     charted = rows.assign(**{metrics.COST_USD: rows.new_cost_usd}) if request.rate == "effective" else rows
@@ -116,7 +107,7 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
 
 
 def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today: date) -> Row:
-    """The cost of a job in another region, on another day, on spot or as billed, with why it is unknown or in doubt."""
+    """The cost of a job in another region, on another day or as billed, with why it is unknown or in doubt."""
     if not job.instance_type.startswith("ml."):
         return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
     if request.rate == "effective":
@@ -126,17 +117,7 @@ def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today:
     seconds, kind = job.billable_seconds, job.instance_type
     if seconds is None:
         return {"remark": "no billable seconds are recorded: it cannot be priced again"}
-    if request.spot_share is None:
-        seconds += job.warm_pool_seconds
-    else:
-        if job.is_spot:
-            # AWS describes the undiscounted seconds of the last job only; those of earlier attempts are lost.
-            if job.training_seconds is None or not job.is_first_attempt:
-                return {"remark": "a spot run whose training seconds are not recorded: it cannot be priced again"}
-            seconds = job.training_seconds
-        # AWS bills spot as the on-demand price times fewer seconds (DescribeTrainingJob, BillableTimeInSeconds; read
-        # 2026-11-20), and keeps no warm pool of spot instances.
-        seconds *= request.spot_share
+    seconds += job.warm_pool_seconds
     region, remarks = request.region or job.region, list[str]()
     if request.region is None and request.on is None:
         price = recorded_price(job)

@@ -1,17 +1,17 @@
 """A report as text, as Markdown, as CSV and as one HTML page with charts of plotly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
-from markupsafe import Markup
 
 from paretune.core import pareto
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
 from paretune.presentation.chart import chart_html
+from paretune.presentation.numbers import usd
 from paretune.presentation.page import template
 from paretune.presentation.table import aligned, markdown_table
 from paretune.specification import metrics
@@ -27,20 +27,16 @@ _AXES = {
     "device_count": "devices",
     "batch": "global batch size (rows)",
 }
+ALL = "all runs"  # key of the totals of all
 _LOG_FROM = 8  # largest over smallest value from which an axis is logarithmic
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """A plotly figure with its title and caption."""
+class Chart(NamedTuple):
+    """A figure of plotly with its title and caption."""
 
     title: str
     caption: str
     figure: Any
-
-    def html(self) -> Markup:
-        """The figure as a part of a page that has plotly's script."""
-        return chart_html(self.figure, self.title, has_script=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +47,6 @@ class Section:
     sentences: Sequence[str] = ()
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
-
     has_tests: bool = False  # whether all tables but the first are tests of what that one shows
 
     def findings(self) -> list[str]:
@@ -78,27 +73,36 @@ class Report:
         ]
         return csv_text([*rows[0]] if rows else ["run_id"], rows)
 
+    def note(self) -> str:
+        """The sums, or the first sentence, and where the rest is."""
+        lines = [] if self.totals else [text for section in self.sections for text in section.sentences][:1]
+        for row in self.totals:
+            if row["by"] == ALL:
+                spent = "unknown dollars" if row["cost_usd"] is None else usd(float(str(row["cost_usd"])))
+                lines.append(f"{row['jobs']} runs, {row['origin']}: {spent}")
+        return "\n\n".join([*(f"**{line}**" for line in lines), f"{self.title}: everything is in `report.html`."])
+
     def text(self) -> str:
         """The report for a terminal, without charts."""
-        blocks = [" ".join(self.about)]
-        for section in self.sections:
-            blocks += [section.heading, *(f"{about}:\n{aligned(table)}" for about, table in section.tables)]
-            blocks.append("\n".join(f"- {sentence}" for sentence in section.sentences))
-        return "\n\n".join(filter(None, blocks))
+        return "\n\n".join(self._blocks("", aligned, str))
 
     def markdown(self) -> str:
         """The report as Markdown, without charts."""
-        blocks = [markdown(f"# {self.title}"), markdown(" ".join(self.about))]
+        return "\n\n".join([markdown(f"# {self.title}"), *self._blocks("## ", markdown_table, markdown)]) + "\n"
+
+    def _blocks(self, mark: str, tabled: Callable[[pd.DataFrame], str], written: Callable[[str], str]) -> Iterator[str]:
+        yield written(" ".join(self.about))
         for section in self.sections:
-            blocks.append(markdown(f"## {section.heading}"))
+            yield written(f"{mark}{section.heading}")
             for about, table in section.tables:
-                blocks += [markdown(f"{about}:"), markdown_table(table)]
-            blocks.append(markdown("\n".join(f"- {sentence}" for sentence in section.sentences)))
-        return "\n\n".join(filter(None, blocks)) + "\n"
+                yield written(f"{about}:")
+                yield tabled(table)
+            if section.sentences:
+                yield written("\n".join(f"- {sentence}" for sentence in section.sentences))
 
     def html(self) -> str:
         """One HTML page without outside references; a click on a heading sorts its table."""
-        page = template("paretune.commands.report", "report.html").render(report=self)
+        page = template("paretune.commands.report", "report.html").render(report=self, chart_html=chart_html)
         if not any(section.charts for section in self.sections):
             return page
         from plotly.offline import get_plotlyjs
@@ -112,7 +116,7 @@ def scatter(
     columns: tuple[str, str],
     *,
     title: str,
-    caption: str,
+    caption: str = "A point per run; lines join the means.",
     lines: Mapping[str, pd.Series] | None = None,
     fronts: Mapping[str, pd.DataFrame] | None = None,
     joins: bool = False,

@@ -9,31 +9,25 @@ import numpy as np
 import pandas as pd
 
 from paretune.commands.report.command import DEVICES, SHAPE
-from paretune.commands.report.document import Chart, Section, scatter
-from paretune.commands.report.jobs import COMPILED, DEFAULTS, QUANTITIES, VERSIONS
-from paretune.commands.report.statistics import CONFIDENCE, SIGNIFICANT, Interval, difference, line, ratio, tukey
+from paretune.commands.report.document import Chart, Report, Section, scatter
+from paretune.commands.report.jobs import COMPILED, DEFAULTS, QUANTITIES, VERSIONS, dates, frame_of, records
+from paretune.commands.report.statistics import CONFIDENCE, SIGNIFICANT, difference, line, tukey
 from paretune.core.errors import BadInput
 from paretune.presentation.numbers import dollars, duration, p_value, plain, with_error
 from paretune.presentation.table import texts
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
+from paretune.tracking import RecordedJob
 
 _OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
 """Factors of the cluster; runs that are compared by another factor have the same shape."""
-_COMPUTING = {
-    "per_device_train_batch_size": "per-device batch",
-    "precision": "precision",
-    VERSIONS: "versions",
-    "max_seq_length": "sequence length",
-    "strategy": "strategy",
-    COMPILED: "torch_compile",
-    "fine_tuning": "fine-tuning",
-    "spot": "spot",
-}
-"""Settings that seconds depend on beside the cluster, with their names: runs that differ in one are not repeats."""
+_COMPUTING = (
+    *("per_device_train_batch_size", "precision", VERSIONS, "max_seq_length", "strategy", COMPILED),
+    *("fine_tuning", "spot"),
+)
+"""Settings that seconds depend on beside the cluster: runs that differ in one are not repeats."""
 _EXPECTED_DIFFERENCES = {"seed", "dataset", "model", "instance_type", "instance_count"}
-_SAME_WORK = 1.01  # largest ratio of rows x epochs that rounded steps make
 _KIND = ["origin", "is_notional", "model", "dataset", "task", "apart"]  # runs that may be compared are equal in these
 _NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
 _COMPARED = {
@@ -69,6 +63,24 @@ class Group:
         return frame
 
 
+def groups_report(jobs: Sequence[RecordedJob], view: str, factor: str) -> Report:
+    """A section for the completed jobs of each kind, by the values of the factor; raises BadInput if nothing varies."""
+    frame = frame_of(jobs, factor)
+    used = frame[(frame.state == "Completed") & (frame.probe_steps == "")] if jobs else frame
+    groups, left_out = groups_of(used, factor, view)
+    sections, tables = zip(*(section_of(group, view) for group in groups), strict=True)
+    about = [dates(frame), "Origins, data sets and models stand in tables of their own: compare within one only."]
+    if left := len(frame) - len(used):
+        about.append(f"{left} of them {'is' if left == 1 else 'are'} left out: not completed, or a probe.")
+    others = [Section(heading="Nothing to compare with", sentences=[f"{group}." for group in left_out])]
+    return Report(
+        title=f"Report by {factor}",
+        about=about,
+        sections=[*sections, *(others if left_out else [])],
+        rows=[row for table in tables for row in records(table)],
+    )
+
+
 def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], list[str]]:
     """The runs of each kind with two values of the factor, and a sentence for the others; raises BadInput without any.
 
@@ -76,7 +88,8 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], 
     """
     groups, left_out = list[Group](), list[str]()
     if not runs.empty:
-        runs = runs.assign(level=runs[factor], apart=_work(runs) if factor in _OF_THE_CLUSTER else runs[SHAPE])
+        work = runs.work.map(lambda work: "" if np.isnan(work) else f"{float(f'{work:.3g}'):,.0f} rows x epochs")
+        runs = runs.assign(level=runs[factor], apart=work if factor in _OF_THE_CLUSTER else runs[SHAPE])
     for kind, group in runs.groupby(_KIND) if not runs.empty else ():
         origin, is_notional, model, dataset, _, apart = kind
         title = f"{origin}{', notional dollars' * is_notional}: {model} on {dataset}{f', {apart}' if apart else ''}"
@@ -98,20 +111,6 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], 
     return groups, left_out
 
 
-def _work(runs: pd.DataFrame) -> pd.Series:
-    """The rows x epochs of each run in words, if its kind has runs of several; empty otherwise."""
-
-    def words(work: pd.Series) -> pd.Series:
-        ordered = work.dropna().sort_values()
-        part = (ordered > _SAME_WORK * ordered.shift()).cumsum()
-        if part.nunique() < 2:
-            return pd.Series("", work.index)
-        known = ordered.groupby(part).transform("min").map("{:,.0f} rows x epochs".format)
-        return known.reindex(work.index, fill_value="an unknown number of rows x epochs")
-
-    return runs.groupby(_KIND[:-1], group_keys=False).work.apply(words)
-
-
 def _sorted(names: Iterable[str]) -> list[str]:
     """Values of a setting in order: numbers by size, else texts."""
     try:
@@ -120,10 +119,10 @@ def _sorted(names: Iterable[str]) -> list[str]:
         return sorted(names)
 
 
-def _varying(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, list[str]]:
-    """Name to values, for those settings that have several values; unknown values are left out."""
+def _varying(runs: pd.DataFrame, names: Iterable[str]) -> str:
+    """Those settings that have several values, each with its values in brackets; unknown values are left out."""
     values = {name: _sorted(set(runs[name]) - {""}) for name in names}
-    return {name: several for name, several in values.items() if len(several) > 1}
+    return "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
 
 
 def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
@@ -131,12 +130,13 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     frame, tables, charts = group.frame(), list[tuple[str, pd.DataFrame]](), list[Chart | None]()
     columns: dict[str, Any] = {group.factor: "level"}
     if view == "scaling":
-        sentences, tables, charts = _scaling(group, frame), _tests(group), _scaling_charts(group)
+        _add_steps(group, frame)
+        tables, charts = _tests(group), _scaling_charts(group)
         shown, about = [*_NAMES, metrics.THROUGHPUT_SAMPLES], _MEANS
         columns["devices"] = "devices"
         added = _STEPS
     else:
-        sentences = _comparison(group, frame)
+        _add_ratios(group, frame)
         shown = [name for name in QUANTITIES if name != metrics.ESTIMATED_SECONDS]
         about = f"{_MEANS}; against the first row with {CONFIDENCE:.0%} intervals where there are repeats"
         added = {header: f"{name}_against" for name, header in _COMPARED.items()}
@@ -146,10 +146,13 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     listed = texts(frame, columns | {"n": "n"} | added)
     frame = frame.drop(columns=[*shown, *frame.filter(regex="_against$")])
     heading = f"{group.title[:1].upper()}{group.title[1:]}, by {group.factor}"
-    charts = [*charts, *_trade_offs(group)]
+    settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {group.factor}
+    # More devices have a larger batch unless somebody fixes it.
+    settings -= {"global_batch_size"} if group.factor in _OF_THE_CLUSTER else set()
+    varying = _varying(group.runs, sorted(settings))
+    sentences = [f"{group.factor} is not all that differs between these runs: so does {varying}."] if varying else []
     tables = [(about, listed), *tables]
-    section = Section(heading=heading, tables=tables, sentences=sentences, charts=charts, has_tests=True)
-    return section, frame
+    return Section(heading=heading, tables=tables, sentences=sentences, charts=charts, has_tests=True), frame
 
 
 def _mean(quantity: str, mean: float, deviation: float) -> str:
@@ -174,40 +177,35 @@ _STEPS: dict[str, Any] = {
     "speed-up": ("speed_up", ".2f"),
     "efficiency": ("efficiency", ".0%"),
     "estimated before": (f"{metrics.ESTIMATED_SECONDS}_mean", duration),
-    "remark": "remark",
+    "no repeats: so differs": "remark",
 }
 
 
-def _comparison(group: Group, frame: pd.DataFrame) -> list[str]:
-    """Add ratios and differences to the first level to the frame; what else differs between the runs, in words."""
-    first = group.names[0]
+def _add_ratios(group: Group, frame: pd.DataFrame) -> None:
+    """Add ratios to the first level with their intervals, and differences of F1, as numbers and in words."""
+    base = group.of(group.names[0]).set_index("rows")
     for quantity in _COMPARED:
-        is_f1, compared = quantity == metrics.F1, {}
+        is_f1 = quantity == metrics.F1
+        form, kind = ("+.4f", f"{quantity}_difference") if is_f1 else (".3f", f"{quantity}_ratio")
+        columns = [kind, f"{kind}_low", f"{kind}_high"]
+        frame[columns] = np.nan
         for name in group.names[1:]:
-            values, base = (group.of(level).set_index("rows")[quantity].dropna() for level in (name, first))
-            compared[name] = (difference if is_f1 else ratio)(values, base) if len(values) and len(base) else None
-        form = "+.4f" if is_f1 else ".3f"
-        frame[f"{quantity}_against"] = pd.Series({name: _interval(item, form) for name, item in compared.items()})
-        kind = f"{quantity}_{'difference' if is_f1 else 'ratio'}"
-        for end, column in enumerate((kind, f"{kind}_low", f"{kind}_high")):
-            frame[column] = pd.Series({name: item and item[end] for name, item in compared.items()}, dtype=float)
-    settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {group.factor}
-    return [
-        f"{group.factor} is not all that differs between these runs: so does {name} "
-        f"({', '.join(values[:6])}{' and more' if len(values) > 6 else ''})."
-        for name, values in _varying(group.runs, sorted(settings)).items()
-    ]
+            values, others = (runs[quantity].dropna() for runs in (group.of(name).set_index("rows"), base))
+            if values.empty or others.empty or not (is_f1 or min(values.min(), others.min()) > 0):
+                continue
+            logarithms = difference(values, others) if is_f1 else difference(np.log(values), np.log(others))
+            frame.loc[name, columns] = logarithms if is_f1 else np.exp(logarithms)
+        frame[f"{quantity}_against"] = [_interval(*ends, form) for ends in frame[columns].to_numpy()]
 
 
-def _interval(item: Interval | None, form: str) -> str:
-    if item is None:
+def _interval(value: float, low: float, high: float, form: str) -> str:
+    if np.isnan(value):
         return ""
-    value, low, high = item
-    return f"{value:{form}}" + ("" if low is None else f" ({low:{form}} to {high:{form}})")
+    return f"{value:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
 
 
-def _scaling(group: Group, frame: pd.DataFrame) -> list[str]:
-    """Add devices and what each step up saves and costs to the frame; what is not comparable, in words."""
+def _add_steps(group: Group, frame: pd.DataFrame) -> None:
+    """Add devices, what each step up saves and costs, and in what the runs of a row differ."""
     counts = group.runs.groupby("level").device_count.agg(["min", "max", "count", "size"]).loc[list(group.names)]
     is_known = (counts["min"] == counts["max"]) & (counts["count"] == counts["size"])
     frame["devices"] = counts["min"].where(is_known).astype("Int64")
@@ -216,27 +214,7 @@ def _scaling(group: Group, frame: pd.DataFrame) -> list[str]:
     frame["speed_up"] = seconds.iloc[0] / seconds
     has_several = frame.devices.nunique(dropna=False) > 1
     frame["efficiency"] = (frame.speed_up * frame.devices.iloc[0] / frame.devices) if has_several else np.nan
-    marks = {name: _varying(group.of(name), _COMPUTING) for name in group.names}
-    frame["remark"] = [
-        "; ".join(f"{_COMPUTING[setting]} differs: {', '.join(values)}" for setting, values in mark.items())
-        for mark in marks.values()
-    ]
-    sentences = []
-    if frame.remark.any():
-        sentences.append("The runs of a row with a remark are no repeats of each other.")
-    within = {setting for mark in marks.values() for setting in mark} | {group.factor}
-    if other := _varying(group.runs, [name for name in _COMPUTING if name not in within]):
-        listed = "; ".join(f"{_COMPUTING[name]} ({', '.join(values)})" for name, values in other.items())
-        sentences.append(f"{group.factor.capitalize()} is not all that differs between the rows: so does {listed}.")
-    if any(_varying(group.of(name), ["learning_rate", "learning_rate_scaling"]) for name in group.names):
-        sentences.append(
-            "F1 is of runs that differ in the learning rate or its scaling: a filter takes only those of one."
-        )
-    if group.runs.work.max() > _SAME_WORK * group.runs.work.min():
-        sentences.append(
-            "The runs do not train on equally many rows times epochs: seconds and dollars are not of equal work."
-        )
-    return sentences
+    frame["remark"] = [_varying(group.of(name), _COMPUTING) for name in group.names]
 
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
@@ -250,21 +228,18 @@ def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
         return tables
     for quantity, power_law in ((metrics.BILLABLE_SECONDS, True), (metrics.F1, False)):
         if fitted := line(group.runs, quantity, power_law=power_law):
-            interval = fitted.fit.conf_int(1 - CONFIDENCE)
-            rows = pd.DataFrame({"value": fitted.fit.params, "low": interval[0], "high": interval[1]})
-            rows = rows.assign(term=rows.index, p=fitted.fit.pvalues)[1:]
+            about, effects = fitted
             form = partial(plain, digits=3)
             columns = {"per doubling of": "term", "exponent" if power_law else "change": ("value", form)}
             columns |= {"low": ("low", form), "high": ("high", form), "p": ("p", p_value)}
-            tables.append((f"{fitted.about()}, with {CONFIDENCE:.0%} intervals", texts(rows, columns)))
+            tables.append((f"{about}, with {CONFIDENCE:.0%} intervals", texts(effects, columns)))
     return tables
 
 
 def _scaling_charts(group: Group) -> list[Chart | None]:
     """Time over devices by global batch size, F1 over devices by data size, and F1 by rule of the learning rate."""
     runs, charts = group.runs[group.runs.device_count > 0], list[Chart | None]()
-    caption, origin = "A point per run; lines join the means.", f"({group.runs.origin.iloc[0]})"
-    batch = pd.to_numeric(group.runs.global_batch_size, errors="coerce")
+    origin, rules = f"({group.runs.origin.iloc[0]})", group.runs.learning_rate_scaling
     if runs.device_count.nunique() > 1:
         means = runs.groupby("device_count")[metrics.BILLABLE_SECONDS].mean().dropna()
         perfect = {"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()}
@@ -272,27 +247,12 @@ def _scaling_charts(group: Group) -> list[Chart | None]:
         by_size = runs.sort_values("rows").assign(series=lambda runs: runs.rows.map("{:,.0f} rows".format))
         axes = ("device_count", metrics.BILLABLE_SECONDS), ("device_count", metrics.F1)
         charts = [
-            scatter(by_batch, axes[0], title=f"Time over devices {origin}", caption=caption, lines=perfect, joins=True),
-            scatter(by_size, axes[1], title=f"F1 over devices {origin}", caption=caption, joins=True),
+            scatter(by_batch, axes[0], title=f"Time over devices {origin}", lines=perfect, joins=True),
+            scatter(by_size, axes[1], title=f"F1 over devices {origin}", joins=True),
         ]
-    if group.runs.learning_rate_scaling.nunique() > 1:
-        rules = group.runs.learning_rate_scaling.replace("none", "fixed rate")
+    if rules.nunique() > 1:
+        batch = pd.to_numeric(group.runs.global_batch_size, errors="coerce")
+        by_rule = group.runs.assign(series=rules.replace("none", "fixed rate"), batch=batch)
         title = f"Scaled against fixed learning rate {origin}"
-        by_rule = group.runs.assign(series=rules, batch=batch)
-        charts.append(scatter(by_rule, ("batch", metrics.F1), title=title, caption=caption, joins=True))
+        charts.append(scatter(by_rule, ("batch", metrics.F1), title=title, joins=True))
     return charts
-
-
-def _trade_offs(group: Group) -> list[Chart | None]:
-    """Time and F1 over dollars, a series per level, each with the front of the two."""
-    runs = group.runs.assign(series=group.runs.level.replace("", "(none)"))
-    return [
-        scatter(
-            runs,
-            (metrics.COST_USD, quantity),
-            title=f"{title} ({runs.origin.iloc[0]})",
-            caption="A point per run; the dashed line is the front: no run on it is beaten in both.",
-            fronts={"front": runs},
-        )
-        for quantity, title in {metrics.BILLABLE_SECONDS: "Dollars and time", metrics.F1: "Dollars and F1"}.items()
-    ]

@@ -184,9 +184,6 @@ class Sync:
                 for run_id, usd in _book_ended(ledger, self.tracking).items():
                     cost = "its worst case" if usd is None else f"{usd:.4g} USD"
                     self._say(run_id, f"{cost} booked against the budgets of {budget}")
-                if unbegun := ledger.release_abandoned(workplace.launcher.origin, workplace.clock.now()):
-                    trials = f"{len(unbegun)} reservations of trials that were never begun"
-                    self._say(run.run_id, f"{trials} are taken back from {budget}")
 
 
 def gone_runs(tracking: Tracking) -> list[RecordedRun]:

@@ -3,7 +3,6 @@
     instance_type,instance_count,per_device_train_batch_size,learning_rate,f1   needed
     billable_seconds             of all completed runs, or no such column: simulated jobs then take what is estimated
     status                       Completed (the default), OutOfMemory or Failed
-    f1_epoch_1,f1_epoch_2,...    the curve: F1 after each epoch
     train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
     num_steps                    optimiser steps; with num_train_epochs, train_rows follows from them
     dataset_size                 rows before validation rows were split off
@@ -15,7 +14,6 @@ If `global_batch_size` is given and `gradient_accumulation_steps` is not, the la
 """
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any, Literal
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.pricing.prices import as_of_fault
+from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter, spell
 from paretune.storage.tables import read_table
@@ -33,7 +32,6 @@ OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "f1")
-_EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
 _BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters if a table has columns for them."""
@@ -42,7 +40,7 @@ _MOST_FAULTS = 20  # that are listed; the rest is counted
 
 
 class _Cells(Parameters):
-    """What a row may have beside the parameters of a job, and the F1 of each epoch."""
+    """What a row may have beside the parameters of a job."""
 
     status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED, "how the run ended")
     billable_seconds: float | None = parameter(None, "seconds billed per instance", gt=0)
@@ -68,18 +66,12 @@ class RecordedRow:
 
     line: int  # its line in the file, from 1
     spec: JobSpec  # the job, with what the table does not tell at its default
-    instance_type: str
-    instance_count: int
-    per_device_train_batch_size: int
-    learning_rate: float  # the rate that was used, scaled to the global batch size
-    gradient_accumulation_steps: int
-    global_batch_size: int
+    plan: BatchPlan  # its batch, and the learning rate that was used
     others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
     seed: int | None
     status: str
     billable_seconds: float | None  # seconds billed per instance; None if the run did not complete or has none
     f1: float | None  # None unless the status is Completed
-    curve: tuple[float, ...] = ()  # F1 after each epoch; may be empty
     measured: Mapping[str, float] = field(default_factory=dict)  # the metrics of MEASURED that the row has
     dataset_size: int | None = None  # rows before validation rows were split off
     hourly_price_usd: float | None = None
@@ -137,7 +129,7 @@ class RunTable:
             rows=tuple(rows),
             columns=tuple(header),
             others=tuple(name for name in header if name in OTHERS),
-            ignored=tuple(name for name in header if name not in names and not _EPOCH.fullmatch(name)),
+            ignored=tuple(name for name in header if name not in names),
         )
 
 
@@ -155,7 +147,7 @@ def _column_faults(header: Sequence[str], columns: Mapping[str, str]) -> list[st
         if own_name not in header:
             hint = did_you_mean(own_name, header) or f"it has {', '.join(header)}"
             faults.append(f"columns: there is no column {own_name}: {hint}")
-        if name not in names and not _EPOCH.fullmatch(name):
+        if name not in names:
             hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
             faults.append(f"columns: {name} is no name of a column here: {hint}")
     return faults
@@ -189,14 +181,8 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     has_completed = values.status == COMPLETED
     if has_completed:
         needed += [name for name in ("f1", "billable_seconds") if name in header]
-    numbers = [int(match[1]) for name in own if (match := _EPOCH.fullmatch(name))]
-    needed += [f"f1_epoch_{number}" for number in range(1, max(numbers, default=0))]
     faults += [f"{name} is empty" for name in needed if name not in texts]
     faults += as_of_fault("price_as_of", values.price_as_of)
-    curve: list[float] = []
-    for number in sorted(numbers):
-        with collecting(faults):
-            curve.append(_Cells.read({"f1": own[f"f1_epoch_{number}"]}).f1 or 0.0)
     refuse(faults)
     plan = spec.plan()
     others = {name: spell(getattr(spec, name)) for name in header if name in OTHERS}
@@ -208,18 +194,12 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     return RecordedRow(
         line=line,
         spec=spec,
-        instance_type=spec.instance_type,
-        instance_count=spec.instance_count,
-        per_device_train_batch_size=plan.per_device_train_batch_size,
-        learning_rate=plan.learning_rate,
-        gradient_accumulation_steps=plan.gradient_accumulation_steps,
-        global_batch_size=plan.global_batch_size,
+        plan=plan,
         others=others,
         seed=spec.seed if "seed" in own else None,
         status=values.status,
         billable_seconds=values.billable_seconds,
         f1=values.f1 if has_completed else None,
-        curve=tuple(curve) if has_completed else (),
         measured=measured,
         dataset_size=values.dataset_size,
         hourly_price_usd=values.hourly_price_usd,

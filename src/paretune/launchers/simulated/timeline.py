@@ -153,7 +153,6 @@ class TimelineFactory:
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,
             f1=None if replayed is None else replayed.f1,
-            curve=() if replayed is None else replayed.curve,
             basis=f"seconds from {basis}" + ("" if replayed is None else f", F1 from {replayed.basis}"),
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,
@@ -178,8 +177,7 @@ def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> Replaye
         answer,
         billable_seconds=answer.billable_seconds * factor,
         startup_seconds=answer.startup_seconds * factor,
-        f1=None if answer.f1 is None else _between_0_and_1(answer.f1 + shift),
-        curve=tuple(_between_0_and_1(value + shift) for value in answer.curve),
+        f1=None if answer.f1 is None else min(1.0, max(0.0, answer.f1 + shift)),
         measured={},
     )
 
@@ -190,7 +188,7 @@ def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline
     phases = [phase for phase in _phases(document.spec, answer, work) if phase.seconds > 0]
     starting = sum(phase.seconds for phase in phases if not phase.runs)
     events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
-    events += [(starting + done, event) for done, event in _curve(document, answer) if done <= work]
+    events += [(starting + done, event) for done, event in _events(document, answer) if done <= work]
     return Timeline(
         phases=tuple(phases) or (Phase(seconds=0.0, detail=TRAINING),),
         events=tuple(events),
@@ -230,17 +228,13 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[Phase]:
     yield Phase(seconds=uploading, detail=UPLOADING)
 
 
-def _curve(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, Event]]:
-    """Seconds of an uninterrupted job and the event written then: at the start of training, after each evaluation."""
-    values = answer.curve or (() if answer.f1 is None else (answer.f1,))
-    training = answer.billable_seconds - answer.startup_seconds
+def _events(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, Event]]:
+    """Seconds of an uninterrupted job and the event written then: at the start of training, and after it."""
     yield answer.startup_seconds, Event(time=0.0, step=0, message="training")
-    for number, value in enumerate(values, start=1):
-        share = number / len(values)
-        step = number if answer.steps is None else max(1, round(answer.steps * share))
-        curve = {"eval/f1": value, "eval/epoch": document.spec.num_train_epochs * share}
-        total = len(values) if answer.steps is None else answer.steps
-        yield answer.startup_seconds + training * share, Event(time=0.0, step=step, metrics=curve, total_steps=total)
+    if answer.f1 is not None:
+        step = answer.steps or 1
+        measured = {"eval/f1": answer.f1, "eval/epoch": document.spec.num_train_epochs}
+        yield answer.billable_seconds, Event(time=0.0, step=step, metrics=measured, total_steps=step)
 
 
 def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
@@ -259,7 +253,3 @@ def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
         measured[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
     measured |= {**answer.measured, **({} if answer.f1 is None else {metrics.F1: answer.f1})}
     return JobReport(metrics=measured, facts=facts)
-
-
-def _between_0_and_1(value: float) -> float:
-    return min(1.0, max(0.0, value))

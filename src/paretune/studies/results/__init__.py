@@ -4,8 +4,7 @@ trials          `Trial`: one trial, from its reservation to its end
 run_noise       how far two runs of one job differ
 points          trials that differ in nothing but the seed, merged: means and their errors
 front           Pareto ranks of points, and which of them cannot be told apart
-recommendation  which points to take, why, and the commands that launch them
-payoff          after how many runs the search has paid for itself
+recommendation  which points to take, why, with which commands, and whether the search has paid for itself
 answer          all of it in sentences, as text and as a result
 tables          pareto.csv, and the tables of texts
 figures         the chart, on the page and as a picture

@@ -11,9 +11,8 @@ from paretune.presentation.numbers import dollars, duration, usd
 from paretune.presentation.table import aligned
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.payoff import payoff
 from paretune.studies.results.points import Point
-from paretune.studies.results.recommendation import Pick, best_in, failures, recommend
+from paretune.studies.results.recommendation import Pick, best_in, failures, payoff, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
@@ -56,28 +55,25 @@ class StudyAnswer:
 
     def opening(self) -> list[str]:
         """The answer in a few sentences, or the reasons why there is none; simulated studies say so first."""
-        simulated = ["Simulated: nothing of this has run, and no number below was measured."]
-        origins = simulated if self.front.is_simulated else []
+        simulated = "Simulated: nothing of this has run, and no number below was measured."
+        lines = [simulated] * self.front.is_simulated
         if not self.picks:
-            return [*origins, *_nothing(self.front)]
+            return lines + _nothing(self.front)
         pick = self.picks[0]
-        return [
-            *origins,
-            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self._figures(pick)}.",
-            f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.",
-            *self.remarks(),
-        ]
+        lines.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self._figures(pick)}.")
+        lines.append(f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.")
+        return lines + self.remarks()
 
     def _figures(self, pick: Pick) -> str:
         return "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
 
     def remarks(self) -> list[str]:
         """What to know before the first recommendation is followed, a sentence each."""
-        lines = [self.picks[0].risk] if self.picks and self.picks[0].risk else []
-        if self.over_budget_usd:
-            lines.append(f"The study has cost {usd(self.over_budget_usd)} more than its budget.")
+        over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
+        lines = [over] * bool(self.over_budget_usd)
         if not self.picks:
             return lines
+        lines = [self.picks[0].risk] * bool(self.picks[0].risk) + lines
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
         types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
@@ -97,20 +93,18 @@ class StudyAnswer:
 
     def state(self) -> str:
         """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81, 0.5 USD per hour, about 3 m left."""
-        front, done, parts = self.front, self.done, [counted(self.front.trials)]
-        if self.running is not None and self.n_trials is not None:
-            parts = [f"{done} of {self.n_trials} trials"]
+        front, is_limited = self.front, self.running is not None and self.n_trials is not None
+        parts = [f"{self.done} of {self.n_trials} trials" if is_limited else counted(front.trials)]
         if not front.is_foreign:
-            parts.append(
-                dollars(front.spent_usd) + f"{'' if self.budget_usd is None else f' of {self.budget_usd:g}'} USD"
-            )
+            of_budget = "" if self.budget_usd is None else f" of {self.budget_usd:g}"
+            parts.append(f"{dollars(front.spent_usd)}{of_budget} USD")
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
         if self.running is not None and self.pace is not None:
             usd_per_hour, seconds = self.pace
             parts.append(f"{dollars(usd_per_hour)} USD per hour")
-            if self.n_trials is not None and done < self.n_trials:
-                parts.append(f"about {duration((self.n_trials - done) * seconds)} left")
+            if self.n_trials is not None and self.done < self.n_trials:
+                parts.append(f"about {duration((self.n_trials - self.done) * seconds)} left")
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
@@ -141,14 +135,11 @@ class StudyAnswer:
         return "\n\n".join(blocks) + "\n"
 
     def _described(self, pick: Pick) -> str:
-        lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self._figures(pick)}"]
-        lines.append(pick.point.trial.setting())
-        lines += [pick.risk] if pick.risk else []
+        commands = [pick.command or "its parameters are none of a job that can be launched"]
         if pick.real_command:
-            lines += [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
-        else:
-            lines.append(pick.command or "its parameters are none of a job that can be launched")
-        return "\n  ".join(lines)
+            commands = [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
+        head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self._figures(pick)}"
+        return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
 
 
 def _first(table: "DataFrame") -> str:

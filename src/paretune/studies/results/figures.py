@@ -1,6 +1,5 @@
 """The chart of a study: with plotly on its page, over any two objectives, and with matplotlib as a PNG."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import label, short_name
 
-_LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic at first
+_LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
@@ -30,8 +29,7 @@ class _Mark(NamedTuple):
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
 
-    Its menus show other pairs and logarithmic axes. Predicted points are in the legend and hidden. `address` gives the
-    URL of a run id.
+    Its menu shows other pairs. Predicted points are in the legend and hidden. `address` gives the URL of a run id.
     """
     import plotly.graph_objects as go
 
@@ -52,11 +50,11 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
             mode="markers+text" if is_picked else "markers",
             name=look.name if is_picked else f"{look.name} ({len(group)})",
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
-            text=[_shown(mark.label) for mark in group] if is_picked else None,
+            text=[as_html(mark.label) for mark in group] if is_picked else None,
             cliponaxis=False if is_picked else None,
             hoverinfo="skip" if is_picked else None,
             hovertemplate=None if is_picked else "%{hovertext}<extra></extra>",
-            hovertext=[_shown("\n".join(mark.lines)) for mark in group],
+            hovertext=[as_html("\n".join(mark.lines)) for mark in group],
             customdata=[mark.address for mark in group],
             visible="legendonly" if kind == "predicted" else True,
         )
@@ -65,22 +63,13 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     pairs = list(dict.fromkeys([front.main_pair, *front.pairs]))
     views = [_view(front, groups, pair) for pair in pairs]
     figure.plotly_update(*views[0])
-    scales = {"linear": ("linear", "linear"), "log across": ("log", "linear"), "log up": ("linear", "log")}
-    scales["log both"] = "log", "log"
-    buttons = [
-        {"label": name, "method": "relayout", "args": [{"xaxis.type": x, "yaxis.type": y}]}
-        for name, (x, y) in scales.items()
-    ]
-    types = figure.layout.xaxis.type, figure.layout.yaxis.type
-    menu = {"direction": "up", "y": 0, "yanchor": "top", "pad": {"t": 52}, "bgcolor": "rgba(0,0,0,0)", "borderwidth": 1}
-    menus = [{**menu, "buttons": buttons, "active": list(scales.values()).index(types), "x": 1, "xanchor": "right"}]
     if len(pairs) > 1:
         shown = [
-            {"label": _shown(" and ".join(map(label, pair))), "method": "update", "args": view}
+            {"label": as_html(" and ".join(map(label, pair))), "method": "update", "args": view}
             for pair, view in zip(pairs, views, strict=True)
         ]
-        menus.append({**menu, "buttons": shown, "x": 0, "xanchor": "left"})
-    figure.update_layout(updatemenus=menus)
+        place = {"direction": "up", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 52}}
+        figure.update_layout(updatemenus=[{**place, "bgcolor": "rgba(0,0,0,0)", "borderwidth": 1, "buttons": shown}])
     return figure
 
 
@@ -96,7 +85,8 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
     headings = [printable(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}") for name in (x, y)]
     plot: Any = figure.add_subplot(xlabel=headings[0], ylabel=headings[1])
     plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
-    plot.plot(*_stairs(front, (x, y)), color=MARKS["front"].colour, alpha=0.6)
+    steps = {"hv": "steps-post", "vh": "steps-pre"}[_stairs(front, x)]
+    plot.plot(*_line(front, (x, y)), drawstyle=steps, color=MARKS["front"].colour, alpha=0.6)
     for kind, look in MARKS.items():
         group = [mark for mark in marks if mark.kind == kind]
         if group and kind != "predicted":
@@ -108,7 +98,7 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
         if mark.label:
             at = [mark.values[name] / front.unit(name)[0] for name in (x, y)]
             plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            offset, side = (-12, "right") if _is_right(mark, x, marks) else (12, "left")
+            offset, side = (-12, "right") if _side(mark, x, marks) == "left" else (12, "left")
             style = {"textcoords": "offset points", "ha": side, "va": "center", "parse_math": False}
             plot.annotate(printable(mark.label), at, (offset, 0), **style)
     if _is_log(front, x, marks):
@@ -122,26 +112,24 @@ def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
 
 def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str, str]) -> list[dict[str, Any]]:
     """Data and axes of the figure over two objectives, as plotly's `update` takes them."""
-    data, layout, line = dict[str, Any](), dict[str, Any](), _stairs(front, pair)
+    data, layout = dict[str, Any]({"line.shape": _stairs(front, pair[0])}), dict[str, Any]()
     marks = [mark for group in groups for mark in group]
-    for axis, name, corners in zip("xy", pair, line, strict=True):
-        columns = [_column(front, group, name) for group in groups]
-        data[axis] = [*(column[0] for column in columns), corners]
-        data[f"error_{axis}.arrayminus"] = [*(column[1] for column in columns), []]
-        data[f"error_{axis}.array"] = [*(column[2] for column in columns), []]
-        layout[f"{axis}axis.title.text"] = _shown(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
-        layout[f"{axis}axis.type"] = "log" if _is_log(front, name, marks) else "linear"
-        layout[f"{axis}axis.autorange"] = True
-    sides = [
-        ["middle left" if _is_right(mark, pair[0], marks) else "middle right" for mark in group] for group in groups
-    ]
+    for axis, name, line in zip("xy", pair, _line(front, pair), strict=True):
+        values, down, up = zip(*(_column(front, group, name) for group in groups), strict=True)
+        data |= {axis: [*values, line], f"error_{axis}.arrayminus": [*down, []], f"error_{axis}.array": [*up, []]}
+        layout |= {
+            f"{axis}axis.title.text": as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}"),
+            f"{axis}axis.type": "log" if _is_log(front, name, marks) else "linear",
+            f"{axis}axis.autorange": True,
+        }
+    sides = [[f"middle {_side(mark, pair[0], marks)}" for mark in group] for group in groups]
     return [data | {"textposition": [*sides, "middle right"]}, layout]
 
 
-def _is_right(mark: _Mark, name: str, marks: Sequence[_Mark]) -> bool:
-    """Whether a mark lies in the right half of an axis, so that its label has more room on its left."""
+def _side(mark: _Mark, name: str, marks: Sequence[_Mark]) -> str:
+    """The side of a mark on which its label has more room along an axis: left or right."""
     values = [other.values[name] for other in marks]
-    return mark.values[name] > (min(values) + max(values)) / 2
+    return "left" if mark.values[name] > (min(values) + max(values)) / 2 else "right"
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> list[_Mark]:
@@ -174,23 +162,22 @@ def _column(front: StudyFront, marks: Sequence[_Mark], name: str) -> list[list[f
 
 
 def _is_log(front: StudyFront, name: str, marks: Sequence[_Mark]) -> bool:
-    """Whether an axis is logarithmic at first."""
+    """Whether an axis is logarithmic."""
     shown = [mark.values[name] for mark in marks if mark.kind != "predicted"]
     return name != front.quality and 0 < _LOG_FROM * min(shown, default=0.0) < max(shown, default=0.0)
 
 
-def _stairs(front: StudyFront, pair: tuple[str, str]) -> tuple[list[float], list[float]]:
-    """Corners of the front of two objectives; between two neighbours it takes the worse of their values."""
-    x, y = pair
-    ranks, (across, up) = front.pair_ranks(pair), (front.unit(name)[0] for name in pair)
-    best = sorted((p.means[x] / across, p.means[y] / up) for p in front.feasible if ranks[p.number] == 0)
-    corners = best[:1]
-    for before, after in itertools.pairwise(best):
-        corner = (after[0], before[1]) if front.objectives[x] == "minimize" else (before[0], after[1])
-        corners += [corner, after]
-    return [corner[0] for corner in corners], [corner[1] for corner in corners]
+def _line(front: StudyFront, pair: tuple[str, str]) -> list[list[float]]:
+    """The front of two objectives: their values in the units that are stated."""
+    best = sorted(front.best_in_pair(pair), key=lambda point: [point.means[name] for name in pair])
+    return [[point.means[name] / front.unit(name)[0] for point in best] for name in pair]
 
 
-def _shown(text: str) -> str:
+def _stairs(front: StudyFront, name: str) -> str:
+    """Plotly's shape of the line, by the objective across: between two neighbours it has the worse of their values."""
+    return "hv" if front.objectives[name] == "minimize" else "vh"
+
+
+def as_html(text: str) -> str:
     """The text for plotly, which reads a few HTML tags."""
     return escape(printable(text), quote=False).replace("\n", "<br>")

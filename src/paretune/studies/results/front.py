@@ -24,7 +24,7 @@ from paretune.studies.definition.objectives import (
     violations,
 )
 from paretune.studies.results.hypervolume import hypervolume, reference_point
-from paretune.studies.results.points import Point, merge
+from paretune.studies.results.points import Point, merge, point_of, value_of
 from paretune.studies.results.run_noise import RunNoise
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
@@ -181,10 +181,15 @@ class StudyFront:
             texts[label(name)] = f"{ends[0]} ({ends[1]} to {ends[2]}) {self.unit(name)[1]}".strip()
         return texts
 
-    def pair_ranks(self, pair: Sequence[str]) -> dict[int, int]:
-        """Number of each feasible point to its rank over these objectives only."""
+    def best_in_pair(self, pair: Sequence[str]) -> list[Point]:
+        """Feasible points on the front over these objectives only."""
         pair_ranks = ranks(self.feasible, {name: self.objectives[name] for name in pair})
-        return {point.number: rank for point, rank in zip(self.feasible, pair_ranks, strict=True)}
+        return [point for point, rank in zip(self.feasible, pair_ranks, strict=True) if not rank]
+
+    def alone(self, trial: Trial) -> Point:
+        """A trial that is none of the study's, as a point."""
+        values = {name: [value] for name in self.noises if (value := value_of(trial, name)) is not None}
+        return point_of(trial, [trial], values, self.noises)
 
     def cost_of(self, point: Point) -> tuple[float, ...]:
         """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""

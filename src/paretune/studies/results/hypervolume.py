@@ -1,4 +1,4 @@
-"""Hypervolume: the volume that a front dominates, one number to compare fronts by."""
+"""Hypervolume: the volume that a front dominates, one number to compare fronts by; and what a job may add to it."""
 
 import itertools
 import math
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import moocore
 import numpy as np
 
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 MARGIN = 0.1  # share of each objective's range by which the reference point lies beyond the worst point
 
 
@@ -46,3 +47,14 @@ def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np
             rivals = inside[inside[:, -1] <= low, :-1]
             gained[is_wide] += width[is_wide] * hypervolume_improvement(points[is_wide, :-1], rivals, reference[:-1])
     return gained
+
+
+def expected_improvement(
+    costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
+) -> np.ndarray:
+    """What each of N jobs alone is expected to add to a front: costs of shape (N, M - 1), quality normal."""
+    gains = np.zeros(len(mean))
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        points = np.column_stack([costs, -(mean + node * deviation)])
+        gains += weight * hypervolume_improvement(points, front, reference)
+    return np.asarray(gains / _WEIGHTS.sum())

@@ -9,9 +9,10 @@ curse), but never beyond what the point's own runs have shown.
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import chain, compress
 from statistics import fmean, pvariance
 from typing import Any
 
@@ -94,27 +95,18 @@ def merge(
     families, judged = _families(trials), quality or F1
     shown = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
-    names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
-    groups: dict[object, list[Trial]] = {}  # runs that take equally long
-    for first, runs in families:
-        groups.setdefault(first.seconds_key or first.number, []).extend(runs)
-
-    def trained(runs: Sequence[Trial], name: str) -> list[Trial]:
-        return [trial for trial in runs if name != judged.metric or trial.number not in shown.collapsed]
-
-    noises: dict[str, RunNoise] = {}
-    for name in names:
-        runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
-        noises[name] = pooled_noise(name, [_values(trained(runs, name), name) for runs in runs_of_each], rows, quality)
-    points = []
-    for first, runs in families:
-        values_of = {}
-        for name in names:
-            alike = groups[first.seconds_key or first.number] if name in OF_THE_CLUSTER else runs
-            if _values(runs, name) and (values := _values(trained(alike, name) or alike, name)):
-                values_of[name] = values
-        points.append(_point(first, runs, values_of, noises))
+    noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
+    for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
+        alike = [(first.seconds_key if name in OF_THE_CLUSTER else None) or first.number for first, _ in families]
+        groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
+        for key, (_, runs) in zip(alike, families, strict=True):
+            groups[key] += _values(runs, name, without=shown.collapsed if name == judged.metric else ())
+        noises[name] = pooled_noise(name, list(groups.values()), rows, quality)
+        for key, (_, runs), values in zip(alike, families, values_of, strict=True):
+            if own := _values(runs, name):
+                values[name] = groups[key] or own
+    points = [point_of(*family, values, noises) for family, values in zip(families, values_of, strict=True)]
     points = shown.shrunk(points, noises[judged.metric]) if shown.trials else points
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
@@ -137,8 +129,9 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
     ]
 
 
-def _values(runs: Sequence[Trial], objective: str) -> list[float]:
-    return [value for trial in runs if (value := value_of(trial, objective)) is not None]
+def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
+    values = [value_of(trial, objective) for trial in runs if trial.number not in without]
+    return [value for value in values if value is not None]
 
 
 def _validation_rows(trials: Sequence[Trial]) -> int | None:
@@ -147,9 +140,10 @@ def _validation_rows(trials: Sequence[Trial]) -> int | None:
     return rows.pop() or None if len(rows) == 1 else None
 
 
-def _point(
+def point_of(
     first: Trial, runs: Sequence[Trial], values_of: Mapping[str, list[float]], noises: Mapping[str, RunNoise]
 ) -> Point:
+    """The point of these runs, by the values of each metric."""
     means = {name: fmean(values) for name, values in values_of.items()}
     errors = {name: noises[name].standard_error(mean, len(values_of[name])) for name, mean in means.items()}
     return Point(
@@ -177,59 +171,45 @@ class _QualityRuns:
             return
         self._keys, self._values = _keys(self.trials), [quality.sign * trial.values[name] for trial in self.trials]
         constant = [trial.measured.get(_CONSTANT.get(name, ""), -math.inf) for trial in self.trials]
-        self._model = QualityModel(
-            self._keys, self._values, self._spread(), collapsed=np.array(self._values) <= np.array(constant)
-        )
+        is_own = any(trial.spec.runs_own_training for trial in self.trials)
+        self._spread = F1_SPREAD if quality.is_share and not is_own else None  # None to learn it
+        collapsed = np.array(self._values) <= np.array(constant)
+        self._model = QualityModel(self._keys, self._values, self._spread, collapsed=collapsed)
         self.collapsed = {trial.number for trial in compress(self.trials, self._model.collapsed)}
 
-    def _spread(self) -> float | None:
-        """The usual standard deviation of quality between configurations, or None to learn it."""
-        is_own = any(trial.spec.runs_own_training for trial in self.trials)
-        return F1_SPREAD if self._quality.is_share and not is_own else None
-
     def shrunk(self, points: Sequence[Point], noise: RunNoise) -> list[Point]:
-        """The points with the quality that a model of all of them predicts; if there are few, that of their runs."""
+        """The points with the quality that a model of all of them predicts, stated within what their runs have shown.
+
+        If there are few, or if runs do not differ by chance, it is that of their runs.
+        """
         place = {trial.number: index for index, trial in enumerate(self.trials)}
         judged = [(p, at) for p in points if (at := [place[t.number] for t in p.trials if t.number in place])]
         keys = self._keys[[at[0] for _, at in judged]]
         trained = [[self._values[index] for index in at if not self._model.collapsed[index]] for _, at in judged]
-        estimates = self._estimates(keys, trained, noise) if len(judged) >= FEWEST_TO_SHRINK else None
-        changed = {}
-        for number, (share, (point, at)) in enumerate(zip(self._model.collapse_probability(keys), judged, strict=True)):
-            point = replace(
-                point, collapses=len(at) - len(trained[number]), collapse_probability=round(float(share), 4)
-            )
-            if estimates is not None and trained[number]:
-                point = self._restated(point, trained[number], *estimates[number], noise)
-            changed[point.number] = point
-        return [changed.get(point.number, point) for point in points]
-
-    def _restated(self, point: Point, shown: list[float], mean: float, deviation: float, noise: RunNoise) -> Point:
-        """The point with the quality that was estimated, stated within what its runs have shown."""
-        name, sign = self._quality.metric, self._quality.sign
-        stated = min(max(mean, min(shown)), max(shown))
-        error = noise.widened(math.hypot(deviation, stated - mean))
-        return replace(
-            point,
-            means={**point.means, name: sign * stated},
-            expected={**point.expected, name: sign * mean},
-            errors={**point.errors, name: error},
-        )
-
-    def _estimates(
-        self, keys: np.ndarray, trained: Sequence[list[float]], noise: RunNoise
-    ) -> list[tuple[float, float]] | None:
-        """Expected quality at each key and its standard deviation; None if runs do not differ by chance."""
         deviations = []
         for values in filter(None, trained):
             squares = _OWN_DEGREES * noise.of_one_run(fmean(values)) ** 2 + len(values) * pvariance(values)
             deviations += [math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))] * len(values)
-        if not any(deviations):
-            return None
-        rows = np.repeat(keys, list(map(len, trained)), axis=0)
-        fitted = [value for values in trained for value in values]
-        surface = QualityModel(rows, fitted, self._spread(), noise=np.array(deviations))
-        return [(float(mean), float(deviation)) for mean, deviation in zip(*surface.predict(keys), strict=True)]
+        expected = [(0.0, 0.0)] * len(judged)
+        if is_shrunk := len(judged) >= FEWEST_TO_SHRINK and any(deviations):
+            rows, fitted = np.repeat(keys, list(map(len, trained)), axis=0), list(chain(*trained))
+            surface = QualityModel(rows, fitted, self._spread, noise=np.array(deviations))
+            expected = list(zip(*surface.predict(keys), strict=True))
+        name, sign, changed = self._quality.metric, self._quality.sign, dict[int, Point]()
+        chances = self._model.collapse_probability(keys)
+        for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
+            collapses = len(at) - len(values)
+            point = replace(point, collapses=collapses, collapse_probability=round(float(chance), 4))
+            if is_shrunk and values:
+                stated = min(max(float(mean), min(values)), max(values))
+                point = replace(
+                    point,
+                    means={**point.means, name: sign * stated},
+                    expected={**point.expected, name: sign * float(mean)},
+                    errors={**point.errors, name: noise.widened(math.hypot(deviation, stated - mean))},
+                )
+            changed[point.number] = point
+        return [changed.get(point.number, point) for point in points]
 
 
 def _keys(trials: Sequence[Trial]) -> np.ndarray:

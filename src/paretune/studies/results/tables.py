@@ -8,7 +8,7 @@ from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import value_of
 from paretune.studies.results.recommendation import NEVER
-from paretune.studies.results.trials import Trial, TrialStatus, short_name
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, short_name
 
 _COLUMNS = {"trial", "rank", "runs", "status", "run id", "remark"}  # which no parameter may replace
 
@@ -19,49 +19,35 @@ def pareto_csv(front: StudyFront) -> str:
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
     probability `run_noise.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
     """
-    objectives = [name for name in front.objectives if name != metrics.COST_USD]
-    names = ["trial", "run_id", *front.shown, *(column for name in objectives for column in _with_ends(name))]
-    names += ["status", "origin", "pareto_rank"]
-    names += _with_ends(metrics.COST_USD) if metrics.COST_USD in front.objectives else [metrics.COST_USD]
-    names += ["spent_usd", "collapse_probability"]
-    rows = [_trial_row(front, trial) for trial in front.trials]
-    return csv_text(names, [*rows, *(_predicted_row(front, trial) for trial in front.forecast)])
+    ends = {name: [name, f"{name}_low", f"{name}_high"] for name in front.objectives}
+    dollars = ends.pop(metrics.COST_USD, [metrics.COST_USD])
+    names = ["trial", "run_id", *front.shown, *(column for columns in ends.values() for column in columns)]
+    names += ["status", "origin", "pareto_rank", *dollars, "spent_usd", "collapse_probability"]
+    return csv_text(names, [_row(front, trial) for trial in (*front.trials, *front.forecast)])
 
 
-def _with_ends(name: str) -> list[str]:
-    return [name, f"{name}_low", f"{name}_high"]
-
-
-def _trial_row(front: StudyFront, trial: Trial) -> dict[str, object]:
-    point = front.point_of(trial)
+def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
+    point, is_predicted = front.point_of(trial), trial.origin == PREDICTED
     # The price of a trial that did not complete is what it was billed, not what it is compared by.
     is_compared = trial.status is TrialStatus.COMPLETED or trial.cost_usd is None
     row: dict[str, object] = {
-        "trial": trial.number,
+        "trial": None if is_predicted else trial.number,
         "run_id": trial.run_id,
         **{name: spell(trial.value(name)) for name in front.shown},
         **{name: value_of(trial, name) for name in front.objectives},
-        "status": trial.shown_status,
+        "status": "Predicted" if is_predicted else trial.shown_status,
         "origin": trial.origin,
         "pareto_rank": front.rank(trial),
         metrics.COST_USD: value_of(trial, metrics.COST_USD) if is_compared else trial.cost_usd,
-        "spent_usd": trial.spent_usd,
-        "collapse_probability": None if point is None else point.collapse_probability,
+        "spent_usd": None if is_predicted else trial.spent_usd,
+        "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
     }
     for name in front.objectives:
+        low, high = trial.intervals.get(name, (None, None))
         if point is not None and name in point.errors:
             margin = front.noises[name].margin(point.errors[name])
-            row |= {f"{name}_low": point.means[name] - margin, f"{name}_high": point.means[name] + margin}
-    return row
-
-
-def _predicted_row(front: StudyFront, trial: Trial) -> dict[str, object]:
-    row: dict[str, object] = {metrics.COST_USD: trial.values.get(metrics.COST_USD)}
-    row |= {name: spell(trial.value(name)) for name in front.shown}
-    for name in front.objectives:
-        low, high = trial.intervals.get(name, (None, None))
-        row |= dict(zip(_with_ends(name), (trial.values[name], low, high), strict=True))
-    row |= {"status": "Predicted", "origin": trial.origin, "collapse_probability": trial.collapse_probability}
+            low, high = point.means[name] - margin, point.means[name] + margin
+        row |= {f"{name}_low": low, f"{name}_high": high}
     return row
 
 
@@ -116,6 +102,6 @@ def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
 
 
 def _remark(trial: Trial) -> str:
-    seed = "" if trial.spec.project else f" with seed {trial.seed}"  # a project may have none
+    seed = "" if trial.spec.project else f" with seed {trial.spec.seed}"  # a project may have none
     repeat = f"repeats trial {trial.repeats}{seed}" if trial.repeats is not None else ""
     return "; ".join(filter(None, (repeat, trial.reason)))

@@ -70,7 +70,6 @@ class Trial:
     cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
     spent_usd: float = 0.0  # dollars booked by the whole study up to its end
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
-    seed: int = 42
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None
     reason: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -5,5 +5,4 @@ candidates  the jobs to choose among, and what their quality and seconds depend 
 rows        what has been measured, read from the trials of a study
 quality     the model of quality, and of runs that collapse
 seconds     the model of seconds
-gains       what a job may add to the front
 """

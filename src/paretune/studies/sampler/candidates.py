@@ -5,10 +5,9 @@ follow from the cluster and the per-device batch. So what a training would reach
 cluster, with accumulated gradients, and how long it takes by a probe of a few steps.
 """
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +19,7 @@ from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value, effects_of
+from paretune.specification.parameters import STEP, Value, effects_of
 from paretune.studies.definition.space import make_spec
 from paretune.studies.sampler.quality import are_numbers, scaled
 
@@ -40,9 +39,9 @@ class Job:
     point: Point
     spec: JobSpec
     plan: BatchPlan
-    accumulation: int = 1  # times the batch of its point
-    is_probe: bool = False
-    changes: Mapping[str, int] = field(default_factory=dict)  # parameters of its job that differ from its point's
+    accumulation: int  # times the batch of its point
+    is_probe: bool
+    changes: Mapping[str, int]  # parameters of its job that differ from its point's
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
@@ -64,29 +63,20 @@ class Space:
         rows: training rows of the whole data set, or None if nobody has counted them.
     """
 
-    def __init__(
-        self,
-        job: Mapping[str, Any],
-        searched: Mapping[str, BaseDistribution],
-        *,
-        rows: float | None = None,
-    ) -> None:
+    def __init__(self, job: Mapping[str, Any], searched: Mapping[str, BaseDistribution], rows: float | None) -> None:
         self._job, self.searched, self.rows = job, searched, rows
         self._jobs: dict[tuple[Any, ...], Job | None] = {}
-        values = {name: grid_values(distribution) for name, distribution in searched.items()}
-        self.candidates = [made for point in _points(values) if (made := self.job(point)) is not None]
+        self._values = {name: _grid_values(distribution) for name, distribution in searched.items()}
+        self.candidates = [made for point in _points(self._values) if (made := self.job(point)) is not None]
         self.is_own = any(item.spec.runs_own_training for item in self.candidates[:1])
         self.types = list(dict.fromkeys(item.spec.instance_type for item in self.candidates))
         counts = [item.spec.instance_count for item in self.candidates] or [1]
         self.fewest, self.most = min(counts), max(counts)
         self.own = {} if self.is_own else own_space(job, searched)
-        if self.is_own:
-            further = [name for name in searched if name not in {"instance_type", "spot"}]
-            self._quality_names = self._seconds_names = further
-        else:
-            further = [name for name in searched if name not in _CLUSTER | _KNOWN]
-            self._quality_names = [name for name in further if "quality" in effects_of(JobSpec, name)]
-            self._seconds_names = [name for name in further if {"seconds", "memory"} & {*effects_of(JobSpec, name)}]
+        known = {"instance_type", "spot"} if self.is_own else _CLUSTER | _KNOWN
+        further = {name: {*effects_of(JobSpec, name)} for name in searched if name not in known}
+        self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
+        self._seconds_names = [name for name, effects in further.items() if self.is_own or effects & STEP]
 
     def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Job | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""
@@ -103,15 +93,10 @@ class Space:
                 self._jobs[key] = None
         return self._jobs[key]
 
-    def n_rows(self, job: Job) -> float:
-        """Rows that a training passes, over all epochs; 1 for a training of the user's own."""
-        if self.is_own:
-            return 1.0
-        return float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
-
     def n_steps(self, job: Job) -> float:
         """Optimiser steps of a training; 1 for a training of the user's own."""
-        return 1.0 if self.is_own else math.ceil(self.n_rows(job) / job.plan.global_batch_size)
+        rows = float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
+        return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Job]) -> np.ndarray:
         """What quality depends on, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""
@@ -132,7 +117,7 @@ class Space:
         """Points that differ in one parameter that may cost time: every other text, the other end of numbers."""
         points: list[dict[str, Value]] = []
         for name in self._seconds_names:
-            values = grid_values(self.searched[name])
+            values = self._values[name]
             others = [values[0], values[-1]] if are_numbers(values) else values
             points += [{**job.point, name: value} for value in others if value != job.point[name]]
         return points
@@ -141,8 +126,7 @@ class Space:
         columns = [np.empty((len(jobs), 0))]
         for name in names:
             is_log = bool(getattr(self.searched[name], "log", False))
-            values = [job.point[name] for job in jobs]
-            columns.append(scaled(values, grid_values(self.searched[name]), is_log=is_log))
+            columns.append(scaled([job.point[name] for job in jobs], self._values[name], is_log=is_log))
         return np.hstack(columns)
 
 
@@ -159,22 +143,19 @@ def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
     """All combinations, or a sample of them that is the same each time."""
     lengths = [len(column) for column in values.values()]
     size = math.prod(lengths)
-    if size <= MOST_CANDIDATES:
-        return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
-    drawn = np.sort(np.random.default_rng(0).choice(size, MOST_CANDIDATES, replace=False))
-    places = zip(*np.unravel_index(drawn, lengths), strict=True)
+    numbers = np.arange(size)
+    if size > MOST_CANDIDATES:
+        numbers = np.sort(np.random.default_rng(0).choice(size, MOST_CANDIDATES, replace=False))
+    places = zip(*np.unravel_index(numbers, lengths), strict=True)
     return [{n: column[k] for (n, column), k in zip(values.items(), place, strict=True)} for place in places]
 
 
-def grid_values(distribution: BaseDistribution) -> list[Any]:
+def _grid_values(distribution: BaseDistribution) -> list[Any]:
     """Every value of a list, or N_VALUES even ones of a range."""
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     low, high, step = distribution.low, distribution.high, distribution.step
-    count = min(N_VALUES, int((high - low) / step) + 1) if step else N_VALUES
-    values = (np.geomspace if distribution.log else np.linspace)(low, high, count).clip(low, high)
-    if step:
-        values = low + step * np.round((values - low) / step)
-    kind = int if isinstance(distribution, IntDistribution) else float
-    return sorted({kind(value) for value in values})
+    values = (np.geomspace if distribution.log else np.linspace)(low, high, N_VALUES).clip(low, high)
+    values = low + step * np.round((values - low) / step) if step else values
+    return sorted({type(low)(value) for value in values})

@@ -8,8 +8,8 @@ it raises the probability of a collapse around it.
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,25 +25,12 @@ _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
 gained by e times the epochs."""
 _LEVEL = 3.0  # spreads that the common level may lie away from the median
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
-_POWERS, _SCALES, _NOISES, _TYPES, _BUMPS = (
-    (0.0, 0.5, 1.0),
-    (0.125, 0.25, 0.5, 1.0),
-    (1.0, 2.0, 4.0),
-    (0.0, 0.5),
-    (0.0, 1.0, 3.0),
-)
+_POWERS, _SCALES, _NOISES = (0.0, 0.5, 1.0), (0.125, 0.25, 0.5, 1.0), (1.0, 2.0, 4.0)
+_TYPES, _BUMPS = (0.0, 0.5), (0.0, 1.0, 3.0)
+"""What hypotheses combine: power of the ridge, and standard deviations of the surface, a run, an instance type, and a
+point around all that, in spreads or in usual noises."""
 _UNSURE = (0.7, 1.4)  # times the noise that is known of runs: few repeats have shown it
 _UNLIKELY = 0.02  # of the likeliest hypothesis: left out
-
-
-class Hypothesis(NamedTuple):
-    """Power of the ridge, and standard deviations: of the surface, a run, an instance type, a point around both."""
-
-    power: float
-    scale: float
-    noise: float
-    type_sd: float
-    bump: float
 
 
 class QualityModel:
@@ -55,12 +42,9 @@ class QualityModel:
         spread: between configurations, or None to learn it from the runs.
         noise: known standard deviations of the runs, shape (N,), or None to learn one for all. If they are known, a
             point may differ from the surface, as far as runs scatter more than they should.
-        collapsed: runs that are known to have collapsed, beside those that the model finds.
+        collapsed: runs that are known to have collapsed. The attribute of that name has those the model finds, too.
 
-    Attributes:
-        collapsed: N truths, whether a run has collapsed.
-        noise: standard deviation of one run.
-        type_probability: that the instance type matters.
+    `noise` becomes the deviation of one run, `type_probability` that the instance type matters.
     """
 
     def __init__(
@@ -86,13 +70,13 @@ class QualityModel:
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations at M keys, without the noise of a single run."""
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
-        means, alike = self._by_power(keys)
+        means, kernel_of = self._beside_runs(keys)
         for index in np.flatnonzero(self._weights):
             weight, it = self._weights[index], self._hypotheses[index]
-            kernel = self._kernel(it, alike)
-            prior = it.scale**2 + it.type_sd**2 + it.bump**2 + (_LEVEL * self._spread) ** 2
+            kernel = kernel_of(it)
+            prior = (it[[1, 3, 4]] ** 2).sum() + (_LEVEL * self._spread) ** 2
             variance = np.maximum(prior - ((kernel @ self._inverses[index]) * kernel).sum(axis=1), 1e-12)
-            expected = means[it.power] + kernel @ self._alphas[index]
+            expected = means[it[0]] + kernel @ self._alphas[index]
             mean += weight * expected
             square += weight * (expected**2 + variance)
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
@@ -112,14 +96,13 @@ class QualityModel:
         noises, bumps = (_NOISES, (0.0,)) if known is None else (_UNSURE, _BUMPS)
         grid = np.array(list(itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps)))
         power, scale, noise, type_sd, bump = grid.T
-        units = np.array([1.0, self._spread, usual, self._spread, usual])
-        self._hypotheses = [Hypothesis(*row) for row in grid * units]
-        means, alike = self._by_power(self._x)
+        self._hypotheses = grid * np.array([1.0, self._spread, usual, self._spread, usual])
+        means, kernel_of = self._beside_runs(self._x)
         variances = (noise[:, None] * (np.full(len(y), usual) if known is None else known)) ** 2
-        covariances = np.array([self._kernel(it, alike) for it in self._hypotheses])
+        covariances = np.array([kernel_of(it) for it in self._hypotheses])
         covariances += np.maximum(variances, 1e-12)[..., None] * np.eye(len(y))
         self._inverses = np.linalg.inv(covariances)
-        residuals = y - np.array([means[it.power] for it in self._hypotheses])
+        residuals = y - np.array([means[it] for it in power])
         self._alphas = (self._inverses @ residuals[..., None])[..., 0]
         fit = (residuals * self._alphas).sum(axis=1) + np.linalg.slogdet(covariances)[1]
         unlikely = 0.25 * np.log(scale) ** 2 + 2.0 * (power - 0.5) ** 2 + np.log(noise) ** 2 + 5.0 * type_sd + bump
@@ -141,8 +124,8 @@ class QualityModel:
             found[np.flatnonzero(~self.collapsed)[far]] = True
         return np.asarray(found | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
 
-    def _by_power(self, keys: np.ndarray) -> tuple[dict[float, np.ndarray], "_Alike"]:
-        """Prior means of M points by the power of the ridge, and what the kernel is made of."""
+    def _beside_runs(self, keys: np.ndarray) -> tuple[dict[float, np.ndarray], Callable[[Sequence[float]], np.ndarray]]:
+        """Prior means of M points by the power of the ridge, and their covariances with the N runs by hypothesis."""
         means, distances = {}, {}
         for power in _POWERS:
             ours, theirs, top = (_place(each, power) for each in (keys, self._x, self._top))
@@ -150,20 +133,15 @@ class QualityModel:
             means[power] = self._centre + self._spread * (_GAIN * (keys[:, 3] - self._top[:, 3]) - lost)
             distances[power] = _distances(ours, theirs)
         near = {power: (_matern52(apart), apart < 1e-9) for power, apart in distances.items()}
-        return means, _Alike(near, keys[:, None, 0] == self._x[:, 0])
+        is_same_type = keys[:, None, 0] == self._x[:, 0]
 
-    def _kernel(self, it: Hypothesis, alike: "_Alike") -> np.ndarray:
-        """Covariances of M points with the N runs of the surface."""
-        similar, is_same = alike.near[it.power]
-        varying = it.scale**2 * similar + it.type_sd**2 * alike.same_type + it.bump**2 * is_same
-        return np.asarray(varying + (_LEVEL * self._spread) ** 2)
+        def kernel_of(hypothesis: Sequence[float]) -> np.ndarray:
+            power, scale, _, type_sd, bump = hypothesis
+            similar, is_same = near[power]
+            varying = scale**2 * similar + type_sd**2 * is_same_type + bump**2 * is_same
+            return np.asarray(varying + (_LEVEL * self._spread) ** 2)
 
-
-class _Alike(NamedTuple):
-    """Likeness of M points and N runs: by power their similarity and whether they are one point, and their types."""
-
-    near: dict[float, tuple[np.ndarray, np.ndarray]]
-    same_type: np.ndarray
+        return means, kernel_of
 
 
 def _place(keys: np.ndarray, power: float) -> np.ndarray:

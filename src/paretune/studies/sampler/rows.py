@@ -1,12 +1,10 @@
 """What a study knows of its jobs, read from the trials of Optuna alone."""
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from paretune.studies.sampler.candidates import ACCUMULATION, PROBE, Job, Space
 
@@ -29,7 +27,7 @@ class Row:
     startup_s: float | None
     step_s: float | None
     values: tuple[float, ...] | None  # of all objectives, if it was trained to the end
-    baseline: float | None = None  # quality of one answer for all rows
+    baseline: float | None  # quality of one answer for all rows
 
     @property
     def is_training(self) -> bool:
@@ -39,35 +37,19 @@ class Row:
 
 def rows_of(study: optuna.Study, space: Space) -> list[Row]:
     """The trials whose points are known; the one that is just being asked for has none yet."""
-    rows = []
-    trials = study.get_trials(deepcopy=False)
+    trials, rows = study.get_trials(deepcopy=False), []
     counted = [trial.user_attrs[ROWS] for trial in trials if ROWS in trial.user_attrs]
     space.rows = space.rows or (statistics.median(counted) if counted else None)
     for trial in trials:
-        job = _job_of(trial, space)
-        outcome = _outcome_of(trial)
-        if job is None or outcome == AGAIN or trial.state == TrialState.WAITING:
+        params, told = trial.params, trial.user_attrs
+        is_fine = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+        outcome = told.get(OUTCOME, RAN if is_fine else FAILED) if trial.state.is_finished() else RUNNING
+        if outcome == AGAIN or trial.state == TrialState.WAITING or not space.searched.keys() <= params.keys():
             continue
-        told: Mapping[str, Any] = trial.user_attrs
-        usual_s = trial.duration.total_seconds() if trial.duration is not None else 0.0
-        values = tuple(trial.values) if trial.state == TrialState.COMPLETE and not job.is_probe else None
-        seconds = told.get(SECONDS, usual_s)
-        rows.append(Row(job, outcome, seconds, told.get(STARTUP_S), told.get(STEP_S), values, told.get(BASELINE)))
+        point = {name: params[name] for name in space.searched}
+        times = params.get(ACCUMULATION, 1) if ACCUMULATION in space.own else 1
+        if (job := space.job(point, times, is_probe=params.get(PROBE, 0) > 0)) is not None:
+            values = tuple(trial.values) if trial.state == TrialState.COMPLETE and not job.is_probe else None
+            seconds = told.get(SECONDS, trial.duration.total_seconds() if trial.duration is not None else 0.0)
+            rows.append(Row(job, outcome, seconds, told.get(STARTUP_S), told.get(STEP_S), values, told.get(BASELINE)))
     return rows
-
-
-def _job_of(trial: FrozenTrial, space: Space) -> Job | None:
-    params = trial.params
-    if not space.searched.keys() <= params.keys():
-        return None
-    point = {name: params[name] for name in space.searched}
-    return space.job(
-        point, params.get(ACCUMULATION, 1) if ACCUMULATION in space.own else 1, is_probe=params.get(PROBE, 0) > 0
-    )
-
-
-def _outcome_of(trial: FrozenTrial) -> str:
-    if not trial.state.is_finished():
-        return RUNNING
-    is_fine = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-    return str(trial.user_attrs.get(OUTCOME, RAN if is_fine else FAILED))

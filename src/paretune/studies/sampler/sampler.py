@@ -6,29 +6,33 @@ What a training would reach may be found out on the cheapest cluster with the sa
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
+from moocore import filter_dominated
 from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.pricing.prices import PriceList, usual_price
+from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.studies.definition.objectives import OBJECTIVES, TIMES
+from paretune.studies.definition.objectives import OBJECTIVES, TIMES, Constraints
+from paretune.studies.results.hypervolume import expected_improvement, hypervolume
 from paretune.studies.sampler.candidates import ACCUMULATION, PROBE, Job, Space
-from paretune.studies.sampler.gains import Bounds, expected_improvement, front_of, reference_of
 from paretune.studies.sampler.quality import F1_SPREAD, F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
 from paretune.studies.sampler.rows import CUT_OFF, FAILED, OUT_OF_MEMORY, RAN, RUNNING, Row, rows_of
 from paretune.studies.sampler.seconds import SecondsModel, Terms
 
-UNPRICED_USD_PER_HOUR = 1.0  # what an instance without a known price counts as
+UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
+"""What an instance without a known price counts as."""
 LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
 PATIENCE = 50.0  # times what a study has cost so far: what its front is worth
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
@@ -36,26 +40,10 @@ SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of qua
 MOST_COMPARED = 150  # candidates with the largest gains
 MOST_TRIES, MOST_PROBE_TRIES = 2, 4  # of a job that fails by itself
 BY_TYPE = 0.9  # probability from which on a type is trained on for its own quality
+REACH = 3.0
+"""Times the least cost of the front, up to which it may grow although no better quality is expected there: a model that
+is sure too early never looks."""
 BRIEF = 0.5  # of the seconds of a training, from which on it shows as much as a probe, and quality too
-
-
-@dataclass(frozen=True, eq=False)
-class Belief:
-    """What is known of all candidates, arrays of N: seconds, costs (N, goals), quality as normal, chance to train,
-
-    and whether they may be suggested, are as good as measured, were not run, and are expected to meet the constraints.
-    """
-
-    seconds: np.ndarray
-    log_deviation: np.ndarray
-    costs: np.ndarray
-    mean: np.ndarray
-    deviation: np.ndarray
-    chance: np.ndarray
-    is_usable: np.ndarray
-    is_known: np.ndarray
-    is_new: np.ndarray
-    meets: np.ndarray
 
 
 class SplitSampler(optuna.samplers.BaseSampler):
@@ -72,12 +60,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         objectives: metrics in the order of the study's directions: of the cluster such as cost_usd, and one of quality.
         price_of: dollars a second of a job; by default on demand in the job's region.
         rows: training rows of the whole data set, if known.
-        spread: usual standard deviation of quality between configurations; by default 0.03 of F1, else learnt.
         metric: the objective that measures the model; by default the first that is not of the cluster.
         constraints: metric to its `min` and `max`.
 
     Attributes:
-        price_of: dollars a second of a job.
         accepts: whether a job may be begun now, such as within a budget. Set it before a trial is asked for.
         depends_on_type: whether quality depends on the instance type, as far as the last decision knew.
     """
@@ -90,22 +76,21 @@ class SplitSampler(optuna.samplers.BaseSampler):
         objectives: Sequence[str] = (metrics.COST_USD, metrics.F1),
         price_of: Callable[[JobSpec], float] | None = None,
         rows: float | None = None,
-        spread: float | None = None,
         metric: str | None = None,
-        constraints: Bounds | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         known = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
         self.price_of = price_of = price_of or _list_price()
-        self._grid = grid = Space(given, searched, rows=known)
+        self._grid = grid = Space(given, searched, known)
         self._objectives = list(objectives)
         self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
         quality = OBJECTIVES.get(self._metric)
-        is_share = quality is not None and quality.is_share
-        self._spread = spread if spread is not None or not is_share or grid.is_own else F1_SPREAD
+        self._spread = F1_SPREAD if quality is not None and quality.is_share and not grid.is_own else None
         self._constraints = constraints or {}
-        goals = [(metrics.COST_USD, metrics.COST_USD in objectives), (metrics.JOB_SECONDS, set(TIMES) & {*objectives})]
-        self._goals = [name for name, is_goal in goals if is_goal] or [metrics.COST_USD]
+        is_about_time = bool(set(TIMES) & {*objectives})
+        is_about_usd = metrics.COST_USD in objectives or not is_about_time
+        self._goals = [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
         self._jobs = grid.candidates
         if self._goals == [metrics.COST_USD] and not grid.is_own:  # more instances never train for fewer dollars
             self._jobs = [item for item in self._jobs if item.spec.instance_count == grid.fewest]
@@ -113,11 +98,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self._usd_per_s = np.array([price_of(item.spec) for item in self._jobs])
         self._most_s = np.array([60.0 * item.spec.max_runtime_minutes for item in self._jobs])
         self._identities = [item.identity for item in self._jobs]
-        self._family = self._families()
+        _, self._family = np.unique(self._keys[:, 2:].round(9), axis=0, return_inverse=True)
+        """Numbers, equal for candidates whose quality differs by the global batch at most."""
         self._model: SecondsModel | None = None  # of the last decision
-        self._decided: tuple[list[Row] | None, Job | None] = None, None  # by `is_done`, for the next trial
-        self._limits = MemoryLimits()
-        self._fitting: dict[Footprint, bool] = {}
+        self._fits: Callable[[Footprint], bool]  # of the last decision
         self._ways: dict[Any, tuple[list[Job], Terms, np.ndarray]] = {}
         self.accepts: Callable[[Job], bool] = lambda job: True
         self.depends_on_type = False
@@ -131,22 +115,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The parameters of the next job; of the last one again if none is worth its dollars."""
-        rows = self._rows(study)
-        job = self._decided[1] if self._decided[0] == rows else self.next_job(study)
-        self._decided = None, None
-        return self.params(job or next((row.job for row in reversed(rows) if row.values), self._jobs[0]))
+        job = self.next_job(study)
+        return self.params(job or next((row.job for row in reversed(self._rows(study)) if row.values), self._jobs[0]))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """A random value of a parameter that `space` does not hold."""
-        return optuna.samplers.RandomSampler(trial.number).sample_independent(
-            study, trial, param_name, param_distribution
-        )
-
-    def a_job(self) -> JobSpec | None:
-        """Any job of the study; None if no point makes one."""
-        return self._jobs[0].spec if self._jobs else None
+        at_random = optuna.samplers.RandomSampler(trial.number)
+        return at_random.sample_independent(study, trial, param_name, param_distribution)
 
     def params(self, job: Job) -> dict[str, Any]:
         """The parameters of a trial that runs this job."""
@@ -166,11 +143,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def is_done(self, study: optuna.Study) -> bool:
         """Whether nothing runs and no further job is worth its dollars."""
-        rows = self._rows(study)
-        if any(row.outcome == RUNNING for row in rows):
-            return False
-        self._decided = rows, self.next_job(study)
-        return self._decided[1] is None
+        return not any(row.outcome == RUNNING for row in self._rows(study)) and self.next_job(study) is None
 
     def seconds_of(self, job: Job) -> tuple[float, float] | None:
         """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
@@ -180,42 +153,39 @@ class SplitSampler(optuna.samplers.BaseSampler):
         seconds, deviation = model.predict(Terms.of(self._grid, [job]))
         return float(seconds[0]), float(deviation[0])
 
-    def predicted(self, study: optuna.Study) -> list[tuple[Job, Belief, int]]:
+    def predicted(self, study: optuna.Study) -> list[tuple[Job, Any]]:
         """Candidates that were not run, are as good as known, and that no other such one beats; with their beliefs."""
         rows = self._rows(study)
         if not any(row.values for row in rows) or not self._jobs:
             return []
         belief, _, _ = self._belief(study, rows, SecondsModel(self._grid, rows))
-        chosen = np.flatnonzero(belief.is_usable & belief.is_known & belief.is_new & belief.meets)
-        points = np.column_stack([belief.costs, -belief.mean])[chosen]
-        best = {tuple(point) for point in front_of(points)}
-        return [(self._jobs[i], belief, int(i)) for i, p in zip(chosen, points, strict=True) if tuple(p) in best]
+        chosen = belief[belief.usable & belief.known & belief.new & belief.meets]
+        points = self._points(belief)[chosen.index]
+        best = {tuple(point) for point in _front_of(points)}
+        pairs = zip(chosen.itertuples(), points, strict=True)
+        return [(self._jobs[each.Index], each) for each, point in pairs if tuple(point) in best]
 
     def _rows(self, study: optuna.Study) -> list[Row]:
         counted = self._grid.rows
         rows = rows_of(study, self._grid)
         if self._grid.rows != counted:
             self._terms, self._ways = Terms.of(self._grid, self._jobs), {}
-        self._limits = MemoryLimits(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
-        self._fitting = {}
+        full = dict.fromkeys(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
+        self._fits = cache(lambda footprint: footprint.why_full(full) is None)
         return rows
-
-    def _fits(self, job: Job) -> bool:
-        if job.footprint not in self._fitting:
-            self._fitting[job.footprint] = self._limits.why_full(job.footprint) is None
-        return self._fitting[job.footprint]
 
     def _settled(self, rows: Sequence[Row], tries: int) -> set[Any]:
         """Jobs that are not begun again: they ran, run, or have failed or were cut off so many times."""
-        failed = [row.job.identity for row in rows if row.outcome in (FAILED, CUT_OFF)]
-        others = {row.job.identity for row in rows if row.outcome not in (FAILED, CUT_OFF)}
-        return others | {identity for identity in failed if failed.count(identity) >= tries}
+        counts = Counter[Any]()
+        for row in rows:
+            counts[row.job.identity] += 1 if row.outcome in (FAILED, CUT_OFF) else tries
+        return {identity for identity, count in counts.items() if count >= tries}
 
     def _next_probe(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
         """A probe that has not run, of a job that fits and takes much longer."""
         settled = self._settled(rows, MOST_PROBE_TRIES)
         for job in [] if self._grid.is_own else self._unlike(rows):
-            probe = self._grid.job(job.point, is_probe=True) if self._fits(job) else None
+            probe = self._grid.job(job.point, is_probe=True) if self._fits(job.footprint) else None
             if probe is not None and probe.identity not in settled:
                 seconds, _ = model.predict(Terms.of(self._grid, [probe, job]))
                 if seconds[0] < BRIEF * seconds[1] and self.accepts(probe):
@@ -230,7 +200,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         for kind in dict.fromkeys((job.spec.instance_type, job.spec.spot) for job in grid.candidates):
             alike = [job for job in grid.candidates if (job.spec.instance_type, job.spec.spot) == kind]
             alike = [job for job in alike if others.items() <= job.point.items()] or alike
-            alike = sorted(filter(self._fits, alike), key=lambda job: job.plan.per_device_train_batch_size)
+            alike = sorted(
+                (job for job in alike if self._fits(job.footprint)),
+                key=lambda job: job.plan.per_device_train_batch_size,
+            )
             few = [job for job in alike if job.spec.instance_count == grid.fewest]
             yield from few[:1] + few[-1:]
             if metrics.JOB_SECONDS in self._goals:
@@ -246,24 +219,28 @@ class SplitSampler(optuna.samplers.BaseSampler):
         if not any(row.values for row in trainings):
             return None if trainings else self._first(rows, model)
         belief, ran, quality = self._belief(study, rows, model)
-        if not belief.is_usable.any():
+        usable, known, new, meets = (belief[name].to_numpy() for name in ("usable", "known", "new", "meets"))
+        if not usable.any():
             return None
-        points = np.column_stack([belief.costs, -belief.mean])
-        reference, whole = reference_of(front_of(points[belief.is_usable]), quality.noise)
+        points = self._points(belief)
+        front = _front_of(points[usable])
+        low, high = front.min(axis=0), front.max(axis=0)
+        reference = np.maximum(1.05 * high + 0.1 * (high - low), REACH * low)
+        reference[-1] = high[-1] + 0.1 * (high[-1] - low[-1]) + quality.noise
+        whole = max(hypervolume(front.tolist(), reference.tolist()), 1e-12)
 
         def gain_over(front: np.ndarray) -> np.ndarray:
-            gains = expected_improvement(belief.costs, belief.mean, belief.deviation, front, reference)
-            return np.where(belief.is_usable, gains * belief.chance / whole, 0.0)
+            gains = expected_improvement(points[:, :-1], belief["mean"], belief.deviation, front, reference)
+            return np.where(usable, gains * belief.chance / whole, 0.0)
 
-        known = points[belief.is_usable & belief.is_known & belief.meets]
-        of_knowing = np.where(belief.is_known, 0.0, gain_over(front_of(known)))
-        of_running = np.where(belief.is_new, gain_over(ran), 0.0)
-        usd, settled = belief.seconds * self._usd_per_s, self._settled(rows, MOST_TRIES)
+        of_knowing = np.where(known, 0.0, gain_over(_front_of(points[usable & known & meets])))
+        of_running = np.where(new, gain_over(ran), 0.0)
+        usd, settled = belief.seconds.to_numpy() * self._usd_per_s, self._settled(rows, MOST_TRIES)
         spent = sum(row.seconds * self.price_of(row.job.spec) for row in rows)
         options: list[tuple[float, Job]] = []
         by_type = self.depends_on_type = bool(quality.type_probability >= BY_TYPE)
         for i in map(int, np.argsort(-(of_knowing + of_running), kind="stable")[:MOST_COMPARED]):
-            ways = [(of_knowing[i] + of_running[i], usd[i], self._jobs[i])] if belief.is_new[i] else []
+            ways = [(of_knowing[i] + of_running[i], usd[i], self._jobs[i])] if new[i] else []
             if of_knowing[i] >= LEAST_GAIN:
                 way = self._cheapest(i, model, settled, by_type)
                 ways += [(of_knowing[i], *way)] if way is not None else []
@@ -300,12 +277,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def _usable(self, seconds: np.ndarray) -> np.ndarray:
         """Candidates that fit into memory and are not believed to take longer than they may."""
-        return np.asarray((seconds <= self._most_s) & [self._fits(job) for job in self._jobs])
+        return np.asarray((seconds <= self._most_s) & [self._fits(job.footprint) for job in self._jobs])
 
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
-    ) -> tuple[Belief, np.ndarray, QualityModel]:
-        """Beliefs, the front of what ran or runs, and the model of quality.
+    ) -> tuple[pd.DataFrame, np.ndarray, QualityModel]:
+        """What is known of each candidate, the front of what ran or runs, and the model of quality.
+
+        Columns are seconds and the deviation of their logarithm, mean and deviation of quality, the chance to train,
+        and whether it may be suggested, is as good as measured, was not run, and is expected to meet the constraints.
 
         The front is that of expected quality: that of measured values is too high by the noise of its best runs.
         """
@@ -331,19 +311,22 @@ class SplitSampler(optuna.samplers.BaseSampler):
         mean, deviation = quality.predict(self._keys)
         chance = 1.0 - quality.collapse_probability(self._keys)
         may_meet = self._meets(costs, sign * (mean + deviation))
-        belief = Belief(
-            seconds=seconds,
-            log_deviation=log_deviation,
-            costs=costs,
-            mean=mean,
-            deviation=deviation,
-            chance=chance,
-            is_usable=self._usable(seconds) & (chance > LIKELY) & may_meet,
-            is_known=(deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
-            is_new=self._is_new(self._settled(rows, MOST_TRIES)),
-            meets=self._meets(costs, sign * mean),
-        )
-        return belief, front_of(ran), quality
+        columns = {
+            "seconds": seconds,
+            "log_deviation": log_deviation,
+            "mean": mean,
+            "deviation": deviation,
+            "chance": chance,
+            "usable": self._usable(seconds) & (chance > LIKELY) & may_meet,
+            "known": (deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
+            "new": self._is_new(self._settled(rows, MOST_TRIES)),
+            "meets": self._meets(costs, sign * mean),
+        }
+        return pd.DataFrame(columns), _front_of(ran), quality
+
+    def _points(self, belief: pd.DataFrame) -> np.ndarray:
+        """Costs and negative quality of all candidates, shape (N, goals + 1)."""
+        return np.column_stack([self._costs(belief.seconds.to_numpy(), self._usd_per_s), -belief["mean"]])
 
     def _costs(self, seconds: np.ndarray, usd_per_s: np.ndarray) -> np.ndarray:
         columns = {metrics.COST_USD: seconds * usd_per_s, metrics.JOB_SECONDS: seconds}
@@ -360,46 +343,41 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 meets &= columns[name] <= bounds.get("max", math.inf)
         return meets
 
-    def _families(self) -> np.ndarray:
-        """N numbers, equal for candidates whose quality differs by the global batch at most."""
-        numbers: dict[Any, int] = {}
-        rows = (tuple(np.round(row[2:], 9)) for row in self._keys)
-        return np.array([numbers.setdefault(row, len(numbers)) for row in rows])
-
     def _cheapest(self, goal: int, model: SecondsModel, settled: set[Any], by_type: bool) -> tuple[float, Job] | None:
         """Dollars and job of the cheapest new way to know a candidate's quality; `by_type`: on its own type."""
         job = self._jobs[goal]
         key = self._family[goal], job.plan.global_batch_size, job.spec.instance_type if by_type else ""
         if key not in self._ways:
-            ways = [way for i in np.flatnonzero(self._family == key[0]) if (way := self._way(self._jobs[i], *key[1:]))]
-            prices = np.array([self.price_of(way.spec) for way in ways])
-            self._ways[key] = ways, Terms.of(self._grid, ways), prices
+            alike = [self._jobs[i] for i in np.flatnonzero(self._family == key[0])]
+            alike = [each for each in alike if key[2] in ("", each.spec.instance_type)]
+            ways = [way for each in alike if (way := self._way(each, key[1])) is not None]
+            self._ways[key] = ways, Terms.of(self._grid, ways), np.array([self.price_of(way.spec) for way in ways])
         ways, terms, prices = self._ways[key]
         seconds, _ = model.predict(terms)
         for i in map(int, np.argsort(seconds * prices, kind="stable")):
             way = ways[i]
-            if way.identity not in settled and self._fits(way) and seconds[i] <= 60.0 * way.spec.max_runtime_minutes:
+            if (
+                way.identity not in settled
+                and self._fits(way.footprint)
+                and seconds[i] <= 60.0 * way.spec.max_runtime_minutes
+            ):
                 return float(seconds[i] * prices[i]), way
         return None
 
-    def _way(self, job: Job, size: int, instance_type: str) -> Job | None:
+    def _way(self, job: Job, size: int) -> Job | None:
         """A candidate with the global batch `size`, by accumulation if it must be; None if it cannot have that."""
-        if instance_type and job.spec.instance_type != instance_type:
-            return None
         times, rest = divmod(size, job.plan.global_batch_size)
         if self._grid.is_own or (times == 1 and not rest):
             return job
         return self._grid.job(job.point, times) if times and not rest and ACCUMULATION in self._grid.own else None
 
 
+def _front_of(points: np.ndarray) -> np.ndarray:
+    """The non-dominated rows of N points, shape (N, M), all objectives minimised."""
+    return np.asarray(filter_dominated(points)) if len(points) else points
+
+
 def _list_price() -> Callable[[JobSpec], float]:
-    """Dollars a second on demand; an instance without a price counts as UNPRICED_USD_PER_HOUR."""
+    """Dollars a second on demand."""
     prices = PriceList.read({})
-
-    def price_of(spec: JobSpec) -> float:
-        price = usual_price(spec, prices, {})
-        if price is None:
-            return UNPRICED_USD_PER_HOUR * spec.instance_count / 3600
-        return price.cost_usd(1.0, spec.instance_count)
-
-    return price_of
+    return lambda spec: (usual_price(spec, prices, {}) or UNPRICED).cost_usd(1.0, spec.instance_count)

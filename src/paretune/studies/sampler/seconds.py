@@ -38,16 +38,12 @@ class Terms:
         """The terms of these jobs."""
         effects = space.seconds_keys(jobs)
         types = effects[:, : len(space.types)].argmax(axis=1)
-        factors = [
-            (
-                job.plan.gradient_accumulation_steps,
-                job.plan.gradient_accumulation_steps * job.plan.per_device_train_batch_size,
-                job.spec.instance_count - space.fewest,
-            )
-            for job in jobs
-        ]
+        times = [job.plan.gradient_accumulation_steps for job in jobs]
+        batches = [job.plan.per_device_train_batch_size for job in jobs]
+        further = [job.spec.instance_count - space.fewest for job in jobs]
+        factors = np.column_stack([times, np.multiply(times, batches), further])
         steps = [float(job.spec.probe_steps or space.n_steps(job)) for job in jobs]
-        return cls(types, np.array(factors, dtype=float).reshape(len(jobs), 3), effects, np.array(steps))
+        return cls(types, factors.astype(float), effects, np.array(steps))
 
 
 class SecondsModel:
@@ -61,7 +57,10 @@ class SecondsModel:
         self.startup_s = 0.0 if space.is_own else float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.outcome == RAN and row.seconds > 0]
         terms = Terms.of(space, [row.job for row in ran])
-        step_s = np.array([self._step_s(row, steps) for row, steps in zip(ran, terms.steps, strict=True)])
+        billed = np.array([row.seconds for row in ran])
+        step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
+        told = np.array([np.nan if space.is_own or row.step_s is None else row.step_s for row in ran])
+        step_s = np.where(np.isnan(told), step_s, told)
         self.is_seen = np.array([(terms.types == index).any() for index in range(len(space.types))])
         self._effect = np.zeros(terms.effects.shape[1])
         for _ in range(_FITS):
@@ -82,11 +81,6 @@ class SecondsModel:
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", terms.effects, self._covariance, terms.effects))
         step_s = self._base(terms) * np.exp(terms.effects @ self._effect)
         return self.startup_s + terms.steps * step_s, deviation
-
-    def _step_s(self, row: Row, steps: float) -> float:
-        if row.step_s is not None and not self._space.is_own:
-            return row.step_s
-        return max(row.seconds - self.startup_s, 0.05 * row.seconds) / steps
 
     def _base(self, terms: Terms) -> np.ndarray:
         if self._space.is_own:

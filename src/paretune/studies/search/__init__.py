@@ -2,11 +2,9 @@
 
 driver      the loop, one step at a time; takes over what an earlier process has left
 table       the trials of a study in Optuna's storage
-trial_job   the job of one trial: started or adopted, polled, stopped
-history     what follows from ended trials: which jobs are closed, which are tried again
-money       limits, worst cases, reservations in the budgets of a study and of its team
-kept_pools  warm pools that jobs leave behind
-stopping    why a study ends before its points, trials or dollars do
+trial_job   the job of one trial: started or adopted, polled, stopped; warm pools that jobs leave behind
+history     what follows from ended trials: which jobs are closed, which are tried again, why a study ends early
+money       limits, worst cases, the reservations of a study
 split       the next job by `sampler: split`, and what it predicts
 sampled     the next job by one of Optuna's samplers, or each point in turn
 study_run   the study's run in MLflow, and what it prints

@@ -33,12 +33,10 @@ from paretune.jobs.workplace import Workplace
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus
-from paretune.studies.search.history import MOST_REFUSED, History
-from paretune.studies.search.kept_pools import KeptPools
+from paretune.studies.search.history import MOST_REFUSED, History, has_enough, hopeless, lacks_objective
 from paretune.studies.search.money import Money
-from paretune.studies.search.stopping import has_enough, hopeless, lacks_objective
 from paretune.studies.search.table import Point, StudyTable
-from paretune.studies.search.trial_job import TrialJob
+from paretune.studies.search.trial_job import KeptPools, TrialJob
 from paretune.tracking import schema
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
@@ -104,7 +102,7 @@ class Driver:
 
     def why_over(self) -> str:
         """The reason why a study begins no further trial, whatever suggests it; empty while it may."""
-        absent = lacks_objective(list(self.trials.values()), self.file)
+        absent = lacks_objective(self.trials.values(), self.file)
         under_way = sum(job.trial.counts for job in self.running)
         if has_enough(self.file, self.history.counted + under_way):
             return absent or f"{self.file.n_trials} trials were made"
@@ -116,7 +114,6 @@ class Driver:
         if not self.file.once:  # what failed was mended before this driver was started
             self._first = self.bookings
         for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
-            self.money.release(number)  # first: once Optuna is told, no driver finds it here any more
             self.table.drop(number)
         for trial in self.table.trials()[0]:
             self._say(f"trial {trial.number}: taken over")
@@ -183,7 +180,6 @@ class Driver:
             status=TrialStatus.RUNNING,
             changes=changes,
             repeats=repeats,
-            seed=spec.seed,
         )
         if trial.identity in {job.trial.identity for job in self.running}:
             self.table.drop(number)
@@ -304,7 +300,7 @@ class Driver:
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
-        self.money.name_run(number, run.run_id)
+        self.table.name_run(number, run.run_id)
         job = self._jobs[number] = TrialJob(replace(trial, run_id=run.run_id), run, self.workplace, self.file)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)

@@ -1,13 +1,17 @@
-"""What follows from the trials of a study that have ended: which jobs are closed, which are tried again, and when."""
+"""What follows from the trials of a study that have ended: which jobs are closed, which are tried again, and when.
+
+And why a study begins no further trial, of which other reasons are said where the next one is suggested.
+"""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import compress
 
 from paretune.core import pareto
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -21,6 +25,15 @@ MOST_REFUSED = 3  # times in a row that SageMaker refuses the only job, before t
 LIMIT_RETRY_S = 1800.0  # seconds until SageMaker is asked again for more jobs at a time than it has let run
 _REFUSED_PAUSE_S = 60.0  # seconds until SageMaker is asked again after it has refused the only job
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
+
+FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
+_ERROR = re.compile(
+    r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
+    r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
+    r"unrecognized arguments|arguments are required|error: argument"
+)
+"""Python's exceptions of wrong code and missing packages, and argparse's messages."""
+_CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folders
 
 
 class History:
@@ -50,7 +63,7 @@ class History:
         self.failures = Counter[str]()
         self.retries: dict[str, tuple[Trial, float]] = {}
         self.longest_s: dict[str, float] = {}
-        self._memory = MemoryLimits()
+        self._full: list[Footprint] = []  # jobs that ran out of memory
         self._tries = Counter[str]()
         self._unpaid: dict[str, int] = {}  # identity to its last trial, if that was retryable and has cost nothing
         for trial in ended:
@@ -63,7 +76,7 @@ class History:
     def _add(self, trial: Trial) -> None:
         identity = trial.identity
         if trial.status is TrialStatus.OUT_OF_MEMORY:
-            self._memory.ran_out(Footprint.of(trial.spec, trial.spec.plan()))
+            self._full.append(Footprint.of(trial.spec, trial.spec.plan()))
         if metrics.JOB_SECONDS in trial.measured:
             alike = trial.spec.spec_hash(but=["seed"])
             self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), trial.measured[metrics.JOB_SECONDS])
@@ -128,4 +141,61 @@ class History:
 
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
-        return self._memory.has_full and self._memory.why_full(Footprint.of(spec, spec.plan())) is not None
+        return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
+
+
+def has_enough(file: StudyFile, count: int) -> bool:
+    """Whether the study may have no more trials than these."""
+    return file.n_trials is not None and count >= file.n_trials
+
+
+def lacks_objective(trials: Iterable[Trial], file: StudyFile) -> str:
+    """The reason why no trial will ever have all objectives, in words; empty while one may.
+
+    A training that has completed twice without logging a metric will not log it the next time.
+    """
+    done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and not trial.is_probe]
+    absent = [name for name in file.objectives if not any(name in trial.values for trial in done)]
+    if len(done) < FEWEST_WITHOUT or not absent or not file.is_own:
+        return ""
+    logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*file.objectives}))
+    return (
+        f"{len(done)} jobs have completed and none has logged {' or '.join(absent)}, which is an objective; what they "
+        f"have logged beside the others is {logged or 'nothing'}: name one of these in objectives"
+    )
+
+
+def hopeless(trials: Sequence[Trial], file: StudyFile, since: int = 0) -> str:
+    """The reason why no further job can complete, and what to change; empty while one may.
+
+    No trial has completed, and two from the position `since` on have failed with the same error of the code, or were
+    ended at the study's own limit of runtime. With another strategy a job may complete.
+    """
+    if any(trial.status is TrialStatus.COMPLETED and not trial.is_probe for trial in trials):
+        return ""
+    earlier: dict[str, Trial] = {}
+    for trial in trials[since:]:
+        reason = _CHANGING.sub("#", trial.reason)
+        is_cut_off = trial.is_cut_off and not trial.is_probe
+        if is_cut_off and trial.spec.max_runtime_minutes >= file.job.max_runtime_minutes:
+            reason = ""
+        elif trial.status is not TrialStatus.FAILED or trial.follows is not Next.INSIST or not _ERROR.search(reason):
+            continue
+        first = earlier.setdefault(reason, trial)
+        if first is trial or (reason and first.point.get("strategy") == trial.point.get("strategy", 0)):
+            continue
+        numbers, none = (
+            f"trials {first.number} and {trial.number}",
+            "and no trial has completed, so no more are started",
+        )
+        if reason:
+            return (
+                f"{numbers} failed with the same error of the code, {none}: {trial.reason}; correct the code, or add "
+                "the missing package to its requirements.txt"
+            )
+        minutes = trial.spec.max_runtime_minutes
+        return (
+            f"{numbers} were ended at max_runtime_minutes {minutes:g}, {none}: give them more, such as "
+            f"--max_runtime_minutes {4 * minutes:g}, or less work, such as fewer max_train_samples"
+        )
+    return ""

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from paretune.core.errors import BudgetRefused
+from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact
+from paretune.core.tags import Attribution
 from paretune.estimating import uploading
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
-from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
+from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.pricing.budget import ROUNDING_USD, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -103,7 +104,9 @@ class Money:
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:
-        """Reserve the worst case of a trial's job in all budgets; the trial with it.
+        """Reserve the worst case of a trial's job in the study's budget; the trial with it.
+
+        Budgets that it shares with others are asked only: the job reserves there once it has a run, as any other does.
 
         Raises:
             BudgetRefused: some budget does not cover it, or its price is unknown.
@@ -120,30 +123,13 @@ class Money:
                 f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} are spent "
                 f"and {balance.committed_usd:.4g} promised to running jobs and kept instances"
             )
-        if self._shared is not None:
-            request = BudgetRequest(
-                job=self._shared_name(trial.number),
-                worst_usd=worst_usd,
-                tags=self._tags(spec),
-                origin=self._workplace.launcher.origin,
-                now=self._workplace.clock.now(),
-                instance_type=spec.instance_type,
-            )
-            self._shared.reserve(request)
+        try:
+            self._workplace.budgets(spec, self._workplace.attribution(spec, self._file.name)).check()
+        except LaunchRefused as error:  # their storage does not answer; jobs go on
+            raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
         self._table.reserve(trial)
         return trial
-
-    def name_run(self, number: int, run_id: str) -> None:
-        """Record the MLflow run of a trial, by which its job is booked."""
-        self._table.name_run(number, run_id)
-        if self._shared is not None:
-            self._shared.name_run(self._shared_name(number), run_id)
-
-    def release(self, number: int) -> None:
-        """Take back the shared reservation of a trial whose job was never begun."""
-        if self._shared is not None:
-            self._shared.release(self._shared_name(number))
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
         """A test of jobs with their limits: whether the budgets, which are read now, cover the worst case.
@@ -151,7 +137,9 @@ class Money:
         `keep_usd` are dollars of the study's own budget that must be left after that. The test raises Interrupted if
         the command was interrupted.
         """
-        budget_usd, balance, shared_status = self._file.budget_usd, self._table.balance(), self._shared_statuses()
+        budget_usd, status = self._file.budget_usd, self._shared_status()
+        limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]
+        limits += [] if status is None else [(status.balance, status.budget.usd_per_month)]
 
         def is_affordable(spec: JobSpec) -> bool:
             self._workplace.interruption.check()
@@ -159,9 +147,6 @@ class Money:
                 worst_usd = self.worst_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is unknown
                 return False
-            status = shared_status(spec)
-            limits = [] if budget_usd is None else [(balance, budget_usd - keep_usd)]
-            limits += [] if status is None else [(status.balance, status.budget.usd_per_month)]
             return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
 
         return is_affordable
@@ -170,11 +155,10 @@ class Money:
         """Whether the budgets now cover the worst case of the job, with the limit that it would get."""
         return self.affordable()(self.limited(spec))
 
-    def tightest_budget(self, spec: JobSpec | None) -> str:
-        """In words, the dollars left of the budget with the fewest left for a job; empty without a budget."""
-        budget_usd = self._file.budget_usd
+    def tightest_budget(self) -> str:
+        """In words, the dollars left of the budget with the fewest left; empty without a budget."""
+        budget_usd, status = self._file.budget_usd, self._shared_status()
         left_usd = math.inf if budget_usd is None else self._table.balance().left_usd(budget_usd)
-        status = None if spec is None else self._shared_statuses()(spec)
         if status is not None and status.left_usd < left_usd:
             return f"what is left of {status.sentence()}"
         return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
@@ -183,30 +167,21 @@ class Money:
         """Minutes that bound a job by its estimate, and whether they begin above its own limit."""
         identity = spec.spec_hash()
         if identity not in self._estimates:
-            price, inputs = self._workplace.launcher.price(spec), known_inputs(spec, self._workplace)
-            estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
+            estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
             seconds = math.inf if estimate is None else estimate.time.seconds_high
             exceeds_limit = isinstance(estimate, Estimate) and estimate.exceeds_limit
             self._estimates[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
         return self._estimates[identity]
 
-    def _shared_statuses(self) -> Callable[[JobSpec], BudgetStatus | None]:
-        """A function that gives a job's shared budget with the fewest dollars left; the ledger is read once, now."""
+    def _shared_status(self) -> BudgetStatus | None:
+        """The shared budget of the study's jobs with the fewest dollars left; None without one."""
         if self._shared is None:
-            return lambda _: None
+            return None
+        job = self._file.job
+        tags = Attribution.of(job.tags, self._workplace.environment, self._file.name).of_budgets(job.tags)
         statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)
-
-        def tightest_for(spec: JobSpec) -> BudgetStatus | None:
-            counted = [status for status in statuses if status.budget.covers(self._tags(spec))]
-            return min(counted, key=lambda status: status.left_usd, default=None)
-
-        return tightest_for
-
-    def _tags(self, spec: JobSpec) -> dict[str, str]:
-        return dict(self._workplace.attribution(spec, self._file.name).of_budgets(spec.tags))
-
-    def _shared_name(self, number: int) -> str:
-        return f"{self._table.mark}/{number}"
+        counted = [status for status in statuses if status.budget.covers(tags)]
+        return min(counted, key=lambda status: status.left_usd, default=None)
 
 
 def _minutes(times: float, seconds: float) -> float:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from paretune.core.errors import BudgetRefused
+from paretune.core.errors import BudgetRefused, refuse
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
 from paretune.studies.definition.file import StudyFile
@@ -94,7 +94,7 @@ class Sampled:
             with suppress(BudgetRefused):  # above max_cost_usd
                 worst_usd.append(self._money.worst_usd(spec) or math.inf)
         least_usd = min(worst_usd, default=math.inf)
-        left = self._money.tightest_budget(specs[0])
+        left = self._money.tightest_budget()
         if not left or math.isinf(least_usd):
             limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
             return f"{none_fits} {limit} with its worst case, or has a known price"
@@ -103,10 +103,12 @@ class Sampled:
 
 
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
-    """Valid jobs of at most `most` drawn points; the first point has the first value of everything."""
+    """Jobs of at most `most` drawn points, the first with the first value of everything; BadInput if there are none."""
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
-    return [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(most - 1))])]
+    jobs = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(most - 1))])]
+    refuse([] if jobs else [f"search: none of {most} points drawn makes a job: leave out what contradicts itself"])
+    return jobs
 
 
 def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:

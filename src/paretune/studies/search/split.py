@@ -7,14 +7,13 @@ from typing import Any
 from scipy.special import stdtrit
 
 from paretune.jobs.preparation import known_inputs
-from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Job
-from paretune.studies.sampler.sampler import UNPRICED_USD_PER_HOUR, Belief, SplitSampler
+from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver
 
 FIRST_PREDICTED = 1_000_000
@@ -24,7 +23,6 @@ _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 _TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
-_UNPRICED = Price(usd_per_hour=UNPRICED_USD_PER_HOUR, region="", as_of="", source="unknown", confidence="missing")
 _ENOUGH = "no job would add more to the front than it costs to find out"
 _SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
 
@@ -101,8 +99,7 @@ class Split:
 
     def _why_none(self) -> str:
         driver = self._driver
-        spec = self.sampler.a_job()
-        if self._is_short and (left := driver.money.tightest_budget(spec)):
+        if self._is_short and (left := driver.money.tightest_budget()):
             return f"no worthwhile job fits {left} with its worst case and the repeats of what is recommended"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
@@ -110,18 +107,17 @@ class Split:
             return _ENOUGH + (f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else "")
         return f"no training has measured {label(name)}"
 
-    def _predicted(self, job: Job, belief: Belief, index: int, *, number: int) -> Trial:
+    def _predicted(self, job: Job, belief: Any, *, number: int) -> Trial:
         """A candidate as a trial that was only predicted."""
         quality = self._driver.file.judged_by
         assert quality is not None  # else nothing is split
 
         def values(deviations: float) -> dict[str, float]:
-            seconds = belief.seconds[index] * math.exp(deviations * belief.log_deviation[index])
-            usd = seconds * self.sampler.price_of(job.spec)
-            reached = quality.sign * (belief.mean[index] + deviations * belief.deviation[index])
-            low, high = quality.lowest, quality.highest
-            measured = {metrics.COST_USD: usd, quality.metric: min(max(reached, low), high)}
-            measured |= dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
+            seconds = belief.seconds * math.exp(deviations * belief.log_deviation)
+            reached = quality.sign * (belief.mean + deviations * belief.deviation)
+            measured = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
+            measured[metrics.COST_USD] = seconds * self.sampler.price_of(job.spec)
+            measured[quality.metric] = min(max(reached, quality.lowest), quality.highest)
             return self._driver.table.values({name: float(value) for name, value in measured.items()})
 
         low, high = values(-_ENDS), values(_ENDS)
@@ -133,7 +129,7 @@ class Split:
             values=values(0.0),
             origin=PREDICTED,
             intervals={name: (min(low[name], high[name]), max(low[name], high[name])) for name in low},
-            collapse_probability=round(1.0 - float(belief.chance[index]), 4),
+            collapse_probability=round(1.0 - float(belief.chance), 4),
         )
 
 
@@ -142,7 +138,7 @@ def sampler_of(driver: Driver) -> SplitSampler:
     file, workplace = driver.file, driver.workplace
 
     def price_of(spec: JobSpec) -> float:
-        return (workplace.launcher.price(spec) or _UNPRICED).cost_usd(1.0, spec.instance_count)
+        return (workplace.launcher.price(spec) or UNPRICED).cost_usd(1.0, spec.instance_count)
 
     return SplitSampler(
         file.job,

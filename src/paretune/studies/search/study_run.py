@@ -6,16 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, BudgetRefused, JobFailed, ParetuneError
 from paretune.jobs.model import register
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
-from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES
 from paretune.studies.definition.file import ROW, StudyFile
@@ -27,7 +26,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import Trial, TrialStatus, counted
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.stopping import has_enough
+from paretune.studies.search.history import has_enough
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import RunStatus, Tracking, schema
 
@@ -47,8 +46,9 @@ class StudyRunWriter:
         table: StudyTable,
         tracking: Tracking,
         say: Callable[[str], None] = say_on_stderr,
+        show: Callable[[StudyAnswer], None] | None = None,  # called with the answer after each trial
     ) -> None:
-        self.say = say
+        self.say, self._show = say, show
         self._table = table
         self._tracking = tracking
         self._file = file
@@ -85,8 +85,10 @@ class StudyRunWriter:
         self._is_stale = True
         repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"
         self.say(f"trial {trial.number}{repeat} {outcome}; {self._progress()}")
-        if time.monotonic() >= self._next_page:
-            began = time.monotonic()
+        began = time.monotonic()
+        if self._show is not None:
+            self._show(self.answer())
+        if began >= self._next_page:
             self._write(self.answer())
             self._next_page = time.monotonic() + _BETWEEN_PAGES * (time.monotonic() - began)
 
@@ -121,6 +123,8 @@ class StudyRunWriter:
         self._unverified = unverified
         final = replace(self.answer(), running=None)
         self._write(final, is_last=True)
+        if self._show is not None:
+            self._show(final)
         if final.picks:
             point = final.picks[0].point
             usd = point.means.get(metrics.COST_USD, point.trial.cost_usd)
@@ -233,54 +237,32 @@ def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
 def default_trial(driver: Driver) -> Trial | None:
     """The baseline of a study: its job on the first instance type with what is searched left at the defaults.
 
-    It is the first completed trial of that job, or what is expected of it; None if neither is known, if the defaults
-    make no job, or for `points`.
+    It is the first completed trial of that job, or its estimate; None if neither is known, if the defaults make no job,
+    or for `points`.
     """
     file, workplace = driver.file, driver.workplace
     types = file.search.get("instance_type")
     try:
         spec = make_spec(file.job.given(), {} if types is None else {"instance_type": types.corners[0]})
-        completed = [trial for trial in driver.trials.values() if trial.status is TrialStatus.COMPLETED]
-        alike = [trial for trial in completed if _computed(trial.spec) == _computed(spec)]
-        if file.design is not None or alike:
-            return alike[0] if alike else None
-        expected = _expected(spec, workplace)
+        for trial in driver.trials.values():
+            if trial.status is TrialStatus.COMPLETED and _computed(trial.spec) == _computed(spec):
+                return trial
+        estimate = None if file.design is not None else workplace.estimate(spec, known_inputs(spec, workplace))
     except BadInput:
         return None
-    seconds = expected.get(metrics.BILLABLE_SECONDS)
-    if seconds is None:
+    if estimate is None:
         return None
-    usd = cost_usd(workplace.launcher.price(spec), spec, seconds)
-    values = expected if usd is None else expected | {metrics.COST_USD: usd}
-    is_simulated = workplace.launcher.origin == "simulated"
+    values = {metrics.COST_USD: estimate.cost_usd, metrics.JOB_SECONDS: estimate.time.seconds}
     return Trial(
         number=-1,
         point={},
         given=spec.changed(),
         status=TrialStatus.COMPLETED,
-        values={name: value for name, value in values.items() if name in file.objectives},
-        cost_usd=usd,
-        origin="simulated" if is_simulated else "estimated",
+        values={name: value for name, value in values.items() if value is not None},
+        origin="estimated",
     )
 
 
 def _computed(spec: JobSpec) -> object:
     """Equal for two jobs that train alike: a batch may be spelled in several ways."""
     return spec.plan(), spec.instance_type, spec.instance_count, spec.key_of(*COMPUTES)
-
-
-def _expected(spec: JobSpec, workplace: Workplace) -> dict[str, Any]:
-    """Metrics that the simulated launcher gives the job, or the seconds of its estimate; empty without any."""
-    if workplace.launcher.origin == "simulated":
-        calm = spec.replace(simulation={})  # without simulated failures
-        document = JobDocument(job_name="paretune-default", spec=calm, plan=calm.plan())
-        preview = workplace.launcher.preview(document, JobInputs())
-        seconds = preview["billable_seconds"] if preview["ends"] == "Completed" else None
-        metrics_of = preview["metrics"]
-    else:
-        inputs, price = known_inputs(spec, workplace), workplace.launcher.price(spec)
-        estimate = workplace.forecast.of(spec, spec.plan(), inputs, price)
-        seconds, metrics_of = None if estimate is None else estimate.time.seconds, {}
-    if seconds is None:
-        return {}
-    return {**metrics_of, metrics.BILLABLE_SECONDS: float(seconds), metrics.JOB_SECONDS: float(seconds)}

@@ -1,10 +1,9 @@
 """The trials of a study, all of them in Optuna's storage, through Optuna's public interface.
 
-Parameters, values and states are Optuna's. What else a trial has is in its user attributes: `kind` (search, probe or
-repeat), `seed`, `repeats`, `job` (its parameters), `worst_usd` when it is reserved, `mlflow_run_id`, and once its job
-has ended `booked_usd`, `reason`, `metrics`, `end`, and the attributes that `SplitSampler` reads. `state` is written
-last each time, so what was written before belongs together: Running from the reservation on, then how the job has
-ended. `optuna-dashboard` on the same storage shows all of it.
+Parameters, values and states are Optuna's. What else a trial has is in its user attributes: its `kind` (search, probe
+or repeat), fields of `Trial` by their names, and what `SplitSampler` reads. `state` is written last each time, so what
+was written before belongs together: Running from the reservation on, then how the job has ended. `optuna-dashboard` on
+the same storage shows all of it.
 
 A trial that somebody else has added, or told while its job ran, is read as that. Optuna lets nobody change a trial that
 was told: what is booked later stands in the study's attributes, as `booked N` and `kept N`.
@@ -42,13 +41,13 @@ from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.studies.sampler import rows
 from paretune.studies.sampler.candidates import own_space
 
-STATE, RUN_ID, NOT_RUN = "state", "mlflow_run_id", "NotRun"
-"""User attributes `state` and `mlflow_run_id`; the state of a trial whose job was never begun."""
+STATE, RUN_ID, NOT_RUN = "state", "run_id", "NotRun"
+"""User attributes `state` and `run_id`; the state of a trial whose job was never begun."""
 _IMPOSSIBLE, _DESCRIBED, _MARK = "impossible_job", "described", "mark"
-_RESERVED = {"seed": "seed", "repeats": "repeats", "job": "given", "changes": "changes", "worst_usd": "worst_usd"}
-_BOOKED = {"metrics": "measured", "booked_usd": "cost_usd", "reason": "reason", "verdicts": "verdicts"}
-"""User attributes of a trial and the fields of `Trial` that they hold: of its reservation, and of its end."""
+_RESERVED = ("repeats", "given", "changes", "worst_usd")
+_BOOKED = ("measured", "cost_usd", "reason", "verdicts")
 _IN_END = ("kept_usd", "billed_s", "ended_at", "refused_beside")
+"""Fields of a trial: of its reservation, of its end, and those of its end that are in one attribute."""
 _ENDS = {TrialState.COMPLETE: TrialStatus.COMPLETED, TrialState.PRUNED: TrialStatus.STOPPED}
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
@@ -77,7 +76,6 @@ class StudyTable:
         self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
         self._of_sampler = own_space(file.job.given(), self.distributions) if file.takes_split else {}
         self._where = file.shown_storage or "the study's file"
-        self._read: dict[int, Trial] = {}  # trials that were told, which nobody changes
         self._all_read: list[FrozenTrial] | None = None  # what was read since something was written
         try:
             self._storage = _storage(storage)
@@ -167,8 +165,8 @@ class StudyTable:
     def reserve(self, trial: Trial) -> None:
         """Record the job of a trial with its worst case: from now on it is begun, and found after a kill."""
         kind = "repeat" if trial.repeats is not None else "probe" if trial.is_probe else "search"
-        values = {name: getattr(trial, attribute) for name, attribute in _RESERVED.items()}
-        self._write(trial.number, {"kind": kind, **values, STATE: TrialStatus.RUNNING.value})
+        fields = {name: getattr(trial, name) for name in _RESERVED}
+        self._write(trial.number, {"kind": kind, **fields, STATE: TrialStatus.RUNNING.value})
 
     def name_run(self, number: int, run_id: str) -> None:
         """Record the MLflow run of a trial."""
@@ -178,8 +176,11 @@ class StudyTable:
     def book(self, trial: Trial) -> None:
         """Record how the job of a trial has ended and what it cost, in place of its reservation."""
         end = {"follows": trial.follows.value, **{name: getattr(trial, name) for name in _IN_END}}
-        values = {name: getattr(trial, attribute) for name, attribute in _BOOKED.items()}
-        values |= {"end": end, **_shown(trial), STATE: trial.status.value}
+        values = {name: getattr(trial, name) for name in _BOOKED} | {
+            "end": end,
+            **_shown(trial),
+            STATE: trial.status.value,
+        }
         try:
             self._write(trial.number, values)
         except UpdateFinishedTrialError:  # somebody has told it
@@ -229,19 +230,16 @@ class StudyTable:
         )
         running, ended, spent_usd = [], [], 0.0
         for frozen in by_end:
-            trial = self._read.get(frozen.number) or self._trial(frozen, later.get(f"booked {frozen.number}", {}))
+            trial = self._trial(frozen, later.get(f"booked {frozen.number}", {}))
             if trial is None:
                 continue
             if trial.status is TrialStatus.RUNNING:
                 running.append(trial)
                 continue
-            if (kept_usd := later.get(f"kept {trial.number}")) is not None and trial.kept_usd:
+            if (kept_usd := later.get(f"kept {trial.number}")) is not None:
                 trial = replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=0.0)
             spent_usd += trial.cost_usd or 0.0
-            trial = trial if trial.spent_usd == spent_usd else replace(trial, spent_usd=spent_usd)
-            if frozen.state.is_finished():
-                self._read[trial.number] = trial
-            ended.append(trial)
+            ended.append(replace(trial, spent_usd=spent_usd))
         return sorted(running, key=lambda trial: trial.number), ended
 
     def look_again(self) -> None:
@@ -272,13 +270,12 @@ class StudyTable:
         of_optuna = self.values(dict(zip(self._file.objectives, frozen.values or (), strict=False)))
         if STATE not in told:
             return self._of_somebody(frozen, point, of_optuna)
-        fields = {each: told[name] for name, each in {**_RESERVED, **_BOOKED, RUN_ID: "run_id"}.items() if name in told}
-        status, end, measured = TrialStatus(told[STATE]), dict(told.get("end", {})), fields.pop("measured", {})
-        values = {} if "probe_steps" in fields["given"] else self.values(measured)
+        status, end = TrialStatus(told[STATE]), dict(told.get("end", {}))
+        fields = {name: told[name] for name in (*_RESERVED, *_BOOKED, RUN_ID) if name in told} | end
+        fields |= {"verdicts": tuple(told.get("verdicts", ())), "follows": Next(end.get("follows", Next.NOTHING))}
+        values = {} if "probe_steps" in told["given"] else self.values(told.get("measured", {}))
         if later and frozen.state is TrialState.COMPLETE:  # somebody told its values
             status, values = TrialStatus.COMPLETED, of_optuna
-        fields |= {"verdicts": tuple(fields.get("verdicts", ())), "follows": Next(end.pop("follows", Next.NOTHING))}
-        fields |= {"measured": measured if status is TrialStatus.COMPLETED else {}, **end}
         return Trial(number=frozen.number, point=point, status=status, values=values, origin=self._origin, **fields)
 
     def _of_somebody(self, frozen: FrozenTrial, point: Point, values: Mapping[str, float]) -> Trial | None:

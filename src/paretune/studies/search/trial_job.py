@@ -1,12 +1,15 @@
-"""The job of one trial: started or adopted, polled, stopped; its end is written into the trial."""
+"""The job of one trial: started or adopted, polled, stopped; and the warm pools that jobs leave behind."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
-from paretune.jobs.attempts import Attempts
+from paretune.core.commands import command_line
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LaunchRefused, LostContact, TrackingUnavailable
+from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
+from paretune.jobs.bill import KeptPool
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
@@ -15,6 +18,7 @@ from paretune.launchers.base import JobState, job_name
 from paretune.specification.container import FailureKind, JobDocument
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.search.table import StudyTable
 from paretune.tracking import Run
 
 
@@ -47,9 +51,7 @@ class TrialJob:
                 if adopt:
                     self.record.begin_again()
                 inputs = inputs_of(self.spec, self._workplace)
-                price = self._workplace.launcher.price(self.spec)
-                estimate = self._workplace.forecast.of(self.spec, self.spec.plan(), inputs, price)
-                self.record.describe(inputs, estimate=estimate)
+                self.record.describe(inputs, estimate=self._workplace.estimate(self.spec, inputs))
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused) as error:
             return self._refused(error)
@@ -128,3 +130,46 @@ class TrialJob:
             ended_at=self._workplace.clock.now(),
             **more,
         )
+
+
+class KeptPools:
+    """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
+
+    def __init__(self, study: str, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
+        self._study, self._table, self._workplace, self._say = study, table, workplace, say
+        self._pools: dict[int, KeptPool] = {}
+
+    def find(self, trials: Iterable[Trial]) -> None:
+        """Look for pools of ended trials that are not booked yet."""
+        for trial in trials:
+            if not trial.kept_usd or trial.number in self._pools:
+                continue
+            with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
+                for run in self._workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'"):
+                    self._pools[trial.number] = KeptPool(run, self._workplace)
+
+    def settle(self) -> None:
+        """Book the pools that are no longer kept."""
+        for trial, pool in list(self._pools.items()):
+            with suppress(LostContact):
+                if (settled := pool.settle()) is not None:
+                    self._table.book_kept(trial, pool.usd(settled) or 0.0)
+                    del self._pools[trial]
+                    self._say(f"trial {trial}: {pool.sentence(settled)}")
+
+    def give_back(self, *, waits: bool) -> None:
+        """Give all pools back and book them; raises CallAgain if that takes longer than the caller waits."""
+        for trial, pool in self._pools.items():
+            try:
+                pool.release()
+            except LostContact as error:
+                self._say(f"trial {trial}: {error}")
+        self.settle()
+        if self._pools and not waits:
+            raise CallAgain(f"study {self._study}: instances that were kept are being given back: call again")
+        until = self._workplace.clock.monotonic() + STOP_PATIENCE_S
+        while self._pools and self._workplace.clock.monotonic() < until:
+            self._workplace.clock.sleep(WATCH_INTERVAL_S)
+            self.settle()
+        for trial, pool in self._pools.items():
+            self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `{command_line('sync')}`")

@@ -2,6 +2,5 @@
 
 sharding    weights, gradients and optimiser state sharded over processes, and the Trainers of divided models
 tensor      the matrices of a layer, divided over a tensor group by the model's own plan
-stages      the layers of a model, divided into the stages of a pipeline
-pipeline    micro-batches through the stages, and the whole state of a model whose stages are apart
+pipeline    the layers of a model, divided into the stages of a pipeline, and micro-batches through them
 """

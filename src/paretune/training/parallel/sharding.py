@@ -4,8 +4,8 @@ The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with
 5.23), and it has no pipelines. PyTorch's `fully_shard` works on GPUs and CPUs.
 
 Only the first process ever holds the whole model, in the machine's memory, while it sends one tensor after another to
-the others, and again when the trained model is written. Checkpoints are written by all processes, each its own share
-(torch.distributed.checkpoint), and read by any number of processes with the same tensor groups and stages.
+the others. It gathers and writes the trained model file by file. Checkpoints are written by all processes, each its
+own share (torch.distributed.checkpoint), and read by any number of processes with the same tensor groups and stages.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +31,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
 from paretune.training.model import Shape, layers_of
-from paretune.training.parallel.pipeline import Pipeline
-from paretune.training.parallel.stages import STAGE_PREFIX, Stage
+from paretune.training.parallel.pipeline import STAGE_PREFIX, Pipeline, Stage
 from paretune.training.parallel.tensor import divide_matrices
 
 PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
@@ -138,11 +137,14 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
                 _assign(own[name], value)
 
     def _sent(self, tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
-        """Name and value of the whole `tensors` of process `source`, in all processes, one at a time."""
+        """Name and whole value of the `tensors` of process `source`, in all processes, one at a time.
+
+        Processes that have shares of a tensor must pass theirs.
+        """
         entries = [(name, item.shape, item.dtype) for name, item in tensors.items()]
         for name, shape, dtype in processes.of_first(entries, source):
-            is_source = distributed.get_rank() == source
-            value = tensors[name].detach() if is_source else torch.empty(shape, dtype=dtype)
+            has_share = name in tensors
+            value = processes.whole(tensors[name].detach()) if has_share else torch.empty(shape, dtype=dtype)
             value = value.to(self._device).contiguous()
             distributed.broadcast(value.reshape(-1).view(torch.uint8), source)  # gloo knows no bf16
             yield name, value
@@ -173,27 +175,33 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
         return norm
 
-    def whole_state(self, model: Any) -> dict[str, torch.Tensor]:
-        """Name to value of each weight of the whole `model`, in the first process; all processes must call it.
-
-        One weight is gathered at a time. `model` is the attribute, or without its adapters if there are any.
-        """
-        weights = _weights_of(model) if self.pipeline is None else self._weights_of_stages()
-        return {name: value.cpu() for name, value in weights if processes.is_first()}
-
     @torch.no_grad()
+    def parts_of(self, model: Any, most_bytes: float) -> Iterator[dict[str, torch.Tensor]]:
+        """Name to value of each weight of the whole `model`, in parts of up to `most_bytes` or of one weight.
+
+        Parts are empty but in the first process. All processes must take all of them: one weight is gathered at a time.
+        `model` is the attribute, or without its adapters if there are any.
+        """
+        part, size = dict[str, torch.Tensor](), 0
+        for name, value in _weights_of(model) if self.pipeline is None else self._weights_of_stages():
+            if size and size + value.nbytes > most_bytes:
+                yield part
+                part, size = {}, 0
+            size += value.nbytes
+            if processes.is_first():
+                part[name] = value.cpu()
+        yield part
+
     def _weights_of_stages(self) -> Iterator[tuple[str, torch.Tensor]]:
         per_stage = distributed.get_world_size() // self._degrees.pipeline
+        own = {self._name(name): item for name, item in self.part.state_dict().items()}
         seen: set[str] = set()
         for stage in range(self._degrees.pipeline):
-            mine = {}
-            if distributed.get_rank() // per_stage == stage:
-                own = self.part.state_dict().items()
-                mine = {self._name(name): processes.whole(item.detach()) for name, item in own}
-            for name, value in self._sent(mine, stage * per_stage):
+            is_own = distributed.get_rank() // per_stage == stage
+            for name, value in self._sent(own if is_own else {}, stage * per_stage):
                 if name not in seen:
                     seen.add(name)
-                    yield name, value.cpu()
+                    yield name, value
 
     def reshard(self) -> None:
         """Free gathered weights, which an evaluation leaves gathered."""

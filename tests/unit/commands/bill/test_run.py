@@ -191,8 +191,8 @@ def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: l
         (["reconcile"], ["paretune: bill must name an export of CUR 2.0 or FOCUS"]),
         (["reconcile", "--bill", "nowhere.csv"], ["got nowhere.csv: there is no such"]),
         (
-            ["report", "--rate", "effective", "--region", "us-east-1", "--spot_share", "0.5"],
-            ["region is a term of list prices, got rate=effective", "spot_share is a term of list prices"],
+            ["report", "--rate", "effective", "--region", "us-east-1", "--price_date", "2026-10-01"],
+            ["region is a term of list prices, got rate=effective", "price_date is a term of list prices"],
         ),
         (["report", "--view", "scaling", "--rate", "effective"], ["rate=effective prices the runs of view=runs again"]),
     ],

@@ -46,7 +46,8 @@ def test_a_browser_is_opened_only_from_a_terminal_with_a_display(
 def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (workplace / "paretune.toml").write_text("no profile of a demo")
+    (workplace / "ours.toml").write_text("no profile of a demo")
+    monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
     monkeypatch.setattr(demo.webbrowser, "open", lambda _: pytest.fail("it opened a browser"))
     before = {path.name for path in workplace.iterdir()}
 

@@ -39,7 +39,7 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
         "now": NOW,
         "instance_type": "ml.g5.xlarge",
     }
-    accounts.reserve(BudgetRequest(job="a", run_id="a", **requests))  # type: ignore[arg-type]
+    accounts.reserve(BudgetRequest(run_id="a", **requests))  # type: ignore[arg-type]
     every, nlp = budget_findings(request, environment, NOW)
     shared = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'shared.db'}"}  # has accounts of its own
     assert all("0.00 promised" in result.text for result in budget_findings(request, environment | shared, NOW))

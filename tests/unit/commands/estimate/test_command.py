@@ -175,8 +175,11 @@ def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Comma
     assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
 
 
-def test_the_region_is_that_of_the_profile_when_any_type_is_sagemaker_s(run: Command, workplace: Path) -> None:
-    (workplace / "paretune.toml").write_text('region = "eu-west-1"')
+def test_the_region_is_that_of_the_profile_when_any_type_is_sagemaker_s(
+    run: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "ours.toml").write_text('region = "eu-west-1"')
+    monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
 
     assert "prices of eu-west-1" in run(instance_type="local,ml.g5.xlarge")[1]
 

@@ -50,7 +50,7 @@ def bring(path: str, **typed: str) -> Imported:
     columns = Path(path).read_text().splitlines()[0].split(",")
     typed = {name: text for name, text in TOLD.items() if name not in columns} | typed
     request = ImportRequest.from_text({"recorded_runs": path, **typed})
-    return import_runs(request, Tracking({}, SystemClock()), price_of, now=1000.0)
+    return import_runs(request, Tracking({}, SystemClock()), price_of)
 
 
 def runs(store: MlflowClient) -> list[Run]:
@@ -121,15 +121,11 @@ def test_a_store_that_goes_away_is_said(store: MlflowClient, monkeypatch: pytest
         bring(table())
 
 
-def test_curves_and_measured_columns_are_recorded(store: MlflowClient) -> None:
-    columns = ",f1_epoch_1,f1_epoch_2,train_seconds,peak_memory_gib,run_id"
-    bring(table([f"{ROWS[0]},0.7,0.8,800,11.5,x"], columns))
+def test_measured_columns_are_recorded(store: MlflowClient) -> None:
+    columns = ",train_seconds,peak_memory_gib,run_id"
+    bring(table([f"{ROWS[0]},800,11.5,x"], columns))
     (run,) = runs(store)
 
-    assert [(point.step, point.value) for point in store.get_metric_history(run.info.run_id, "eval/f1")] == [
-        (1, 0.7),
-        (2, 0.8),
-    ]
     assert (run.data.metrics["train_seconds"], run.data.metrics["peak_memory_gib"]) == (800, 11.5)
 
 

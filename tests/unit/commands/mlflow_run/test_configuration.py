@@ -61,8 +61,9 @@ def test_every_fault_is_told_at_once() -> None:
 
 
 def test_the_profile_fills_what_is_left_open() -> None:
-    Path("paretune.toml").write_text('region = "eu-west-1"\nspot = true\n')
+    Path("ours.toml").write_text('region = "eu-west-1"\nspot = true\n')
+    backend = OF_MLFLOW | {"instance_type": "ml.m5.xlarge"}
 
-    spec = request(instance_type="ml.m5.xlarge").spec
+    spec = read_request("mine", "train", {"word": "x"}, None, backend, {"PARETUNE_PROFILE": "ours.toml"}).spec
 
     assert (spec.region, spec.spot) == ("eu-west-1", True)

@@ -147,7 +147,8 @@ def test_without_a_region_it_is_that_of_the_profile_then_of_the_environment(
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-west-2")
     assert "us-west-2" in run()[1].splitlines()[0]
-    (workplace / "paretune.toml").write_text('region = "eu-west-3"')
+    (workplace / "ours.toml").write_text('region = "eu-west-3"')
+    monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
     assert "eu-west-3" in run()[1].splitlines()[0]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
-from paretune.commands.report.costs import ALL, NONE, costs_report, new_cost, totals
-from paretune.commands.report.document import Report
+from paretune.commands.report.costs import NONE, costs_report, new_cost, totals
+from paretune.commands.report.document import ALL, Report
 from paretune.commands.report.jobs import frame_of, records
 from paretune.pricing.prices import Price, PriceList
 from paretune.tracking import RecordedJob, RecordedRun
@@ -55,14 +55,10 @@ def report(jobs: list[RecordedJob], **terms: Any) -> Report:
         ({}, {"region": "us-east-1"}, 1.5),
         ({}, {"region": "us-east-1", "price_date": "2026-09-30"}, 1.0),
         ({}, {"price_date": "2026-10-01"}, 1.5),  # in the region it ran in
-        ({}, {"spot_share": 0.3}, 0.3),  # at the price it had
-        ({}, {"region": "eu-west-1", "spot_share": 0.3}, 0.6),
         ({"used_instance_type": "ml.p4d.24xlarge"}, {"region": "eu-west-1"}, 40.0),  # the type it fell back to
         ({"price_region": None, "region": "eu-west-1"}, {"price_date": "2026-11-20"}, 2.0),
         ({"instance_type": "local"}, {"region": "eu-west-1"}, 1.0),  # a notional price is kept
-        # a spot run is taken at its seconds before the discount: 3600 s x 0.5 x 2 x 1 USD / 3600
-        ({"spot": "true", "training_seconds": "3600", "job_name": "x-1"}, {"spot_share": 0.5}, 1.0),
-        ({"spot": "true", "training_seconds": "3600", "job_name": "x-1"}, {"region": "eu-west-1"}, 2.0),
+        ({"spot": "true", "training_seconds": "3600"}, {"region": "eu-west-1"}, 2.0),  # as spot billed it
     ],
 )
 def test_a_run_is_priced_again_by_its_seconds_and_instances(
@@ -76,10 +72,7 @@ def test_a_run_is_priced_again_by_its_seconds_and_instances(
     [
         ({"billable_seconds": None}, {"region": "eu-west-1"}, "no billable seconds are recorded: it cannot"),
         ({"price_region": None}, {"price_date": "2026-11-20"}, "no region is recorded: set region"),
-        ({"price_usd_per_hour": None}, {"spot_share": 0.5}, "no price is recorded: set region"),
         ({}, {"region": "ap-east-1"}, "price of ml.g5.xlarge in ap-east-1 is not known"),
-        ({"spot": "true"}, {"spot_share": 0.5}, "a spot run whose training seconds are not recorded"),
-        ({"spot": "true", "training_seconds": "9", "job_name": "x-2"}, {"spot_share": 0.5}, "a spot run whose"),
         ({}, {"rate": "effective"}, "no complete bill of it was read"),
     ],
 )

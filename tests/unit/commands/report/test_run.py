@@ -78,7 +78,7 @@ def test_runs_are_tabled_newest_first_with_what_they_cost(run: Run, record: Call
     code, out, _ = run()
 
     assert code == 0
-    header, *lines = out.partition("Newest first:\n")[2].splitlines()
+    header, *lines = out.partition("Newest first:\n\n")[2].splitlines()
     assert header.split()[:4] == ["run", "date", "origin", "instances"]
     assert [line.split()[0] for line in lines[:2]] == [second[:8], first[:8]]
     assert lines[0].split()[2:8] == ["measured", "1", "ml.p4d.24xlarge", "5e-05", "0.9500", "3,600"]
@@ -94,20 +94,20 @@ def test_pricing_again_shows_old_and_new_cost_and_leaves_the_runs_as_they_are(
     monkeypatch.setenv("PARETUNE_PRICES", str(tmp_path / "own.csv"))
     before = store.get_run(run_id).to_dictionary()
 
-    code, out, _ = run("--region", "eu-west-1", "--spot_share", "0.25")
+    code, out, _ = run("--region", "eu-west-1")
 
     assert code == 0
     result, (row,) = own_run(store, out)
     assert row["run_id"] == run_id
     assert row["cost_usd"] == "1.0"
-    assert float(row["new_cost_usd"]) == 0.5  # 3600 s x 0.25 x 2 USD / 3600
+    assert float(row["new_cost_usd"]) == 2.0  # 3600 s x 2 USD / 3600
     assert (row["new_price_usd_per_hour"], row["new_price_region"]) == ("2.0", "eu-west-1")
     assert (row["new_price_as_of"], row["new_price_source"]) == ("2026-10-01", "mine")
     assert [word for word in out.split() if word in ("eu-west-1", "2026-10-01")] == ["eu-west-1", "2026-10-01"]
-    assert "-0.5" in out
+    assert "+1" in out
     assert result.data.tags["paretune.kind"] == "report"
     assert "paretune.origin" not in result.data.tags
-    assert result.data.params == {"region": "eu-west-1", "spot_share": "0.25"}
+    assert result.data.params == {"region": "eu-west-1"}
     assert result.info.status == "FINISHED"
     assert store.get_run(run_id).to_dictionary() == before
 
@@ -134,7 +134,6 @@ def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowCli
 WRONG = {
     "region": (["--region", "eu-wset-1"], ["got 'eu-wset-1'", "eu-west-1"]),
     "day": (["--price_date", "2026-02-30"], ["price_date must be a day such as 2026-11-20, got '2026-02-30'"]),
-    "share of nothing": (["--spot_share", "0"], ["spot_share must be greater than 0 and at most 1, got '0'"]),
     "filter": (["--filter", "f1 is high"], ["MLflow cannot search for", "f1 is high"]),
     "all at once": (
         ["--region", "mars", "--by", "x", "--price_date", "x"],
@@ -146,7 +145,7 @@ WRONG = {
     "total": (["--by", "moth"], ["by must be one of study,", "did you mean month?"]),
     "setting of a total": (["--by", "strategy"], ["by must be one of study,", "set view=compare"]),
     "price of a view": (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
-    "price of a bill": (["--rate", "effective", "--spot_share", "1"], ["spot_share is a term of list prices"]),
+    "price of a bill": (["--rate", "effective", "--region", "us-east-1"], ["region is a term of list prices"]),
     "nothing to compare": (["--view", "scaling"], ["view=scaling compares at least two values of shape, got no"]),
 }
 
@@ -198,7 +197,7 @@ def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store
     assert "f1 ~ log2(devices) * log2(data_size)" in out
     assert result.data.params == {"view": "scaling"}
     page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
-    assert page.count("<h3>") == page.count('class="plotly-graph-div"') == 4
+    assert page.count("<h3>") == page.count('class="plotly-graph-div"') == 2
     assert "<link" not in page
     assert "<script src" not in page
 

@@ -36,9 +36,9 @@ def test_repeats_are_merged_into_their_first_trial() -> None:
     first = trial_of(0, 2.0, 0.90)
     trials = [
         first,
-        trial_of(1, 2.2, 0.92, repeats=0, seed=43),
+        trial_of(1, 2.2, 0.92, repeats=0),
         trial_of(2, 1.0, 0.95),
-        trial_of(3, 2.1, 0.94, repeats=0, seed=44, given=first.given),
+        trial_of(3, 2.1, 0.94, repeats=0, given=first.given),
     ]
     front = StudyFront.of(trials, COST_AND_F1, {})
 
@@ -76,8 +76,8 @@ def test_ranks_per_pair_count_that_pair_only() -> None:
     front = StudyFront.of(trials, objectives, {})
 
     assert [point.rank for point in front.points] == [0, 0, 0]
-    assert front.pair_ranks(("cost_usd", "f1")) == {0: 0, 1: 0, 2: 1}
-    assert front.pair_ranks(("cost_usd", "train_seconds")) == {0: 0, 1: 1, 2: 0}
+    assert [point.number for point in front.best_in_pair(("cost_usd", "f1"))] == [0, 1]
+    assert [point.number for point in front.best_in_pair(("cost_usd", "train_seconds"))] == [0, 2]
     assert ("cost_usd", "f1") in front.pairs
     assert all(pair[0] != "f1" for pair in front.pairs)
 

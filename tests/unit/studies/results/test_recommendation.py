@@ -9,8 +9,8 @@ import pytest
 from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.payoff import payoff as sentences
 from paretune.studies.results.recommendation import Pick, command_of, recommend
+from paretune.studies.results.recommendation import payoff as sentences
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 

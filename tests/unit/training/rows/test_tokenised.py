@@ -66,7 +66,7 @@ class Measure:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, task: str, train: object, validation: object, names: Sequence[str]) -> dict[str, float]:
+    def __call__(self, spec: JobSpec, rows: object, names: Sequence[str]) -> dict[str, float]:
         self.calls += 1
         return {"classes": len(names)}
 
@@ -74,7 +74,7 @@ class Measure:
 @pytest.fixture(autouse=True)
 def measure(monkeypatch: pytest.MonkeyPatch) -> Measure:
     made = Measure()
-    monkeypatch.setattr(tokenised, "baselines_of", made)
+    monkeypatch.setattr(tokenised, "_baselines", made)
     return made
 
 
