@@ -67,7 +67,7 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the files that the pages name, in an emulated account."""
     for folder in ("studies", "examples"):
         (workplace / folder).symlink_to(REPOSITORY / folder)
-    write([line(job_name("1" * 32, 1), 1.4, 1.0), later()], workplace / "bill.csv")
+    write([line(job_name("1" * 32, 1), 1.4), later()], workplace / "bill.csv")
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")

@@ -145,15 +145,15 @@ class Attempts:
         if not has_ended:
             return None
         self.bill.add(self.current)
-        failure = self.current.failure()
-        kind = None if failure is None else failure[0]
+        status = self.current.status()
+        kind = None if status.failure is None else status.failure[0]
         document, sentence = next_attempt(
             self.document,
             kind,
             job=self.record.spec,
             name=job_name(self.record.run.run_id, self.attempt + 1),
             spent_s=self.bill.billable_seconds,
-            billed_s=self.current.billable_seconds(),
+            billed_s=status.billable_seconds,
             retries_smaller=self.record.retries_smaller,
         )
         if kind is FailureKind.CAPACITY:  # a study tries a trial again later
@@ -274,14 +274,14 @@ class Attempts:
         else:
             self._memory_retries += 1
             self.record.log_memory_retry(self._memory_retries, document.plan)
-            self._release_instances()  # a pool beside the next job's would be paid twice
+            self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self._announce(message)
         if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
 
-    def _release_instances(self) -> None:
-        for problem in self.bill.release_instances():
+    def _release_instances(self, *, tries_again: bool = False) -> None:
+        if problem := self.bill.release_instances(tries_again=tries_again):
             self._announce(problem)
 
     def _announce(self, message: str) -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
-from paretune.commands.doctor.command import PAID_INSTANCE_TYPE, DoctorRequest
+from paretune.commands.doctor.command import USUAL_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
@@ -23,7 +23,7 @@ ENVIRONMENT, TORCH, BUDGETS, MLFLOW = "environment", "torch", "budgets", "mlflow
 AWS, REGION, CREDENTIALS = "aws", "region", "credentials"
 _OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
-_USUAL_TYPES = (PAID_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge")
+_USUAL_TYPES = (USUAL_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge")
 """Instance types whose quotas are shown beside those of the job."""
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
@@ -31,13 +31,12 @@ _UNNEEDED = "local and simulated jobs need nothing of AWS"
 def environment_findings() -> Iterator[Finding]:
     """Whether the packages that paretune requires are installed, in versions within its ranges."""
     required = [item for item in map(Requirement, requires("paretune") or []) if item.marker is None]
+    found = {item: version_of(item.name) for item in required}
     wrong = [
-        item
-        for item in required
-        if not item.specifier.contains(version_of(item.name).partition("+")[0] or "0", prereleases=True)
+        item for item in required if not item.specifier.contains(found[item].partition("+")[0] or "0", prereleases=True)
     ]
     if wrong:
-        versions = ", ".join(f"{item.name} is {version_of(item.name) or 'absent'}" for item in wrong)
+        versions = ", ".join(f"{item.name} is {found[item] or 'absent'}" for item in wrong)
         command = f"pip install {' '.join(shlex.quote(str(item)) for item in wrong)}"
         yield failed(ENVIRONMENT, f"packages must have versions that paretune requires, but {versions}: `{command}`")
     else:
