@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
+from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
@@ -24,6 +26,7 @@ from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
+from paretune.specification.script_arguments import option_words, start_faults, unknown_arguments
 from paretune.storage.yaml import FileKind, read_yaml
 
 _RESERVED_CHANNELS = {"code", "job"}
@@ -202,6 +205,11 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path]]:
     values = {name: spell(value) for name, value in spec.project_parameters.items()}
     _refuse_unknown_entry_point(spec, project._entry_points, root)
+    if spec.entry_point not in project._entry_points and spec.entry_point.endswith(".py"):
+        script, parameters = root / spec.entry_point, spec.project_parameters
+        refuse([*start_faults(script, parameters), *unknown_arguments(script, parameters)])
+        words = ["python", spec.entry_point, *option_words(read_own_script(script), parameters)]
+        return shlex.join(words), {}
     with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
