@@ -19,7 +19,6 @@ from paretune.specification.container import TELLS, JobDocument, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 
@@ -55,8 +54,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     from paretune.training.rows import sources, tokenised
 
     datasets.disable_progress_bars()
-    faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
-    faults += package_faults(spec)
+    faults = _training_argument_faults(spec) + device.device_faults(spec) + package_faults(spec)
     with collecting(faults):
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init)
@@ -106,19 +104,6 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
             training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
-    return faults
-
-
-def strategy_faults(spec: JobSpec) -> list[str]:
-    """Faults for parameters that the strategy does not support; always empty for a user's own script."""
-    if spec.entry_script is not None:
-        return []
-    faults = []
-    if spec.is_compiled and spec.strategy in {"fsdp", *DEEPSPEED, DEVICE_MAP}:
-        faults.append(f"torch_compile goes with strategy ddp, got {spec.strategy}: leave it out of training_arguments")
-    for name in ("fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"):
-        if name in spec.training_arguments and not (name == "deepspeed" and spec.strategy in DEEPSPEED):
-            faults.append(f"training_arguments must not set {name}: use the parameter strategy")
     return faults
 
 
