@@ -128,17 +128,12 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     if spec.checkpoints_activations:
         from paretune.training.model import auto_class
 
-        model_classes = auto_class(spec.task)._model_mapping
-        if type(config) in model_classes:
-            faults += activation_faults(model_classes[type(config)], spec.model)
+        classes = auto_class(spec.task)._model_mapping
+        kind = classes[type(config)] if type(config) in classes else None  # `model_faults` has reported it
+        if kind is not None and not getattr(kind, "supports_gradient_checkpointing", False):
+            rule = f"transformers cannot compute the layers of {spec.model} again"
+            faults.append(f"gradient_checkpointing: {rule}: leave it out")
     return faults
-
-
-def activation_faults(model_class: type[Any], name: str) -> list[str]:
-    """The reasons why activations of the model `name` cannot be checkpointed; empty if they can."""
-    if getattr(model_class, "supports_gradient_checkpointing", False):
-        return []
-    return [f"gradient_checkpointing: transformers cannot compute the layers of {name} again: leave it out"]
 
 
 def _pipeline_faults(spec: JobSpec) -> list[str]:
