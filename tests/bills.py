@@ -10,16 +10,14 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/"
 BEGIN = datetime(2026, 11, 3, 10, tzinfo=UTC)
 
 
-def line(job: str, usd: float, hours: float = 0.0, at: float = 0.0, **more: Any) -> dict[str, Any]:
+def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
     """A line of CUR 2.0, by default of an instance's usage, so many hours after `BEGIN`; `at` also makes its id."""
     start = BEGIN + timedelta(hours=at)
     standard = {
-        "identity_line_item_id": f"{job}-{at}-{more.get('line_item_usage_type', '')}",
+        "identity_line_item_id": f"{job}-{at}",
         "identity_time_interval": start.isoformat(),
         "line_item_resource_id": ARN + job if job else "arn:aws:ec2:us-east-1:123456789012:instance/i-1",
         "line_item_line_item_type": "Usage",
-        "line_item_usage_type": "USE1-Train:ml.g5.xlarge",
-        "line_item_usage_amount": hours,
         "line_item_unblended_cost": usd,
         "line_item_usage_end_date": (start + timedelta(hours=1)).isoformat(),
         "line_item_currency_code": "USD",
@@ -39,10 +37,8 @@ def in_focus(row: dict[str, Any]) -> dict[str, Any]:
         "BilledCost": row["line_item_unblended_cost"],
         "EffectiveCost": row.get("line_item_net_unblended_cost", row["line_item_unblended_cost"]),
         "ChargeCategory": row["line_item_line_item_type"],
-        "ConsumedQuantity": row["line_item_usage_amount"],
         "ChargePeriodEnd": row["line_item_usage_end_date"],
         "BillingCurrency": row["line_item_currency_code"],
-        "x_UsageType": row["line_item_usage_type"],
     }
 
 

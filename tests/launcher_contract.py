@@ -123,7 +123,7 @@ class LauncherContract(ABC):
         again = place.launcher.submit(document, inputs)
 
         assert again.state() is JobState.COMPLETED
-        assert again.report() == first.report()
+        assert again.status().report == first.status().report
         assert sum(event.message == "started" for event in place.events(again)) == 1
 
     def test_a_job_is_seen_from_another_launcher(self, place: Place) -> None:
@@ -146,7 +146,7 @@ class LauncherContract(ABC):
 
         assert place.end(seen) is (JobState.COMPLETED if kind == "quick" else JobState.FAILED)
         assert job.state() is seen.state()
-        assert job.failure() == seen.failure() == (None if kind == "quick" else FAILURE)
+        assert job.status().failure == seen.status().failure == (None if kind == "quick" else FAILURE)
 
     def test_attach_to_a_name_that_nobody_used_is_none(self, place: Place) -> None:
         assert place.launcher.attach("paretune-nobody-1") is None
@@ -169,25 +169,25 @@ class LauncherContract(ABC):
         place.end(quick)
         place.end(failing)
 
-        assert running.report() is None
-        assert failing.report() is None
-        report = quick.report()
+        assert running.status().report is None
+        assert failing.status().report is None
+        report = quick.status().report
         assert report is not None
         assert report.metrics == {"f1": 0.75}
         assert report.facts == {"job_name": quick.name}
-        assert quick.model_location()
+        assert quick.status().model
 
     def test_a_failure_is_there_only_when_the_job_has_failed(self, place: Place) -> None:
         running, quick, failing = place.submit("long"), place.submit("quick"), place.submit("failing")
         place.end(quick)
 
         assert place.end(failing) is JobState.FAILED
-        assert failing.failure() == FAILURE
-        assert quick.failure() is None
-        assert running.failure() is None
+        assert failing.status().failure == FAILURE
+        assert quick.status().failure is None
+        assert running.status().failure is None
         running.stop()
         place.end(running)
-        assert running.failure() is None
+        assert running.status().failure is None
 
     @pytest.mark.parametrize("elsewhere", [False, True], ids=["by the submitter", "by another launcher"])
     def test_a_job_that_is_stopped_ends_in_stopped_with_its_last_events(self, place: Place, elsewhere: bool) -> None:
@@ -199,7 +199,7 @@ class LauncherContract(ABC):
         place.until(lambda: job.state() in {JobState.STOPPING, JobState.STOPPED}, "the job is about to stop")
         assert place.end(job) is JobState.STOPPED
         assert [event.message for event in seen + place.events(job)] == ["started", "stopped"]
-        assert job.report() is None
+        assert job.status().report is None
 
     def test_stopping_twice_is_stopping_once(self, place: Place) -> None:
         job = place.submit("long")
@@ -215,27 +215,27 @@ class LauncherContract(ABC):
     @pytest.mark.parametrize("kind", ["quick", "failing"])
     def test_stopping_a_job_that_has_ended_changes_nothing(self, place: Place, kind: str) -> None:
         job = place.submit(kind)
-        before = (place.end(job), job.report(), job.failure(), job.seconds())
+        before = (place.end(job), job.status())
 
         job.stop()
         place.let_time_pass()
 
-        assert (job.state(), job.report(), job.failure(), job.seconds()) == before
+        assert (job.state(), job.status()) == before
         seen = place.attached(job.name)
-        assert (seen.state(), seen.report(), seen.failure(), seen.seconds()) == before
+        assert (seen.state(), seen.status()) == before
 
     def test_seconds_grow_until_the_end_and_not_after_it(self, place: Place) -> None:
         job = place.submit("long")
-        early = job.seconds()
-        place.until(lambda: job.seconds() > early, "time passes")
+        early = job.status().seconds
+        place.until(lambda: job.status().seconds > early, "time passes")
         job.stop()
         place.end(job)
 
-        end = job.seconds()
+        end = job.status().seconds
         place.let_time_pass()
 
         assert end > early >= 0
-        assert job.seconds() == place.attached(job.name).seconds() == end
+        assert job.status().seconds == place.attached(job.name).status().seconds == end
 
     def test_the_log_tail_holds_the_last_lines_that_were_printed(self, place: Place) -> None:
         job = place.submit("quick")
@@ -249,7 +249,7 @@ class LauncherContract(ABC):
         job = place.submit("long", max_runtime_minutes=place.shortest_runtime_minutes)
 
         assert place.end(job) is JobState.STOPPED
-        failure = job.failure()
+        failure = job.status().failure
         assert failure is not None
         assert "MaxRuntimeExceeded" in failure[1]
 

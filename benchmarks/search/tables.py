@@ -305,7 +305,7 @@ def _value(row: RecordedRow, name: str) -> Any:
     if name in row.others:
         value = value_of(name, row.others[name]) if row.others[name] else ""
         return row.others[name] if isinstance(value, dict | bool) else value
-    return getattr(row, name)
+    return getattr(row.plan if hasattr(row.plan, name) else row.spec, name)
 
 
 def _order(value: Any) -> tuple[bool, Any]:
@@ -332,8 +332,8 @@ def _repeats(table: RunTable) -> Iterable[list[RecordedRow]]:
     """The rows of each point."""
     groups: dict[tuple[Any, ...], list[RecordedRow]] = {}
     for row in table.rows:
-        key = (row.instance_type, row.instance_count, row.per_device_train_batch_size, row.learning_rate)
-        groups.setdefault((*key, row.gradient_accumulation_steps, *row.others.values()), []).append(row)
+        key = (row.spec.instance_type, row.spec.instance_count, row.plan, *row.others.values())
+        groups.setdefault(key, []).append(row)
     return groups.values()
 
 

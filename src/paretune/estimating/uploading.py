@@ -18,7 +18,7 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import is_folder
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.phases import COMPRESSED_BYTES, kind_of, transfer_s, usual
-from paretune.estimating.workload import adapter_share
+from paretune.estimating.workload import trained_weights
 from paretune.specification.inputs import IN_S3
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEEPSPEED
@@ -49,9 +49,10 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
     A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
     in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
     the pretrained model. A head counts as half of all weights: the output layer of a small language model.
+    Without an architecture, adapters count as all weights.
     """
-    if spec.fine_tuning in ADAPTERS:
-        share = adapter_share(spec, built)
+    if spec.fine_tuning in ADAPTERS and built is not None:
+        share = trained_weights(spec, built) / built.parameters
         return share, 3 * share
     if spec.fine_tuning == "head":
         return 1.0, 2.0

@@ -17,10 +17,6 @@ EVALUATED_LOGITS = 2**26
 """Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
-LORA_SHARE = 0.03
-"""Share of adapters in all weights if the layers are unknown: rank 8 on all linear layers of a MiniLM of 22 million
-weights; smaller for larger models."""
-_RANK_OF_SHARE = 8
 
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
@@ -178,18 +174,11 @@ def output_weights(spec: JobSpec, built: Architecture) -> int:
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
-def adapter_share(spec: JobSpec, built: Architecture | None) -> float:
-    """Return the weights of adapters and head as a share of the whole model; assumed if the architecture is None."""
-    if built is None:
-        return LORA_SHARE * spec.lora.r / _RANK_OF_SHARE
-    return trained_weights(spec, built) / built.parameters
-
-
 def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
     """Whether the weights beside adapters that are neither trained nor quantised are loaded in bf16.
 
     Norms, adapters and trained heads stay fp32. `precision` is the one the job computes in: the range of fp16 is too
-    small for weights, and smp and deepspeed keep weights of one format.
+    small for weights, and deepspeed keeps weights of one format.
     """
     return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
 

@@ -5,14 +5,12 @@ them, they expire, or they are given back. Only then is their cost known, and bo
 for them.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, WarmPoolStatus, job_name, parse_job_name
+from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
@@ -24,7 +22,7 @@ _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics
 
 
 class Bill:
-    """Seconds and dollars of the attempts of a job that have ended, and of the instances kept after them.
+    """Seconds and dollars of the attempts of a job that have ended, and of the instances kept after the last one.
 
     cost_usd = sum over attempts of billable seconds per instance x instances x price per hour / 3600, each attempt at
     the price of the instance type it ran on, plus the same for instances kept in a warm pool once they are given back.
@@ -40,24 +38,27 @@ class Bill:
         self.phases: dict[str, float] = {}
         """Seconds of each phase of these attempts, as `JobPhases` names them."""
         self.pool: WarmPoolStatus | None = None
-        """Instances kept after these attempts when last asked; None if none were kept."""
+        """Instances kept after the last attempt when last asked; None if none were kept."""
         self.recorded_usd: float | None = None
         """Dollars that an earlier process has recorded for the job; booking never lowers them."""
-        self._attempts: list[Job] = []
+        self._last: Job | None = None
         self._attempts_usd: float | None = 0.0
 
     def add(self, job: Job) -> None:
         """Add an attempt that has ended, once, at the price of the instances in `ran`."""
-        if self._attempts and self._attempts[-1].name == job.name:
+        if self._last is not None and self._last.name == job.name:
             return
-        self._attempts.append(job)
-        self.look_at_pool()
-        billable = job.billable_seconds()
-        self.seconds += job.seconds()
-        self.billable_seconds += billable
-        for phase, phase_seconds in job.phase_seconds().items():
+        self._last = job
+        self._look_at_pool()
+        status = job.status()
+        self.seconds += status.seconds
+        self.billable_seconds += status.billable_seconds
+        for phase, phase_seconds in status.phase_seconds.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
-        usd = cost_usd(self.price, self.ran, billable)
+        self._charge(status.billable_seconds)
+
+    def _charge(self, seconds: float) -> None:
+        usd = cost_usd(self.price, self.ran, seconds)
         self._attempts_usd = None if usd is None or self._attempts_usd is None else self._attempts_usd + usd
 
     def forget_cost(self) -> None:
@@ -93,55 +94,41 @@ class Bill:
 
     def kept_sentence(self) -> str:
         """Return that instances are kept after the last attempt, and what that may cost; empty if none are."""
-        if self.pool is None or not self.pool.is_kept:
+        if self._last is None or self.pool is None or not self.pool.is_kept:
             return ""
         most = "" if self.kept_usd is None else f", for at most {self.kept_usd:.4g} USD more"
         return (
-            f"the instances of {self._attempts[-1].name} are kept for {self.pool.most_seconds / 60:g} minutes for the "
+            f"the instances of {self._last.name} are kept for {self.pool.most_seconds / 60:g} minutes for the "
             f"next job like it{most}; `{command_line('sync')}` books what they cost"
         )
 
-    def release_instances(self) -> list[str]:
-        """Give back the instances kept after the attempts; returns why some could not be given back."""
-        errors = []
-        for job in self._attempts:
-            try:
-                job.release_warm_pool()
-            except LostContact as error:
-                errors.append(str(error))
-        self.look_at_pool()
-        return errors
+    def release_instances(self, *, tries_again: bool = False) -> str:
+        """Give back the instances kept after the last attempt; returns why that was not possible, or an empty text.
 
-    def look_at_pool(self) -> None:
+        If the job `tries_again`, what they have cost is charged now: another attempt may keep instances of its own.
+        """
+        error = ""
+        if self._last is not None:
+            try:
+                self._last.release_warm_pool()
+            except LostContact as lost:
+                error = str(lost)
+            self._look_at_pool()
+        if tries_again and self.pool is not None:
+            self._charge(self.pool.most_seconds if self.pool.is_kept else self.pool.seconds)
+            self.pool = None
+        return error
+
+    def _look_at_pool(self) -> None:
         """Ask for the kept instances; if AWS does not answer, they count as kept as long as was asked for."""
+        assert self._last is not None  # the callers have checked
         try:
-            self.pool = pool_after(self._attempts)
+            self.pool = self._last.warm_pool()
         except LostContact:
             most_s = 60 * self.ran.keep_alive_minutes
             if self.pool is None and most_s:
                 kept = schema.WARM_POOL_KEPT
                 self.pool = WarmPoolStatus(status=kept, is_kept=True, seconds=0.0, most_seconds=most_s)
-
-
-def pool_after(attempts: Sequence[Job]) -> WarmPoolStatus | None:
-    """The instances kept after these ended attempts of one job, with the seconds of all; None if none were kept.
-
-    `status` is `Available` while those of any attempt are kept, else the status of the last attempt's.
-
-    Raises:
-        LostContact: AWS does not answer.
-    """
-    pools = [pool for job in attempts if (pool := job.warm_pool()) is not None]
-    if not pools:
-        return None
-    is_kept = any(pool.is_kept for pool in pools)
-    return replace(
-        pools[-1],
-        status=schema.WARM_POOL_KEPT if is_kept else pools[-1].status,
-        is_kept=is_kept,
-        seconds=sum(pool.seconds for pool in pools),
-        most_seconds=sum(pool.most_seconds if pool.is_kept else pool.seconds for pool in pools),
-    )
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:
@@ -178,58 +165,45 @@ class KeptPool:
     def __init__(self, run: RecordedRun, workplace: Workplace) -> None:
         self.job = RecordedJob(run)
         self.name = run.tags.get(schema.JOB_NAME, "")
-        self.workplace = workplace
+        self._workplace = workplace
         if location := workplace.elsewhere(run.tags):
             raise LaunchRefused(location)
-        origin = parse_job_name(self.name)
-        names = [job_name(run.run_id, attempt + 1) for attempt in range(origin[1])] if origin else []
-        self._attempts = [job for name in names if (job := workplace.launcher.attach(name)) is not None]
+        self._attached = workplace.launcher.attach(self.name)
 
     def release(self) -> None:
         """Give the instances back; raises LostContact if AWS does not answer."""
-        for job in self._attempts:
-            job.release_warm_pool()
+        if self._attached is not None:
+            self._attached.release_warm_pool()
 
-    def settle(self) -> WarmPoolStatus | None:
-        """Book what the instances have cost, once; None while they are kept.
+    def settle(self) -> tuple[float, str] | None:
+        """Book what the instances have cost, once: dollars and a sentence, or None while they are kept.
 
         Raises:
             LostContact: AWS does not answer.
         """
-        status = pool_after(self._attempts)
-        if status is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time
-            seconds = 60 * float(self.job.param("keep_alive_minutes") or 0.0)
-            status = WarmPoolStatus(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds)
-        if status.is_kept:
+        job, pool = self.job, None if self._attached is None else self._attached.warm_pool()
+        if pool is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time
+            seconds = 60 * float(job.param("keep_alive_minutes") or 0.0)
+            pool = WarmPoolStatus(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds)
+        if pool.is_kept:
             return None
-        usd, bill = self.usd(status), self.job
+        price, values = recorded_price(job), dict[str, float]()
+        usd = 0.0 if price is None else price.cost_usd(pool.seconds, job.instance_count)
+        if metrics.WARM_POOL_SECONDS not in job.run.metrics:
+            values[metrics.WARM_POOL_SECONDS] = pool.seconds
+            if job.cost_usd is not None:
+                values[metrics.COST_USD] = job.cost_usd + usd
         with suppress(BadInput):  # the file of the budgets is gone
-            ledger = self.workplace.budget_ledger(self.job.budget)
-            if ledger is not None:
-                ledger.book_kept(self.job.run_id, usd or 0.0)
-        values: dict[str, float] = {}
-        if metrics.WARM_POOL_SECONDS not in self.job.run.metrics:
-            values[metrics.WARM_POOL_SECONDS] = status.seconds
-            if usd is not None and bill.cost_usd is not None:
-                values[metrics.COST_USD] = bill.cost_usd + usd
-        run = self.workplace.tracking.run(self.job.run_id)
+            if (ledger := self._workplace.budget_ledger(job.budget)) is not None:
+                ledger.book(job.run_id, values.get(metrics.COST_USD, job.cost_usd))
+        run = self._workplace.tracking.run(job.run_id)
         with run.later():
             run.log_metrics(values)
-            run.set_tags({schema.WARM_POOL: status.status})
+            run.set_tags({schema.WARM_POOL: pool.status})
         run.flush()
-        return status
-
-    def usd(self, status: WarmPoolStatus) -> float | None:
-        """Dollars of the instances' seconds; None if the price is unknown."""
-        price = recorded_price(self.job)
-        return None if price is None else price.cost_usd(status.seconds, self.job.instance_count)
-
-    def sentence(self, status: WarmPoolStatus) -> str:
-        """Seconds for which the instances, which are no longer kept, were billed."""
-        end = f"reused by {status.reused_by}" if status.reused_by else "given back"
-        return (
-            f"the instances kept after {self.name} were billed for {status.seconds:,.0f} s each until they were {end}"
-        )
+        end = f"reused by {pool.reused_by}" if pool.reused_by else "given back"
+        billed = f"billed for {pool.seconds:,.0f} s each until they were {end}: {usd:.4g} USD, in its cost_usd now"
+        return usd, f"the instances kept after {self.name} were {billed}"
 
 
 def kept_runs(tracking: Tracking) -> list[RecordedRun]:
@@ -237,14 +211,15 @@ def kept_runs(tracking: Tracking) -> list[RecordedRun]:
     return tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")[::-1]
 
 
-def settle_reused(workplace: Workplace, reusing_job: str) -> list[str]:
-    """Book the pools that a job has taken over: a sentence on each. `sync` books what cannot be booked now."""
-    messages = []
+def settle_pools(workplace: Workplace) -> list[str]:
+    """Book the pools that a job has taken over, and others that are over: a sentence on each.
+
+    `sync` books what cannot be booked now.
+    """
+    sentences = []
     with suppress(ParetuneError):
         for run in kept_runs(workplace.tracking):
             with suppress(BadInput, LaunchRefused, LostContact):
-                pool = KeptPool(run, workplace)
-                settled = pool.settle()
-                if settled is not None and settled.reused_by == reusing_job:
-                    messages.append(f"{pool.sentence(settled)}; that is booked to run {pool.job.run_id}")
-    return messages
+                if (settled := KeptPool(run, workplace).settle()) is not None:
+                    sentences.append(settled[1])
+    return sentences

@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneErr
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import settle_reused
+from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preparation import inputs_of
@@ -169,21 +169,35 @@ def _ahead(record: JobRecord, inputs: JobInputs) -> RecordedRun | None:
     """The run of the same job that another process, of any machine, has opened meanwhile, if that one goes first.
 
     Everybody opens a run before looking. One whose job has a name goes first. Of others, which see each other, the
-    one with the smallest id does, and it waits until the rest of them follow it or show that they have not seen it.
+    one with the smallest id does: the rest withdraw and wait for a name. It begins when nobody else is left, so it
+    waits for those that have looked before it opened its run. If they never give a name, all agree on one of them.
     """
-    clock, own = record.workplace.clock, record.run.run_id
+    clock, own, is_in = record.workplace.clock, record.run.run_id, True
     until = clock.monotonic() + _DECIDED_WITHIN_S
-    while others := [run for run in _same_jobs(record.spec, inputs, record.workplace) if run.run_id != own]:
-        named = [run for run in others if schema.JOB_NAME in run.tags]
-        if named or min(run.run_id for run in others) < own or clock.monotonic() > until:
-            return min(named or others, key=lambda run: run.run_id)
+    while True:
+        others = sorted(
+            (run for run in _same_jobs(record.spec, inputs, record.workplace) if run.run_id != own),
+            key=lambda run: (schema.JOB_NAME not in run.tags, run.run_id),
+        )
+        if not others and is_in:
+            return None
+        if others and schema.JOB_NAME in others[0].tags:
+            return others[0]
+        if clock.monotonic() > until and others:
+            has_waited = is_in or len(others) == 1  # of two that are left, the second has not seen the first
+            return others[0 if has_waited else 1]
+        should_be_in = not others or own < others[0].run_id
+        if should_be_in != is_in:
+            is_in = should_be_in
+            record.run.set_tags({schema.STATE: JobState.RUNNING.value if is_in else ""})
+            record.run.flush()
+            continue
         try:
             record.workplace.interruption.check()
         except Interrupted:
             _close_unused(record.run, RunStatus.KILLED)
             raise
         clock.sleep(WATCH_INTERVAL_S)
-    return None
 
 
 def _opened_run(workplace: Workplace) -> Run | None:
@@ -281,7 +295,7 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
 def _conclude(result: JobOutcome, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobOutcome:
     """Settle the warm pool that the job has reused, and register its model if that was asked for."""
     if result.spec.on_sagemaker:
-        _announce(settle_reused(workplace, result.job_name), workplace, on_events)
+        _announce(settle_pools(workplace), workplace, on_events)
     if result.spec.register is None:
         return result
     sentence = register(result.spec.register, result.run_id, workplace.tracking)
@@ -304,7 +318,7 @@ def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     limits = f"ended after {spec.max_runtime_minutes:g} minutes{silence}"
-    batch = "" if spec.project is not None else f"; {batch_in_words(plan)}"
+    batch = "" if spec.runs_own_training else f"; {batch_in_words(plan)}"
     kind = "simulated job" if spec.is_simulated else "job"
     facts = None if inputs.dataset is None else inputs.dataset.facts
     return f"{kind} {name}{cluster}: {training_in_words(spec, facts)}{batch}; {limits}"

@@ -174,6 +174,13 @@ class JobOutcome(Result):
         where["model in MLflow"] = self.model_uri
         return rows | {name: text for name, text in where.items() if text}
 
+    def in_one_line(self) -> str:
+        """How it ended, its quality and its cost."""
+        ending = self.state.value + (f": {self.reason}" if self.reason else "")
+        usd = self.metrics.get(metrics.COST_USD)
+        figures = [self._quality().replace("*", ""), "" if usd is None else f"{usd:.4g} USD"]
+        return "; ".join(filter(None, [f"{run_name(self.spec)} ({self.job_name}) {ending}", *figures]))
+
     def note(self) -> str:
         """Markdown with quality and cost in its first line, the job and its figures, verdicts, and how to repeat it."""
         ending = "" if self.has_completed else f"**{self.state.value}**" + (f": {self.reason}" if self.reason else "")
@@ -242,8 +249,9 @@ def _outcome(
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)
     state, report, failure = JobState.STOPPED if is_stopped else JobState.FAILED, None, None
-    if job is not None and error is None:
-        state, report, failure = job.state(), job.report(), job.failure()
+    status = None if job is None else job.status()
+    if status is not None and error is None:
+        state, report, failure = status.state, status.report, status.failure
     has_completed = state is JobState.COMPLETED
     remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report)]
     over_bound_usd = _over_bound_usd(record, bill)
@@ -265,8 +273,8 @@ def _outcome(
         reason=failure_message(spec, failure, why_not_smaller) if error is None else str(error),
         failure=failure,
         report=report,
-        facts={} if job is None else job.facts(),
-        model=job.model_location() if job is not None and has_completed else "",
+        facts={} if status is None else status.facts,
+        model=status.model if status is not None and has_completed else "",
         # The run of a project is where its own commands say.
         open_command="" if spec.project else workplace.tracking.open_command(run_id),
         pool=bill.pool,

@@ -16,7 +16,7 @@ from paretune.core.packages import training_is_missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.launchers.processes import training_process
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
-from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, missing_files
+from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 from paretune.specification.script_arguments import argument_faults
@@ -71,12 +71,19 @@ def _fetch(spec: JobSpec, workplace: "Workplace") -> None:
     if not addresses:
         return
     # Imported here: other jobs need no boto3.
-    from paretune.launchers.sagemaker.s3_download import fetch, s3_client, suffixes_of
+    from paretune.launchers.sagemaker.s3_download import fetch, s3_client
 
     s3, faults, check = s3_client(spec.region, workplace.environment), list[str](), workplace.interruption.check
     for name, uri in addresses.items():
         with collecting(faults):
-            path = fetch(s3, name, uri, workplace.home / _FETCHED, suffixes=suffixes_of(name), check=check)
+            path = fetch(
+                s3,
+                name,
+                uri,
+                workplace.home / _FETCHED,
+                suffixes=() if name == "model" else tuple(ROW_FILES),
+                check=check,
+            )
             write_json(_fetched_note(uri, workplace.home), {"uri": uri, "path": str(path)})
     refuse(faults)
 

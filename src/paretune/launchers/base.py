@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,20 @@ class WarmPoolStatus:
     reused_by: str = ""  # name of the job that has taken the instances over, or ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """What is known of a job: so far while it runs, and all once its state is terminal."""
+
+    state: JobState
+    seconds: float  # wall-clock seconds from the start to the end, or to now
+    billable_seconds: float  # seconds billed per instance
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # as `JobPhases` names them; empty if unknown
+    report: JobReport | None = None  # the result of a completed job
+    failure: tuple[FailureKind, str] | None = None  # kind and reason if it failed, or was stopped not by `stop`
+    facts: Mapping[str, str] = field(default_factory=dict)  # about where it ran; recorded as tags `paretune.*`
+    model: str = ""  # path or URI of the trained model of a completed job; "" if there is none
+
+
 class Job(ABC):
     """One training on one cluster. A launcher makes it.
 
@@ -91,32 +105,12 @@ class Job(ABC):
         """Ask the job to write a checkpoint and stop. Poll `state` until it is terminal."""
 
     @abstractmethod
-    def report(self) -> JobReport | None:
-        """The result; None unless the state is COMPLETED."""
-
-    @abstractmethod
-    def failure(self) -> tuple[FailureKind, str] | None:
-        """Kind and reason; None unless the state is FAILED, or STOPPED for another reason than `stop`."""
-
-    @abstractmethod
-    def seconds(self) -> float:
-        """Wall-clock seconds from the start to the end, or to now."""
-
-    def billable_seconds(self) -> float:
-        """Seconds billed so far per instance."""
-        return self.seconds()
-
-    def phase_seconds(self) -> Mapping[str, float]:
-        """Seconds of each phase so far, as `JobPhases` names them; empty if the launcher knows no phases."""
-        return {}
+    def status(self) -> JobStatus:
+        """State, seconds and results."""
 
     def detail(self) -> str:
         """The launcher's own word for the job's phase, such as Downloading; "" if it has none."""
         return ""
-
-    def facts(self) -> dict[str, str]:
-        """Facts about where the job ran; recorded as tags `paretune.*`."""
-        return {}
 
     @abstractmethod
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -125,10 +119,6 @@ class Job(ABC):
     @abstractmethod
     def log_location(self) -> str:
         """The path of the whole log, or the command that shows it."""
-
-    @abstractmethod
-    def model_location(self) -> str:
-        """The path or URI of the trained model once the state is COMPLETED; "" if there is none."""
 
     def profile(self) -> Mapping[str, bytes]:
         """trace.json.gz, profile.json and profile.md of the job; empty if it left none. Raises LostContact."""

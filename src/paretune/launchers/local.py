@@ -28,7 +28,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher, checkpoint_folder
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
 from paretune.launchers.processes import Fork, Process, WarmStart, out_of_memory_kills
 from paretune.pricing.prices import ML_M5_LARGE, Price
 from paretune.specification.container import (
@@ -49,6 +49,7 @@ STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
 _LARGEST_COPY = 2**20
 """Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
 
 
@@ -85,7 +86,7 @@ class LocalJob(Job):
         code = None if self._child is None else self._child.poll()
         if code is not None or (self._child is None and not self._process.is_living()):
             return self._record_end(code)
-        if not self._stop.exists() and self.seconds() > self._max_seconds:
+        if not self._stop.exists() and self._clock.now() - self._started > self._max_seconds:
             self._ask_to_stop(f"MaxRuntimeExceeded: it ran longer than {self._max_seconds / 60:g} minutes")
         if not self._stop.exists():
             return JobState.RUNNING
@@ -102,23 +103,30 @@ class LocalJob(Job):
         if not self.state().is_terminal:
             self._ask_to_stop("")
 
-    def report(self) -> JobReport | None:
-        """The content of report.json; None unless the job has completed."""
-        return self._report() if self.state() is JobState.COMPLETED else None
+    def status(self) -> JobStatus:
+        """State, seconds and results; the reason of a stop only if the user did not request it."""
+        state, end = self.state(), {"time": self._clock.now(), "reason": ""}
+        if state.is_terminal:
+            end = _read(self._end)
+        is_project, reason = _code(self.folder).exists(), end["reason"]
+        if is_project and "ended with exit code" in reason:  # the command has printed the reason
+            reason = ": ".join([reason, *self._last_words()])
+        has_completed, has_model = state is JobState.COMPLETED, not is_project or any(self.folder.model.iterdir())
+        return JobStatus(
+            state=state,
+            seconds=end["time"] - self._started,
+            billable_seconds=end["time"] - self._started,
+            report=self._report() if has_completed else None,
+            failure=(FailureKind(end["kind"]), reason) if reason else None,
+            model=str(self.folder.model) if has_completed and has_model else "",
+        )
 
-    def failure(self) -> tuple[FailureKind, str] | None:
-        """Kind and reason of the failure, or of a stop that the user did not request."""
-        end = _read(self._end) if self.state().is_terminal else None
-        if end is None or not end["reason"]:
-            return None
-        has_only_exit_code = _code(self.folder).exists() and "ended with exit code" in end["reason"]
-        last = self.log_tail(1) if has_only_exit_code else []  # a project's command prints the reason
-        return FailureKind(end["kind"]), ": ".join([end["reason"], *(line.strip() for line in last)])
-
-    def seconds(self) -> float:
-        """Wall-clock seconds from the start to the end, or to now."""
-        end = _read(self._end)["time"] if self._end.exists() else self._clock.now()
-        return float(end - self._started)
+    def _last_words(self) -> list[str]:
+        """The last line of the log; of a launcher that only says that its child has failed, the child's exception."""
+        lines = self.log_tail(200)
+        if lines and lines[-1].startswith("subprocess.CalledProcessError"):
+            lines = [line for line in lines[:-1] if _EXCEPTION.match(line)] or lines
+        return [line.strip() for line in lines[-1:]]
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the log without events."""
@@ -133,11 +141,6 @@ class LocalJob(Job):
     def log_location(self) -> str:
         """Path of the log file."""
         return str(self.folder.log)
-
-    def model_location(self) -> str:
-        """Folder of the trained model; "" if a project's command has put nothing into it."""
-        is_project = _code(self.folder).exists()
-        return "" if is_project and not any(self.folder.model.iterdir()) else str(self.folder.model)
 
     def fetch_output(self, folder: Path) -> Path:
         """The folder in which a project's command records."""

@@ -1,8 +1,7 @@
 """The ledger of budgets that many jobs share: what they have reserved and booked in each month.
 
     reserve    the job's worst case is committed before the job is created
-    book       its cost replaces the reservation when it has ended; `kept_usd` stays committed for a warm pool
-    book_kept  the cost of the warm pool replaces `kept_usd`
+    book       its cost replaces the reservation when it has ended, and its warm pool too; until then both stay reserved
 
 A job's worst case is compared with every budget whose tags the job has; that and the reservation are one transaction. A
 reservation that was never booked belongs to a job that still runs, or whose launcher was killed. A job counts in the
@@ -41,7 +40,6 @@ _ROWS = sa.Table(
     sa.Column("tags", sa.Text, nullable=False),  # JSON, by name
     sa.Column("worst_usd", sa.Float, nullable=False),
     sa.Column("booked_usd", sa.Float),  # empty while it runs
-    sa.Column("kept_usd", sa.Float),  # the most that instances kept after it can still cost; 0 once that is booked
     sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, of the launcher's clock
 )
 _ROW = _ROWS.c
@@ -158,8 +156,7 @@ class BudgetLedger:
                 values |= {"run_id": request.run_id, "month": month, "tags": tags}
                 connection.execute(_ROWS.insert().values(**values))
             else:
-                values["worst_usd"] += row.booked_usd + (row.kept_usd or 0.0)
-                values |= {"booked_usd": None, "kept_usd": None}
+                values |= {"worst_usd": request.worst_usd + row.booked_usd, "booked_usd": None}
                 connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
@@ -175,24 +172,17 @@ class BudgetLedger:
     def book(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
         """Replace the reservation of a run's job by its cost; returns False if the job has no reservation here.
 
-        `usd` is its cost since it was first started; None books its worst case. `kept_usd` is the most that a warm pool
-        kept after it can cost; it stays reserved until `book_kept`.
+        `usd` is its cost since it was first started; None books its worst case. As long as a warm pool that is kept
+        after it can cost `kept_usd`, both stay reserved.
         """
         with self._transaction() as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == run_id)).first()
             if row is None:
                 return False
             usd = max(row.worst_usd if usd is None else usd, row.booked_usd or 0.0)  # never lower than booked before
-            connection.execute(
-                _ROWS.update().where(_ROW.run_id == row.run_id).values(booked_usd=usd, kept_usd=kept_usd)
-            )
+            values = {"worst_usd": usd + kept_usd} if kept_usd else {"booked_usd": usd}
+            connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
         return True
-
-    def book_kept(self, run_id: str, usd: float) -> None:
-        """Add the cost of the warm pool kept after the job of a run, in place of its reservation; once only."""
-        values = {"booked_usd": sa.func.coalesce(_ROW.booked_usd, 0.0) + usd, "kept_usd": 0.0}
-        with self._transaction() as connection:
-            connection.execute(_ROWS.update().where(_ROW.run_id == run_id, _ROW.kept_usd > 0).values(**values))
 
     def unbooked(self) -> list[str]:
         """MLflow runs of jobs that are reserved and not booked: they run, or their launcher was killed."""
@@ -233,8 +223,7 @@ class BudgetLedger:
         self, connection: sa.Connection, month: str, origin: str, tags: Mapping[str, str] | None
     ) -> list[BudgetStatus]:
         spent = sa.func.sum(sa.func.coalesce(_ROW.booked_usd, 0.0))
-        kept_usd = sa.func.coalesce(_ROW.kept_usd, 0.0)
-        committed = sa.func.sum(sa.case((_ROW.booked_usd.is_(None), _ROW.worst_usd), else_=kept_usd))
+        committed = sa.func.sum(sa.case((_ROW.booked_usd.is_(None), _ROW.worst_usd), else_=0.0))
         query = sa.select(_ROW.tags, spent, committed).where(_ROW.month == month, _ROW.origin == origin)
         sums = [(json.loads(text), *usd) for text, *usd in connection.execute(query.group_by(_ROW.tags))]
         statuses = []

@@ -98,7 +98,6 @@ PRICE_SOURCE = "paretune.price_source"  # source of that price
 BILL = "paretune.bill"
 """Whether the bill of the job is `complete`, so that `billed_usd` is final; or `not complete yet: ` and why."""
 BILL_COMPLETE = "complete"  # its value when it is final
-BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that ends earlier does not replace its figures
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials

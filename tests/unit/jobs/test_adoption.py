@@ -143,23 +143,24 @@ def interrupt(_: Interruption) -> None:
     raise Interrupted("Ctrl-C")
 
 
+@pytest.mark.parametrize("machines", [2, 3])
 @pytest.mark.parametrize("meet", [JobRecord.describe, JobRecord.name_attempt], ids=["looking", "naming"])
-def test_the_same_command_typed_on_two_machines_at_the_same_moment_starts_one_job(
-    user: User, monkeypatch: pytest.MonkeyPatch, meet: Any
+def test_the_same_command_typed_on_several_machines_at_the_same_moment_starts_one_job(
+    user: User, monkeypatch: pytest.MonkeyPatch, meet: Any, machines: int
 ) -> None:
-    """Both have opened their runs before either looks; or one has looked, and opens its job when the other looks."""
-    both, begin = Barrier(2), Attempts.begin
+    """All have opened their runs before any looks; or one has looked, and opens its job when the others look."""
+    everybody, begin = Barrier(machines), Attempts.begin
 
-    def wait_for_the_other(*_: object) -> None:
-        with contextlib.suppress(BrokenBarrierError):  # the other one waits for this one, too
-            both.wait(timeout=2)
+    def wait_for_the_others(*_: object) -> None:
+        with contextlib.suppress(BrokenBarrierError):  # the others wait for this one, too
+            everybody.wait(timeout=2)
 
-    monkeypatch.setattr(user.launcher, "check_inputs", wait_for_the_other)
-    monkeypatch.setattr(JobRecord, meet.__name__, lambda *args, **more: (wait_for_the_other(), meet(*args, **more)))
-    monkeypatch.setattr(Attempts, "begin", lambda job: wait_for_the_other(begin(job)))  # its job does not end before
+    monkeypatch.setattr(user.launcher, "check_inputs", wait_for_the_others)
+    monkeypatch.setattr(JobRecord, meet.__name__, lambda *args, **more: (wait_for_the_others(), meet(*args, **more)))
+    monkeypatch.setattr(Attempts, "begin", lambda job: wait_for_the_others(begin(job)))  # its job does not end before
 
     with ThreadPoolExecutor() as commands:
-        results = [command.result() for command in [commands.submit(user.type) for _ in range(2)]]
+        results = [command.result() for command in [commands.submit(user.type) for _ in range(machines)]]
 
     assert len(user.launcher.created) == 1
     assert len({result.run_id for result in results}) == 1

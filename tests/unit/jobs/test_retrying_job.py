@@ -18,6 +18,7 @@ from paretune.launchers.base import (
     CREATED_WITHIN_S,
     Job,
     JobState,
+    JobStatus,
     Launcher,
     WarmPoolStatus,
     job_name,
@@ -91,14 +92,25 @@ class ScriptedJob(Job):
     def seconds(self) -> float:
         return SECONDS
 
+    def phase_seconds(self) -> Mapping[str, float]:
+        return {}
+
+    def status(self) -> JobStatus:
+        return JobStatus(
+            state=self.state(),
+            seconds=self.seconds(),
+            billable_seconds=self.seconds(),
+            phase_seconds=self.phase_seconds(),
+            report=self.report(),
+            failure=self.failure(),
+            model="model",
+        )
+
     def log_tail(self, lines: int = 15) -> list[str]:
         return ["last line"]
 
     def log_location(self) -> str:
         return "somewhere"
-
-    def model_location(self) -> str:
-        return "model"
 
     def warm_pool(self) -> WarmPoolStatus | None:
         return self.pools.get(self.name)
@@ -415,14 +427,12 @@ def test_a_job_that_fails_for_another_reason_is_not_tried_again(desk: Desk, name
 
 
 def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
-    launcher = ScriptedLauncher([DONE])
-    attempts = desk.attempts(launcher)
-    job = launcher.jobs[launcher.created[0]]
+    attempts = desk.attempts(ScriptedLauncher([DONE]))
 
-    def unreadable() -> JobReport:
+    def unreadable(_: Job) -> list[str]:
         raise LaunchRefused("AWS would not read the results")
 
-    job.report = unreadable  # type: ignore[method-assign]
+    attempts.record.collect_results = unreadable  # type: ignore[method-assign]
     with pytest.raises(LaunchRefused):
         desk.follow(attempts)
     attempts.stop()

@@ -180,7 +180,7 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
     seen = place.attached(job.name)
 
     assert seen.state() is JobState.FAILED
-    assert seen.failure() == (FailureKind.ERROR, "the process that started it has ended, and the job with it")
+    assert seen.status().failure == (FailureKind.ERROR, "the process that started it has ended, and the job with it")
 
 
 def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: Order) -> None:
@@ -238,7 +238,7 @@ def test_a_job_whose_process_was_killed_has_failed_by_that_signal(place: Place, 
     os.kill(_process(job).pid, number)
 
     assert place.end(job) is JobState.FAILED
-    assert job.failure() == (FailureKind.ERROR, f"its process was killed by {number.name}")
+    assert job.status().failure == (FailureKind.ERROR, f"its process was killed by {number.name}")
 
 
 def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
@@ -251,7 +251,7 @@ def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
     os.kill(_process(job).pid, signal.SIGKILL)
 
     assert place.end(job) is JobState.FAILED
-    failure = job.failure()
+    failure = job.status().failure
     assert failure is not None
     assert failure[0] is FailureKind.OUT_OF_MEMORY
 
@@ -260,7 +260,7 @@ def test_a_job_that_ends_without_a_word_has_failed_with_its_exit_code(place: Pla
     job = place.submit("silent")
 
     assert place.end(job) is JobState.FAILED
-    assert job.failure() == (FailureKind.ERROR, "its process ended with exit code 7 and left no report")
+    assert job.status().failure == (FailureKind.ERROR, "its process ended with exit code 7 and left no report")
 
 
 def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_was_asked(
@@ -286,7 +286,7 @@ def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
     JobReport(metrics={"f1": 1.0}).write(_folder(job).report)
 
     assert job.state() is place.attached(job.name).state() is JobState.FAILED
-    assert job.report() is None
+    assert job.status().report is None
 
 
 LAUNCHING = """
@@ -398,7 +398,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     assert (code / "project" / "large.bin").is_symlink()
     assert (code / "project" / "data" / "rows.csv").read_text() == "1"
     assert job.fetch_output(Path()) == job.folder.report.parent
-    assert job.model_location() == str(job.folder.model)
+    assert job.status().model == str(job.folder.model)
 
 
 INSIDE_OF_A_PROJECT = """

@@ -98,7 +98,7 @@ def test_a_booking_replaces_the_worst_case_and_kept_instances_stay_promised_unti
         accounts.book("a", 1.0, 0.5)
         assert left(accounts)["nlp"] == 3.5
     for _ in range(2):
-        accounts.book_kept("a", 0.25)
+        accounts.book("a", 1.25)
         assert left(accounts)["nlp"] == 3.75
 
 

@@ -22,8 +22,6 @@ _CUR = {
     "line_item_resource_id": "resource",
     "line_item_unblended_cost": "billed_usd",
     "line_item_line_item_type": "type",
-    "line_item_usage_type": "usage",
-    "line_item_usage_amount": "amount",
     "line_item_usage_end_date": "end",
     "line_item_currency_code": "currency",
     "line_item_net_unblended_cost": "net_usd",
@@ -37,21 +35,18 @@ _FOCUS = {
     "BilledCost": "billed_usd",
     "EffectiveCost": "effective_usd",
     "ChargeCategory": "type",
-    "ConsumedQuantity": "amount",
     "ChargePeriodEnd": "end",
     "BillingCurrency": "currency",
-    "x_UsageType": "usage",
 }
-_OPTIONAL = {"net_usd", "plan_usd", "reserved_usd", "id", "interval", "usage", "currency", "amount"}
-_NUMBERS = ["billed_usd", "effective_usd", "amount", "net_usd", "plan_usd", "reserved_usd"]
+_OPTIONAL = {"net_usd", "plan_usd", "reserved_usd", "id", "interval", "currency"}
+_NUMBERS = ["billed_usd", "effective_usd", "net_usd", "plan_usd", "reserved_usd"]
 _COVERED = {"SavingsPlanCoveredUsage": "plan_usd", "DiscountedUsage": "reserved_usd"}
 _CHARGES = r"Usage|Discount$"  # types of lines that a job costs; not tax, credits, refunds, fees and negations of plans
-_HOURS = r"Train\w*[:-](?:\w+:)?ml\."  # usage types of instance hours, such as USE1-Train:ml.m5.large
 _DELIVERY = re.compile(r"(.*/BILLING_PERIOD=[^/]+)/(\d{4}-?\d\d-?\d\dT[^/]*)/")
 
 
 class Bill(NamedTuple):
-    """Lines of training jobs, with columns job, billed_usd, effective_usd and hours, and the end of its last line."""
+    """Lines of training jobs, with columns job, billed_usd and effective_usd, and the end of its last line."""
 
     lines: pd.DataFrame
     until: datetime | None
@@ -95,7 +90,7 @@ def _read(path: Path) -> tuple[pd.DataFrame, datetime | None]:
             columns = _columns(path, list(pd.read_csv(path, nrows=0)))
             frame = pd.read_csv(path, usecols=list(columns), dtype=str)
         frame = frame.rename(columns=columns).reindex(columns=dict.fromkeys([*_CUR.values(), *_FOCUS.values()]))
-        texts = ["resource", "type", "usage", "currency"]
+        texts = ["resource", "type", "currency"]
         frame[texts] = frame[texts].astype("string").fillna("")
         ends = pd.to_datetime(frame["end"], utc=True, errors="coerce", format="mixed").dropna()
         frame = frame[frame["resource"].str.contains(":training-job/")].copy()
@@ -108,9 +103,8 @@ def _read(path: Path) -> tuple[pd.DataFrame, datetime | None]:
     frame = frame[frame["type"].str.contains(_CHARGES)]
     frame["job"] = frame["resource"].str.replace(r"^.*:training-job/", "", regex=True).str.lower()
     frame["effective_usd"] = frame["effective_usd"] if "BilledCost" in columns else _effective(frame)
-    frame["hours"] = frame["amount"].where(frame["usage"].str.contains(_HOURS), 0.0)
     until = None if ends.empty else ends.max().to_pydatetime()
-    return frame[["job", "type", "billed_usd", "effective_usd", "hours", "id", "interval"]], until
+    return frame[["job", "type", "billed_usd", "effective_usd", "id", "interval"]], until
 
 
 def _columns(path: Path, names: list[str]) -> Mapping[str, str]:

@@ -34,7 +34,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     tracking = Tracking(environment, SystemClock())
     runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
     table = reconciled(bill, runs)
-    kept, written = _record(table, {run.run_id: run for run in runs}, bill, tracking)
+    kept, written = _record(table, {run.run_id: run for run in runs}, tracking)
     remarks = _remarks(table, kept)
     run = tracking.begin("reconcile")
     run.set_tags({schema.KIND: "reconcile", schema.NOTE: markdown("\n\n".join(remarks))})
@@ -65,12 +65,11 @@ def reconciled(bill: Bill, runs: list[RecordedRun]) -> pd.DataFrame:
         job=("job", lambda names: " ".join(dict.fromkeys(names))),
         billed_usd=("billed_usd", "sum"),
         effective_usd=("effective_usd", lambda usd: usd.sum(skipna=False)),
-        hours=("hours", "sum"),
     )
     rows = list[dict[str, Any]]()
     for run in runs:
         billed: dict[str, Any] = jobs.loc[run.run_id].to_dict() if run.run_id in jobs.index else {}
-        remark = _missing(run, bill, billed.pop("hours", None))
+        remark = _missing(run, bill)
         if not billed and remark:  # nobody expects it on the bill yet
             continue
         if billed and not remark and math.isnan(billed["effective_usd"]):
@@ -91,51 +90,36 @@ def reconciled(bill: Bill, runs: list[RecordedRun]) -> pd.DataFrame:
     return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
 
 
-def _missing(run: RecordedRun, bill: Bill, hours: float | None) -> str:
-    """Why the bill does not have all of a run yet, or an empty text; `hours` of instances, None without lines."""
+def _missing(run: RecordedRun, bill: Bill) -> str:
+    """Why the bill does not have all of a run yet; an empty text if it has."""
     job = RecordedJob(run)
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if job.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
     ended = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.warm_pool_seconds)
-    if bill.until is None or bill.until < ended + (_LATE if hours is None else timedelta(0)) - timedelta(minutes=10):
-        until = "nowhere" if bill.until is None else f"{bill.until:%Y-%m-%d %H:%M}"
-        return f"the bill ends at {until} (UTC), and the job at {ended:%Y-%m-%d %H:%M}"
-    expected = (job.billable_seconds or 0.0) * job.instance_count / 3600
-    minute = job.instance_count / 60
-    if hours is not None and expected - hours > max(minute, min(5 * minute, 0.02 * expected)):
-        return f"the bill has {hours:.2f} of {expected:.2f} recorded instance hours"
-    pool = job.warm_pool_seconds * job.instance_count / 3600
-    if hours is not None and expected and hours > 1.5 * (expected + pool) + 5 * minute:
-        return (
-            f"the bill has {hours:.2f} instance hours, and {expected + pool:.2f} are recorded: is a month in it twice?"
-        )
-    return ""
+    if bill.until is not None and bill.until >= ended + _LATE:
+        return ""
+    until = "nowhere" if bill.until is None else f"{bill.until:%Y-%m-%d %H:%M}"
+    return f"the bill ends at {until} (UTC), less than {_LATE.days} days after the job, {ended:%Y-%m-%d %H:%M}"
 
 
-def _record(
-    table: pd.DataFrame, runs: Mapping[str, RecordedRun], bill: Bill, tracking: Tracking
-) -> tuple[list[str], int]:
-    """Write what is new to the runs; ids of runs whose figures from a fuller bill stay, and the number written."""
-    until = "" if bill.until is None else f"{bill.until:%Y-%m-%dT%H:%M:%SZ}"
+def _record(table: pd.DataFrame, runs: Mapping[str, RecordedRun], tracking: Tracking) -> tuple[list[str], int]:
+    """Write what is new to the runs; ids of runs whose figures from a whole bill stay, and the number written."""
     kept, written = [], 0
     for row in table[(table["run_id"] != "") & table["billed_usd"].notna()].to_dict("records"):
         run = runs[row["run_id"]]
-        was_complete = run.tags.get(schema.BILL) == schema.BILL_COMPLETE
-        covered_more = until < run.tags.get(schema.BILL_UNTIL, "")
-        if (was_complete and not row["complete"]) or (was_complete == row["complete"] and covered_more):
+        if run.tags.get(schema.BILL) == schema.BILL_COMPLETE and not row["complete"]:
             kept.append(run.run_id)
             continue
         values = {metrics.BILLED_USD: row["billed_usd"], metrics.EFFECTIVE_USD: row["effective_usd"]}
         figures = {name: value for name, value in values.items() if not math.isnan(value)}
         state = schema.BILL_COMPLETE if row["complete"] else f"not complete yet: {row['remark']}"
-        tags: dict[str, str | None] = {schema.BILL: state, schema.BILL_UNTIL: until}
-        if {**run.tags, **tags} == dict(run.tags) and {**run.metrics, **figures} == dict(run.metrics):
+        if run.tags.get(schema.BILL) == state and figures.items() <= run.metrics.items():
             continue
         tracked = tracking.run(run.run_id)
         with tracked.later():  # one request for all
             tracked.log_metrics(figures)
-            tracked.set_tags(tags)
+            tracked.set_tags({schema.BILL: state})
         tracked.flush()
         written += not tracked.has_gap
     return kept, written
@@ -151,7 +135,9 @@ def _remarks(table: pd.DataFrame, kept: list[str]) -> list[str]:
         names = group["run_id"].where(group["run_id"] != "", group["job"])
         texts.append(f"{remark}: {', '.join(names[:_MOST])}{' and more' if len(names) > _MOST else ''}")
     if kept:
-        texts.append(f"another bill covered more of these runs, so its figures stay: {', '.join(kept[:_MOST])}")
+        texts.append(
+            f"a bill that is complete for these runs was read before, so its figures stay: {', '.join(kept[:_MOST])}"
+        )
     return texts
 
 

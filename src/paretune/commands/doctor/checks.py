@@ -8,7 +8,7 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
-from paretune.commands.doctor.command import PAID_INSTANCE_TYPE, DoctorRequest
+from paretune.commands.doctor.command import USUAL_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
@@ -16,12 +16,14 @@ from paretune.core.errors import BudgetRefused, ParetuneError, TrackingUnavailab
 from paretune.core.packages import pinned, sagemaker_is_missing, training_is_missing, version_of
 from paretune.core.untrusted import without_secrets
 from paretune.jobs.workplace import budget_ledger_of
+from paretune.launchers.notice import destination, send
+from paretune.specification.profile import NOTIFY, OWN_FILE, notify_address
 
 ENVIRONMENT, TORCH, BUDGETS, MLFLOW = "environment", "torch", "budgets", "mlflow"
 AWS, REGION, CREDENTIALS = "aws", "region", "credentials"
 _OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
-_USUAL_TYPES = (PAID_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge")
+_USUAL_TYPES = (USUAL_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge")
 """Instance types whose quotas are shown beside those of the job."""
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
@@ -29,13 +31,12 @@ _UNNEEDED = "local and simulated jobs need nothing of AWS"
 def environment_findings() -> Iterator[Finding]:
     """Whether the packages that paretune requires are installed, in versions within its ranges."""
     required = [item for item in map(Requirement, requires("paretune") or []) if item.marker is None]
+    found = {item: version_of(item.name) for item in required}
     wrong = [
-        item
-        for item in required
-        if not item.specifier.contains(version_of(item.name).partition("+")[0] or "0", prereleases=True)
+        item for item in required if not item.specifier.contains(found[item].partition("+")[0] or "0", prereleases=True)
     ]
     if wrong:
-        versions = ", ".join(f"{item.name} is {version_of(item.name) or 'absent'}" for item in wrong)
+        versions = ", ".join(f"{item.name} is {found[item] or 'absent'}" for item in wrong)
         command = f"pip install {' '.join(shlex.quote(str(item)) for item in wrong)}"
         yield failed(ENVIRONMENT, f"packages must have versions that paretune requires, but {versions}: `{command}`")
     else:
@@ -96,6 +97,19 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
             no_job = f"no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}"
             yield failed(BUDGETS, f"{status}: {no_job}")
+
+
+def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether a line arrives where `notify` of the user's own file says; nothing if it says nothing."""
+    if address := notify_address(environment):
+        where = destination(address)
+        problem = send("paretune: a test line of `paretune doctor`", environment)
+        mend = f"mend {NOTIFY} in {environment.get('PARETUNE_PROFILE') or OWN_FILE}, or take it out"
+        yield (
+            failed(NOTIFY, f"no line reaches {where}: {problem}; {mend}")
+            if problem
+            else passed(NOTIFY, f"a test line was sent to {where}")
+        )
 
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:

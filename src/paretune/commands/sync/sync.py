@@ -2,8 +2,8 @@
 
 Jobs that run are adopted and followed, jobs that have ended are collected, and the run of a job that was never created
 is closed. A finished job that MLflow did not take whole is recorded again, and a finished model that should have been
-registered gets its version. Instances kept after a job are followed until they are given back, and booked. Jobs of
-MLflow projects are treated like jobs of our training.
+registered gets its version. Instances kept after a job are booked once they are given back. Jobs of MLflow projects are
+treated like jobs of our training.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class Collected:
 
 @dataclass(frozen=True, kw_only=True)
 class Sync:
-    """Follows every unfinished job and warm pool to its end; an interruption leaves the jobs running."""
+    """Follows every unfinished job to its end and books warm pools; an interruption leaves the jobs running."""
 
     workplace_of: Callable[[JobSpec], Workplace]
     """Returns the workplace of a specification; the same one for jobs of one place."""
@@ -53,11 +53,10 @@ class Sync:
     interruption: Interruption
     on_events: Callable[[list[Event]], None]
     _under_way: dict[str, Attempts] = field(default_factory=dict)
-    _pools: dict[str, KeptPool] = field(default_factory=dict)
     _collected: list[Collected] = field(default_factory=list)
 
     def run(self) -> list[Collected]:
-        """Follow all unfinished runs and warm pools to their end; returns how each ended.
+        """Follow all unfinished runs to their end; returns how each ended.
 
         Raises:
             Interrupted: Ctrl-C or SIGTERM; the jobs go on.
@@ -71,15 +70,13 @@ class Sync:
             with suppress(*_UNKNOWN):
                 self._adopt_again(run)
         try:
-            while self._under_way or self._adopt_pools():
+            while self._under_way:
                 for run_id, job in list(self._under_way.items()):
                     if (entry := _poll(job)) is not None:
                         self._collected.append(entry)
                         del self._under_way[run_id]
-                self._settle_pools()
                 self.interruption.check()
                 clocks = [job.record.workplace.clock for job in self._under_way.values()]
-                clocks += [pool.workplace.clock for pool in self._pools.values()]
                 for clock in {id(clock): clock for clock in clocks}.values():
                     clock.sleep(WATCH_INTERVAL_S)
         finally:
@@ -87,6 +84,7 @@ class Sync:
                 job.record.leave()
         for run in unregistered:
             self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
+        self._settle_pools()
         self._book_budgets()
         return self._collected
 
@@ -150,28 +148,14 @@ class Sync:
             raise BadInput([elsewhere])
         return spec, workplace
 
-    def _adopt_pools(self) -> bool:
-        """Begin to follow the warm pools that are not followed yet; returns whether any is followed."""
-        given_up = {entry.run_id for entry in self._collected if entry.remark}
-        for run in kept_runs(self.tracking):
-            if run.run_id in self._pools or run.run_id in given_up:
-                continue
-            with self._saying_why(run.run_id, "its warm pool cannot be looked at: "):
-                _, workplace = self._location(run)
-                pool = self._pools[run.run_id] = KeptPool(run, workplace)
-                message = f"the instances of {pool.name} are kept and billed: following them until they are given back"
-                self.on_events([Event(time=workplace.clock.now(), step=0, message=message)])
-        return bool(self._pools)
-
     def _settle_pools(self) -> None:
         """Book the warm pools that are no longer kept."""
-        for run_id, pool in list(self._pools.items()):
-            with self._saying_why(run_id):
-                if (settled := pool.settle()) is None:
-                    continue
-                usd = pool.usd(settled)
-                self._say(run_id, pool.sentence(settled) + ("" if usd is None else f": {usd:.4g} USD, in cost_usd now"))
-            del self._pools[run_id]
+        for run in kept_runs(self.tracking):
+            with self._saying_why(run.run_id, "its warm pool cannot be looked at: "):
+                pool = KeptPool(run, self._location(run)[1])
+                settled = pool.settle()
+                kept = f"the instances of {pool.name} are kept and billed: `sync` books them once they are given back"
+                self._say(run.run_id, kept if settled is None else settled[1])
 
     def _book_budgets(self) -> None:
         """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""

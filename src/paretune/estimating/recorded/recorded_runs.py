@@ -60,7 +60,7 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
     by_point: dict[Point, list[RecordedRow]] = {}
     for row in rows:
         if row.status != OUT_OF_MEMORY:
-            by_point.setdefault(point_of_row(row, axes), []).append(row)
+            by_point.setdefault(point_of(row, axes), []).append(row)
     if at in by_point:
         repeats = by_point[at]
         return MatchingRows(((choose(repeats), 1.0),), len(repeats))
@@ -73,16 +73,16 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
 
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
     """Whether the per-device batch is as large as one that did not fit, or larger than the largest that did."""
-    batch, at = plan.per_device_train_batch_size, point_of_job(spec, plan)
+    batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
     steps = plan.gradient_accumulation_steps
-    exact = {row.status for row in rows if point_of_row(row) == at and row.gradient_accumulation_steps == steps}
+    exact = {row.status for row in rows if point_of(row) == at and row.plan.gradient_accumulation_steps == steps}
     if exact:
         return OUT_OF_MEMORY in exact
+    is_divided = spec.strategy in _DIVIDED
     comparable = [
-        (row.status, row.per_device_train_batch_size, row.instance_count - spec.instance_count) for row in rows
+        (row.status, row.plan.per_device_train_batch_size, is_divided * (row.spec.instance_count - spec.instance_count))
+        for row in rows
     ]
-    if spec.strategy not in _DIVIDED:
-        comparable = [(status, size, 0) for status, size, _ in comparable]
     full = [size for status, size, more in comparable if status == OUT_OF_MEMORY and more >= 0]
     if not full or batch >= min(full):
         return bool(full)
@@ -90,19 +90,18 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     return batch > max(fitting, default=0)
 
 
-def point_of_job(spec: JobSpec, plan: BatchPlan) -> Point:
-    """Return the point of a job on CLUSTER_AXES."""
-    return logarithms((plan.learning_rate, plan.per_device_train_batch_size, spec.instance_count))
+def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
+    """Return the point of a job on some axes, in natural logarithms.
 
-
-def point_of_row(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
-    """Return the point of a row on some axes."""
-    return logarithms([getattr(row, axis) for axis in axes])
-
-
-def logarithms(values: Sequence[float]) -> Point:
-    """Return natural logarithms, rounded so that equal settings written differently (5e-5, 0.00005) are one point."""
+    They are rounded, so that equal settings written differently (5e-5, 0.00005) are one point.
+    """
+    values = [spec.instance_count if axis == "instance_count" else getattr(plan, axis) for axis in axes]
     return tuple(round(math.log(value), 9) for value in values)
+
+
+def point_of(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
+    """Return the point of a row on some axes."""
+    return point_at(row.spec, row.plan, axes)
 
 
 def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
@@ -151,7 +150,7 @@ class RecordedRuns:
         self.table = table
         self._groups: dict[tuple[str, ...], list[RecordedRow]] = {}
         for row in table.rows:
-            self._groups.setdefault((row.instance_type, *row.others.values()), []).append(row)
+            self._groups.setdefault((row.spec.instance_type, *row.others.values()), []).append(row)
 
     @property
     def has_seconds(self) -> bool:
@@ -177,25 +176,25 @@ class RecordedRuns:
         Raises:
             BadInput: the table does not hold it; the message lists what it holds.
         """
-        rows, at = self._rows_like(spec), point_of_job(spec, plan)
+        rows, at = self._rows_like(spec), point_at(spec, plan)
         choose = _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):
             full = [row for row in rows if row.status == OUT_OF_MEMORY]
-            nearest = min(full, key=lambda row: math.dist(at, point_of_row(row)))
+            nearest = min(full, key=lambda row: math.dist(at, point_of(row)))
             return ReplayedJob(
                 billable_seconds=nearest.billable_seconds or startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
                 basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
             )
-        held = [row for row in rows if row.gradient_accumulation_steps == plan.gradient_accumulation_steps]
+        held = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
         timed = quality = rows_at(held, CLUSTER_AXES, at, choose) if held else None
         if timed is None and plan.gradient_accumulation_steps > 1:  # the same cluster and per-device batch
             completed = [row for row in rows if row.status == COMPLETED]
             timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
         if timed is None:
-            near = sorted(held or rows, key=lambda row: math.dist(at, point_of_row(row)))[:3]
-            nearest_rows = "; ".join(f"line {row.line}: {_setting(row, row)}, {row.status}" for row in near)
+            near = sorted(held or rows, key=lambda row: math.dist(at, point_of(row)))[:3]
+            nearest_rows = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.status}" for row in near)
             lacking = f"recorded_runs {self.table.name} holds no completed runs on all sides of"
             raise BadInput([f"{lacking} {_setting(spec, plan)}; nearest are {nearest_rows}"])
         row = timed.parts[0][0]
@@ -224,11 +223,11 @@ class RecordedRuns:
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
         if rows_like := self._groups.get((spec.instance_type, *others.values())):
             return rows_like
-        held = {"instance_type": (spec.instance_type, {row.instance_type for row in self.table.rows})}
+        held = {"instance_type": (spec.instance_type, {row.spec.instance_type for row in self.table.rows})}
         for name, text in others.items():
             held[name] = (
                 text,
-                {row.others[name] for row in self.table.rows if row.instance_type == spec.instance_type},
+                {row.others[name] for row in self.table.rows if row.spec.instance_type == spec.instance_type},
             )
         must = f"must be one that recorded_runs {self.table.name} holds"
         faults = [
@@ -250,11 +249,11 @@ class RecordedRuns:
             for row in self.table.rows
             if row.status == COMPLETED and all(row.others[name] == text for name, text in deciding.items())
         ]
-        at = logarithms((plan.learning_rate, plan.global_batch_size))
-        own = [row for row in alike if row.instance_type == spec.instance_type]
+        at = point_at(spec, plan, QUALITY_AXES)
+        own = [row for row in alike if row.spec.instance_type == spec.instance_type]
         if matches := rows_at(own, QUALITY_AXES, at, choose) or rows_at(alike, QUALITY_AXES, at, choose):
             return matches
-        sizes = [row.global_batch_size for row in alike]
+        sizes = [row.plan.global_batch_size for row in alike]
         held = f"its completed runs have global batch sizes {min(sizes, default=0)} to {max(sizes, default=0)}"
         point = f"global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
         raise BadInput([f"recorded_runs {self.table.name} holds no F1 for {point} (nor around it): {held}"])
@@ -304,10 +303,9 @@ def _startup(seconds: float, startup_seconds: float) -> float:
     return startup_seconds if seconds > startup_seconds else seconds / 2
 
 
-def _setting(cluster: JobSpec | RecordedRow, batch: BatchPlan | RecordedRow) -> str:
-    sizes = f"per-device batch {batch.per_device_train_batch_size}, learning rate {batch.learning_rate:g}"
-    instances = f"{cluster.instance_count} x {cluster.instance_type}"
-    return f"{instances}, {sizes}, accumulation {batch.gradient_accumulation_steps}"
+def _setting(spec: JobSpec, plan: BatchPlan) -> str:
+    sizes = f"per-device batch {plan.per_device_train_batch_size}, learning rate {plan.learning_rate:g}"
+    return f"{spec.instance_count} x {spec.instance_type}, {sizes}, accumulation {plan.gradient_accumulation_steps}"
 
 
 def _plain(text: str) -> str:

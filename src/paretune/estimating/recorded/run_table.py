@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.pricing.prices import as_of_fault
+from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter, spell
 from paretune.storage.tables import read_table
@@ -65,12 +66,7 @@ class RecordedRow:
 
     line: int  # its line in the file, from 1
     spec: JobSpec  # the job, with what the table does not tell at its default
-    instance_type: str
-    instance_count: int
-    per_device_train_batch_size: int
-    learning_rate: float  # the rate that was used, scaled to the global batch size
-    gradient_accumulation_steps: int
-    global_batch_size: int
+    plan: BatchPlan  # its batch, and the learning rate that was used
     others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
     seed: int | None
     status: str
@@ -198,12 +194,7 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     return RecordedRow(
         line=line,
         spec=spec,
-        instance_type=spec.instance_type,
-        instance_count=spec.instance_count,
-        per_device_train_batch_size=plan.per_device_train_batch_size,
-        learning_rate=plan.learning_rate,
-        gradient_accumulation_steps=plan.gradient_accumulation_steps,
-        global_batch_size=plan.global_batch_size,
+        plan=plan,
         others=others,
         seed=spec.seed if "seed" in own else None,
         status=values.status,

@@ -10,8 +10,7 @@ storage         uploads to S3 under the hash of their content, and what a traini
 s3_download     objects in S3 that a user names, downloaded to this machine
 account         the AWS identity: session, region, role, bucket, clients
 checks          checks of credentials, role, bucket and quotas before a job costs anything
-aws_errors      AWS's errors as sentences with a next step
-failures        the cause in a failure reason or a refusal, and the next step
+aws_errors      AWS's errors and the reasons of failed jobs as sentences with a next step
 """
 
 from paretune.core.errors import refuse

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.model import OperationModel
 
 from paretune.core.errors import BadInput, LaunchRefused, first_line
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code, explain, refused_to
 from paretune.specification.job import JobSpec
 
 PREFIX = "paretune"  # the first part of every S3 key
@@ -43,7 +43,7 @@ class Account:
             # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=cluster.region or environment.get("AWS_REGION"))
         if self.session.region_name is None:
-            raise LaunchRefused("no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`")
+            raise LaunchRefused(NO_REGION)
         self.region: str = self.session.region_name
         self._cluster = cluster
         self._environment = environment
@@ -76,11 +76,6 @@ class Account:
             answer = self.client("sts").get_caller_identity()
         return {"Account": answer["Account"], "Arn": answer["Arn"]}
 
-    @property
-    def partition(self) -> str:
-        """Partition of the region: aws, aws-cn or aws-us-gov."""
-        return str(self.session.get_partition_for_region(self.region))
-
     @cached_property
     def configured(self) -> Mapping[str, str | None]:
         """`role` and `bucket` of the SageMaker SDK's configuration file; None where it has none."""
@@ -104,24 +99,16 @@ class Account:
         role = self._cluster.role or self.configured["role"] or self._environment.get("PARETUNE_ROLE")
         if not role:
             caller = self.identity["Arn"]
-            if ":assumed-role/" in caller and "SageMaker" in caller:  # a notebook's own execution role
-                try:
-                    return str(self.described_role(caller.split("/")[1])["Arn"])
-                except AWS_ERRORS as error:
-                    raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
-            raise BadInput(
-                [
-                    "role must be set: an IAM role that SageMaker may assume, by name or ARN; docs/sagemaker.md shows "
-                    "its policy, `aws iam list-roles` the existing roles"
-                ]
-            )
-        return role if role.startswith("arn:") else self._role_named(role)
-
-    def _role_named(self, name: str) -> str:
-        """ARN of a role of this account, with its path, such as service-role/, if IAM tells it."""
+            if ":assumed-role/" not in caller or "SageMaker" not in caller:
+                shown = "docs/sagemaker.md shows its policy, `aws iam list-roles` the existing roles"
+                raise BadInput([f"role must be set: an IAM role that SageMaker may assume, by name or ARN; {shown}"])
+            role = caller.split("/")[1]  # a notebook's own execution role
+        if role.startswith("arn:"):
+            return role
         with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
-            return str(self.described_role(name.rpartition("/")[2])["Arn"])
-        return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{name}"
+            return str(self.described_role(role.rpartition("/")[2])["Arn"])  # with its path, such as service-role/
+        partition = self.session.get_partition_for_region(self.region)
+        return f"arn:{partition}:iam::{self.identity['Account']}:role/{role}"
 
     def described_role(self, name: str) -> Mapping[str, Any]:
         """The role as GetRole describes it. Raises boto's AWS_ERRORS."""
@@ -157,10 +144,5 @@ class Account:
             if code(error) not in {"404", "NoSuchBucket"}:
                 raise LaunchRefused(explain(error, self.use_of_bucket)) from error
             location = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
-            try:
+            with refused_to(f"create the bucket {self.bucket}; set s3_bucket in sagemaker"):
                 s3.create_bucket(Bucket=self.bucket, **({} if self.region == "us-east-1" else location))
-            except AWS_ERRORS as refused:
-                if code(refused) != "BucketAlreadyOwnedByYou":
-                    raise LaunchRefused(
-                        explain(refused, f"create the bucket {self.bucket}; set s3_bucket in sagemaker")
-                    ) from refused

@@ -1,8 +1,15 @@
-"""AWS's errors, translated into sentences with a next step."""
+"""AWS's errors and the reasons of failed jobs, as sentences with one cause and one next step.
+
+The text of a failed job is the line of our own failure file behind `AlgorithmError: `, AWS's sentence, or an exit code.
+A cause applies only if its words name it alone. Any other text is shown as it is. Sources: documentation of AWS, public
+issue threads and notebooks, some of which tests/unit/launchers/sagemaker/test_aws_errors.py quotes.
+"""
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from boto3.exceptions import RetriesExceededError
 from botocore import exceptions
@@ -10,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import LaunchRefused, ParetuneError, first_line
-from paretune.launchers.sagemaker.failures import named_cause, quoted
+from paretune.specification.container import FailureKind
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError)
 """Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding, and when
@@ -22,23 +29,97 @@ _NO_CREDENTIALS = (
     *(exceptions.NoAuthTokenError, exceptions.TokenRetrievalError, exceptions.SSOError, exceptions.LoginError),
     exceptions.ProfileNotFound,
 )
-_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
-_UNKNOWN_KEY = {
-    "InvalidClientTokenId",
-    "UnrecognizedClientException",
-    "SignatureDoesNotMatch",
-    "InvalidSignatureException",
-    "AuthFailure",
-}
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"}
 _THROTTLED = {
     *("Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"),
     *("RequestLimitExceeded", "RequestThrottled", "SlowDown"),
 }
+NO_REGION = "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
+_LONGEST_QUOTE = 400  # characters of AWS's text behind a cause; an unknown text is shown whole
+_SIGNALLED = 128  # an exit code above it is 128 and the number of a signal
+_EXIT_CODES = {
+    126: "its command may not be executed",
+    127: "its command was not found",
+    137: "it was killed, most often for lack of memory",
+}
+_EXIT_CODE = re.compile(r"(?:[Ee]xit ?[Cc]ode|return code) ?[:=]? ?'?(-?\d+)")
+_WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # what SageMaker puts around our own line
+_OURS = {member.value for member in FailureKind}
 
 
-_CLOCK = re.compile(
-    "RequestTimeTooSkewed|Signature (?:not yet current|expired)|difference between the request time and the"
+class Cause(NamedTuple):
+    """A cause that words (a regular expression, whose groups fill `sentence` and `next_step`) name."""
+
+    words: str
+    sentence: str
+    next_step: str
+    kind: FailureKind = FailureKind.ERROR
+
+
+_POLICIES = "(docs/sagemaker.md has the policies)"
+_CAUSES = (  # the first one that applies counts; an error of a request is its code and its message
+    Cause(
+        "RequestTimeTooSkewed|Signature (?:not yet current|expired)|difference between the request time and the",
+        "the clock of this machine differs from AWS's",
+        "set it (`timedatectl set-ntp true`, or restart the virtual machine), then repeat the command",
+    ),
+    Cause(
+        "^(?:ExpiredToken|RequestExpired)",
+        "the AWS credentials have expired",
+        "sign in again (`aws sso login`), then repeat the command",
+    ),
+    Cause(
+        "^(?:InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|InvalidSignature|AuthFailure)",
+        "AWS does not know these credentials",
+        "check AWS_PROFILE, the access keys and the clock of this machine",
+    ),
+    Cause(f"^(?:{'|'.join(sorted(_THROTTLED))})", "AWS is throttling requests", "try again in a minute"),
+    Cause(
+        r"^CapacityError|Unable to provision requested ML compute|[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
+        r"|MaxWaitTimeExceeded|exceeded MaxWaitTimeInSeconds",
+        "AWS had no free instance of this type in time",
+        "try again later, or set fallback_instance_types, another region or spot=false",
+        FailureKind.CAPACITY,
+    ),
+    Cause(
+        r"\bservice limit (?:for )?'?(?P<quota>[^']+?)'? is (?P<limit>[\d.]+)(?:.*utilization of (?P<used>[\d.]+))?",
+        "the account's quota {quota} is {limit} instances, of which {used} are in use",
+        'ask for more (AWS console, Service Quotas, Amazon SageMaker, "{quota}"), or use another instance type',
+    ),
+    Cause(
+        "ResourceLimitExceeded(?!.*not available)|(?:exceeded|reached) the maximum number of",
+        "a quota of the account is used up",
+        "ask for more (AWS console, Service Quotas, Amazon SageMaker), or wait until other jobs have ended",
+    ),
+    Cause(
+        r"(?:unable to|[Cc]ould not|[Cc]annot|not be able to) (?:be )?assumed? (?:the )?role|role \S+ cannot be assumed"
+        r"|sts:AssumeRole",
+        "SageMaker may not assume the role of the job",
+        "let the role trust sagemaker.amazonaws.com; `paretune doctor` prints the command",
+    ),
+    Cause(
+        r"not authorized to perform:? (?P<action>[\w-]+:\w+)(?: on (?:the )?resource:? (?P<resource>\S+))?",
+        "{action} is not allowed on {resource}",
+        f"add {{action}} to the policy of the user or role that AWS names {_POLICIES}",
+    ),
+    Cause(
+        r"\b(?:[Aa]ccess [Dd]enied|AccessDenied(?:Exception)?)\b|\(403\) when calling",
+        "AWS denies access",
+        f"compare the policies of your identity and of the role of the job with the documented ones {_POLICIES}",
+    ),
+    Cause(
+        "No space left on device|[Ii]nsufficient disk space|Disk quota exceeded|100% disk usage",
+        "the disk of the instance is full",
+        "set sagemaker.volume_size_in_gb to a larger volume",
+        FailureKind.DISK_FULL,
+    ),
+    Cause(
+        "use an instance type with more memory",
+        "the memory of the machine (not of its GPUs) was used up",
+        "use a larger instance, or load fewer data at once",
+        FailureKind.OUT_OF_MEMORY,
+    ),
+    Cause("^InternalServerError|encountered an internal error", "AWS's own trouble", "start the job again"),
 )
 
 
@@ -47,40 +128,24 @@ def code(error: BaseException) -> str:
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
-def message(error: BaseException) -> str:
-    """AWS's own sentence."""
-    if isinstance(error, ClientError):
-        return str(error.response.get("Error", {}).get("Message", "")) or code(error)
-    return first_line(error)
-
-
 def is_transient(error: BaseException) -> bool:
     """Whether to repeat the call later: throttling, a broken connection, or a fault inside AWS."""
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return code(error) in _THROTTLED or status >= 500
-    if isinstance(error, _NOT_AWS):
-        return True
     permanent = (*_NO_CREDENTIALS, exceptions.NoRegionError, exceptions.ParamValidationError)
-    return isinstance(error, BotoCoreError) and not isinstance(error, permanent)
+    return isinstance(error, AWS_ERRORS) and not isinstance(error, permanent)
 
 
 def was_heard(error: BaseException) -> bool:
     """Whether AWS may have carried out the call without confirming it: no answer, or a fault inside AWS."""
-    if isinstance(error, ClientError):
-        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
-    unclear = (exceptions.HTTPClientError, *_NOT_AWS)
-    return isinstance(error, unclear) and not isinstance(error, exceptions.EndpointConnectionError)
+    unheard = code(error) in _THROTTLED or isinstance(error, exceptions.EndpointConnectionError)
+    return is_transient(error) and not unheard
 
 
 def is_denied(error: BaseException) -> bool:
     """Whether this identity lacks the permission."""
     return code(error) in _DENIED
-
-
-def is_missing(error: BaseException) -> bool:
-    """Whether DescribeTrainingJob knows no job with the name."""
-    return code(error) in {"ValidationException", "ResourceNotFound"}
 
 
 @contextmanager
@@ -95,24 +160,52 @@ def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterato
 def explain(error: BaseException, doing: str) -> str:
     """A sentence with the next step; `doing` names the attempt, such as "create the training job"."""
     if isinstance(error, exceptions.NoRegionError):
-        return "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
+        return NO_REGION
     if isinstance(error, _NO_CREDENTIALS):
         return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
     if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
-    if _CLOCK.search(f"{code(error)}: {message(error)}"):
-        step = "set it (`timedatectl set-ntp true`, or restart the virtual machine), then repeat the command"
-        return f"the clock of this machine differs from AWS's: {step}"
-    if code(error) in _EXPIRED:
-        return "the AWS credentials have expired: sign in again (`aws sso login`), then repeat the command"
-    if code(error) in _UNKNOWN_KEY:
-        hint = "check AWS_PROFILE, the access keys and the clock of this machine"
-        return f"AWS does not know these credentials ({message(error)}): {hint}"
+    message = first_line(error)
+    if isinstance(error, ClientError):
+        message = str(error.response.get("Error", {}).get("Message", "")) or code(error)
     if is_denied(error):
-        return f"AWS does not allow this identity to {doing}: {message(error)}"
-    if code(error) in _THROTTLED:
-        return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
-    text = f"{code(error)}: {message(error)}"
-    cause = named_cause(text)
-    reason = message(error) if cause is None else f"{cause.sentence}: {cause.next_step}{quoted(text)}"
+        return f"AWS does not allow this identity to {doing}: {message}"
+    text = f"{code(error)}: {message}"
+    cause = _named_cause(text)
+    reason = message if cause is None else f"{cause.sentence}: {cause.next_step}{_quoted(text)}"
     return f"AWS would not {doing}: {reason}"
+
+
+def classify(reason: str) -> tuple[FailureKind, str]:
+    """The kind and sentence of a training job's FailureReason.
+
+    A sentence of kind ERROR has the next step. For other kinds it depends on the job, and `jobs.outcome` adds it.
+    """
+    text = " ".join(reason.split())
+    kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
+    if kind in _OURS:
+        return FailureKind(kind), sentence.strip()
+    if cause := _named_cause(text):
+        step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""
+        return cause.kind, f"{cause.sentence}{step}{_quoted(text)}"
+    if match := _EXIT_CODE.search(text):
+        number = int(match[1])
+        signalled = -number if number < 0 else number - _SIGNALLED
+        meaning = _EXIT_CODES.get(number) or (signal.strsignal(signalled) if 0 < signalled < signal.NSIG else None)
+        meant = f": {meaning}" if meaning else ""
+        return FailureKind.ERROR, f"the container ended with exit code {number}{meant}: read the log{_quoted(text)}"
+    return FailureKind.ERROR, text or "SageMaker gave no reason"
+
+
+def _named_cause(text: str) -> Cause | None:
+    """The cause that AWS's words name, with their names filled in; None if they name none."""
+    for cause in _CAUSES:
+        if match := re.search(cause.words, text):
+            groups = {name: value.rstrip(".,;:") if value else "..." for name, value in match.groupdict().items()}
+            return cause._replace(sentence=cause.sentence.format(**groups), next_step=cause.next_step.format(**groups))
+    return None
+
+
+def _quoted(text: str) -> str:
+    """AWS's text behind a cause, shortened."""
+    return f" (AWS: {text if len(text) <= _LONGEST_QUOTE else f'{text[:_LONGEST_QUOTE]}...'})"

@@ -46,22 +46,16 @@ def role_findings(account: Account) -> Iterator[Finding]:
         if code(error) != "NoSuchEntity":
             yield not_checked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
             return
-        yield failed(
-            ROLE,
-            f"role {role} does not exist: set role to an existing one (`aws iam list-roles` shows them), or create it "
-            f"with `aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'` "
-            "and give it the second policy of docs/sagemaker.md",
-        )
+        create = f"`aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'`"
+        hint = f"set role to an existing one (`aws iam list-roles` shows them), or create it with {create}"
+        yield failed(ROLE, f"role {role} does not exist: {hint} and give it the second policy of docs/sagemaker.md")
         return
     statements = policy.get("Statement", []) if isinstance(policy, Mapping) else []
     if any(words in dumps(statements) for words in (_SERVICE, '"*"', "NotPrincipal")):  # CreateTrainingJob knows more
         yield passed(ROLE, f"{role} exists and trusts {_SERVICE}")
-    else:
-        yield failed(
-            ROLE,
-            f"role {role} must trust {_SERVICE}, or no job can use it: allow that with `aws iam "
-            f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'`",
-        )
+        return
+    allow = f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'"
+    yield failed(ROLE, f"role {role} must trust {_SERVICE}, or no job can use it: allow that with `aws iam {allow}`")
 
 
 def _policy(statements: list[Any]) -> str:
@@ -70,35 +64,30 @@ def _policy(statements: list[Any]) -> str:
 
 def bucket_findings(account: Account) -> Iterator[Finding]:
     """Whether the bucket exists, in the region of the jobs, and belongs to this account."""
-    bucket, region = account.bucket, account.region
-    s3 = account.client("s3")
+    bucket, region, s3, error = account.bucket, account.region, account.client("s3"), None
     try:
-        answer, error = s3.head_bucket(Bucket=bucket), None
+        answer = s3.head_bucket(Bucket=bucket)
     except AWS_ERRORS as refusal:
         answer, error = getattr(refusal, "response", {}), refusal
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    actual = answer.get("BucketRegion") or headers.get("x-amz-bucket-region", "")
-    if error is not None and code(error) in {"404", "NoSuchBucket"}:
-        if bucket == account.default_bucket:
-            yield passed(BUCKET, f"{bucket} does not exist yet: the first job creates it")
-        else:
-            make = f"`aws s3 mb s3://{bucket} --region {region}`"
-            yield failed(
-                BUCKET,
-                f"bucket {bucket} does not exist: create it in {region}, or leave sagemaker.s3_bucket out: {make}",
-            )
-    elif actual and actual != region:
-        rule = "the job would run in"
-        yield failed(BUCKET, f"bucket {bucket} is in {actual}, {rule} {region}: use a bucket of the same region")
+    actual = answer.get("BucketRegion") or headers.get("x-amz-bucket-region") or region
+    is_missing = error is not None and code(error) in {"404", "NoSuchBucket"}
+    if is_missing and bucket == account.default_bucket:
+        yield passed(BUCKET, f"{bucket} does not exist yet: the first job creates it")
+    elif is_missing:
+        make = f"`aws s3 mb s3://{bucket} --region {region}`"
+        hint = f"create it in {region}, or leave sagemaker.s3_bucket out: {make}"
+        yield failed(BUCKET, f"bucket {bucket} does not exist: {hint}")
+    elif actual != region:
+        rule = f"the job would run in {region}: use a bucket of the same region"
+        yield failed(BUCKET, f"bucket {bucket} is in {actual}, {rule}")
     else:
-        if error is not None:  # HeadBucket may be denied where our own prefix may be listed
-            try:
-                s3.list_objects_v2(Bucket=bucket, Prefix=f"{PREFIX}/", MaxKeys=1)
-            except AWS_ERRORS as refusal:
-                hint = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
-                yield failed(BUCKET, f"{explain(refusal, account.use_of_bucket)}: {hint}")
-                return
-        yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
+        try:  # HeadBucket may be denied where our own prefix may be listed
+            s3.list_objects_v2(Bucket=bucket, Prefix=f"{PREFIX}/", MaxKeys=1)
+            yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
+        except AWS_ERRORS as refusal:
+            hint = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
+            yield failed(BUCKET, f"{explain(refusal, account.use_of_bucket)}: {hint}")
 
 
 def quota_findings(cluster: JobSpec, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:

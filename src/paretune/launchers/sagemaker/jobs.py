@@ -11,18 +11,17 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
-from paretune.launchers.base import GONE_AFTER_S, Job, JobState, WarmPoolStatus
+from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
     AWS_ERRORS,
+    classify,
     code,
     explain,
     is_denied,
-    is_missing,
     is_transient,
     refused_to,
 )
-from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.logs import GROUP, JobLog
 from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
@@ -34,8 +33,8 @@ _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
-_RESULT_FILES = {"report.json", "events.jsonl"}
-_PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
+# The report, the events, and the files of a profile, with names that every file system takes.
+_RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/\w[\w.-]{{0,99}}")
 _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT}
@@ -66,7 +65,7 @@ class SageMakerJob(Job):
         self._account = account
         self._storage = storage
         self._is_project = is_project
-        self._files: Mapping[str, bytes] | None = None  # the report and the events; None before they are read
+        self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
         self._clock = clock
         self._log = JobLog(account.client("logs"), name, is_project=is_project)
         self._created = clock.now()
@@ -131,63 +130,57 @@ class SageMakerJob(Job):
             self._asked_to_stop = True
             self._request_stop()
 
-    def report(self) -> JobReport | None:
-        """The report in the job's results in S3."""
-        return self._report() if self.state() is JobState.COMPLETED else None
+    def status(self) -> JobStatus:
+        """State and results; BillableTimeInSeconds, or until AWS gives it the time since the training started."""
+        state, description = self.state(), self.description
+        created, started = description.get("CreationTime"), description.get("TrainingStartTime")
+        billed = max(0.0, self.ended_at - started.timestamp()) if started else 0.0
+        billed = float(description.get("BillableTimeInSeconds", billed))
+        has_completed = state is JobState.COMPLETED
+        model = "model/" if description.get("OutputDataConfig", {}).get("CompressionType") == "NONE" else "model.tar.gz"
+        return JobStatus(
+            state=state,
+            seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
+            billable_seconds=billed,
+            phase_seconds=read_phases(description, self.ended_at).seconds,
+            report=self._report() if has_completed else None,
+            failure=self._failure(state),
+            facts=self._facts(billed),
+            model=self._storage.uri(f"{self._prefix}{model}") if has_completed else "",
+        )
 
-    def failure(self) -> tuple[FailureKind, str] | None:
+    def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
-        state = self.state()
-        if self._stopped_itself:
-            return _TOO_LONG
-        if state is JobState.FAILED:
-            status = self.description.get("TrainingJobStatus")
-            if status == "Completed":
-                return FailureKind.ERROR, "it ended without a report.json that can be read"
-            if status in _GONE:
-                return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
-            reason = str(self.description.get("FailureReason", ""))
-            kind, sentence = classify(reason)
-            if self._is_project and "ended with exit code" in sentence and (last := self.log_tail(1)):
-                sentence = f"{sentence}: {last[0].strip()}"
-            return kind, sentence
-        if state is JobState.STOPPED and self.detail() in _LIMITS and not self._asked_to_stop:
-            return _LIMITS[self.detail()]
-        return None
+        status = self.description.get("TrainingJobStatus")
+        if state is JobState.STOPPED:
+            limit = None if self._asked_to_stop else _LIMITS.get(self.detail())
+            return _TOO_LONG if self._stopped_itself else limit
+        if state is not JobState.FAILED:
+            return None
+        if status == "Completed":
+            return FailureKind.ERROR, "it ended without a report.json that can be read"
+        if status in _GONE:
+            return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
+        kind, sentence = classify(str(self.description.get("FailureReason", "")))
+        if self._is_project and "ended with exit code" in sentence and (last := self.log_tail(1)):
+            sentence = f"{sentence}: {last[0].strip()}"
+        return kind, sentence
+
+    def _facts(self, billed: float) -> dict[str, str]:
+        """The place of the job in AWS, its image, and what spot saved."""
+        description = self.description
+        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
+        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
+        trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
+        if description.get("EnableManagedSpotTraining") and trained:
+            facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
+        return {name: text for name, text in facts.items() if text}
 
     @property
     def _stopped_itself(self) -> bool:
         """Whether the container has ended the job at its deadline, which AWS calls a failure."""
         reason = str(self.description.get("FailureReason", ""))
         return self.description.get("TrainingJobStatus") == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
-
-    def seconds(self) -> float:
-        """Seconds from the job's creation to its end, or to now; waiting for instances included."""
-        created = self.description.get("CreationTime")
-        return max(0.0, self.ended_at - (created.timestamp() if created else self._created))
-
-    def billable_seconds(self) -> float:
-        """BillableTimeInSeconds; until AWS gives it, the time since the training started."""
-        billed = self.description.get("BillableTimeInSeconds")
-        if billed is not None:
-            return float(billed)
-        started = self.description.get("TrainingStartTime")
-        return max(0.0, self.ended_at - started.timestamp()) if started else 0.0
-
-    def phase_seconds(self) -> Mapping[str, float]:
-        """The phases in SecondaryStatusTransitions."""
-        return read_phases(self.description, self.ended_at).seconds
-
-    def facts(self) -> dict[str, str]:
-        """The place of the job in AWS, its image, and what spot saved."""
-        description = self.description
-        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
-        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
-        if description.get("EnableManagedSpotTraining") and description.get("TrainingTimeInSeconds"):
-            saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
-            facts["spot_saving"] = f"{saved:.0%}"
-            facts["training_seconds"] = str(description["TrainingTimeInSeconds"])  # what on demand would have billed
-        return {name: text for name, text in facts.items() if text}
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the instance that failed first."""
@@ -201,14 +194,9 @@ class SageMakerJob(Job):
 
     def profile(self) -> Mapping[str, bytes]:
         """The profile in the job's results."""
-        with refused_to(f"read the profile of {self.name}", LostContact):
-            files = read_output(self._storage, self._prefix, _PROFILE_FILE.fullmatch)
-        return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
-
-    def model_location(self) -> str:
-        """S3 URI of the archive with the trained model, or of its files."""
-        compression = self.description.get("OutputDataConfig", {}).get("CompressionType")
-        return self._storage.uri(f"{self._prefix}{'model/' if compression == 'NONE' else 'model.tar.gz'}")
+        files = self._results() or {}
+        folder = f"{PROFILE}/"
+        return {name.removeprefix(folder): files[name] for name in files if name.startswith(folder)}
 
     def fetch_output(self, folder: Path) -> Path | None:
         """Download the output of a project's command."""
@@ -230,16 +218,68 @@ class SageMakerJob(Job):
             with suppress(*AWS_ERRORS):
                 self._storage.remove(prefix)
 
+    def warm_pool(self) -> WarmPoolStatus | None:
+        """As WarmPoolStatus describes it, asked again while the instances are kept; None if there never were any.
+
+        The instances of a job that was deleted, which AWS allows once none are kept, count for the requested time.
+        """
+        self._look()
+        description = self.description
+        requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
+        self._keep_alive_s = max(self._keep_alive_s, requested_s)
+        pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
+        if not (self._keep_alive_s or pool) or not description.get("TrainingStartTime"):
+            return None
+        status = str(pool.get("Status", "Available"))
+        retained_s = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0))
+        return WarmPoolStatus(
+            status=status,
+            is_kept=status in _KEPT,
+            seconds=self._keep_alive_s if status == _DELETED else retained_s,
+            most_seconds=self._keep_alive_s,
+            reused_by=str(pool.get("ReusedByJob", "")),
+        )
+
+    def release_warm_pool(self) -> None:
+        """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
+        pool, refusal = self.warm_pool(), None
+        if pool is None or not self._keeps_instances:
+            return
+        try:
+            self._account.client("sagemaker").update_training_job(
+                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+            )
+        except AWS_ERRORS as error:
+            refusal = error
+        self._due = self._clock.monotonic()
+        self._look()  # it may have been reused, or have expired, this moment
+        if refusal is not None and self._keeps_instances:
+            raise LostContact(
+                f"{explain(refusal, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
+                f"--training-job-name {self.name} --resource-config KeepAlivePeriodInSeconds=0 --region "
+                f"{self._account.region}`"
+            ) from refusal
+
+    @property
+    def _keeps_instances(self) -> bool:
+        """Whether the job has ended and AWS has last said that its instances are kept."""
+        return self.has_ended and self.description.get("WarmPoolStatus", {}).get("Status") in _KEPT
+
     @property
     def _prefix(self) -> str:
         """Of the keys of its results, which SageMaker uploads at its end."""
         return f"{PREFIX}/jobs/{self.name}/output/"
 
     def _results(self) -> Mapping[str, bytes] | None:
-        """The report and events of the ended job, read once; None while S3 does not answer. Raises LostContact."""
+        """The report, events and profile of the ended job, read once; None while S3 does not answer.
+
+        Raises:
+            LostContact: they may not be read.
+        """
         if self._files is None:
             try:
-                self._files = read_output(self._storage, self._prefix, _RESULT_FILES.__contains__)
+                self._files = read_output(self._storage, self._prefix, _RESULT_FILE.fullmatch)
             except AWS_ERRORS as error:
                 if is_transient(error):
                     return None
@@ -261,18 +301,22 @@ class SageMakerJob(Job):
     def _look(self) -> None:
         """Describe the job and read its log, if it is time; waits out trouble, raises LostContact if AWS refuses."""
         now = self._clock.monotonic()
-        if self.has_ended or now < self._due:
+        if now < self._due or (self.has_ended and not self._keeps_instances):
             return
         self._due = now + self._interval_s
         try:
+            if self.has_ended:
+                gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # how it ended stays known
+                self.description = described(self._account, self.name) or gone
+                return
             self._describe()
             if self.detail() not in {"", "Starting", "Pending"}:
                 self._log.read()
         except AWS_ERRORS as error:
             if not is_transient(error):
                 raise LostContact(
-                    f"{explain(error, 'look at the job')}\n{self.name} may still be running: sign in again, then "
-                    f"`{command_line('sync')}`"
+                    f"{explain(error, 'look at the job')}\n{self.name} may still be running, or its instances kept: "
+                    f"sign in again, then `{command_line('sync')}`"
                 ) from error
 
     def _describe(self) -> None:
@@ -287,69 +331,7 @@ class SageMakerJob(Job):
             if now - self._missing_since >= GONE_AFTER_S:
                 noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
                 ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
-                self.description = {**self.description, **ending}
-
-    def warm_pool(self) -> WarmPoolStatus | None:
-        """As WarmPoolStatus describes it, asked again while the instances are kept; None if there never were any.
-
-        The pool of a job that AWS has deleted counts as kept for the whole time that was requested.
-        """
-        pool = self._last_pool()
-        if pool is not None and pool.is_kept and self._clock.monotonic() >= self._due:
-            self._describe_pool()
-            pool = self._last_pool()
-        return pool
-
-    def release_warm_pool(self) -> None:
-        """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        pool, refusal = self._last_pool(), None
-        if pool is None or not pool.is_kept:
-            return
-        try:
-            self._account.client("sagemaker").update_training_job(
-                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-            )
-        except AWS_ERRORS as error:
-            refusal = error
-        self._describe_pool()  # it may have been reused, or have expired, this moment
-        if refusal is not None and (pool := self._last_pool()) is not None and pool.is_kept:
-            raise LostContact(
-                f"{explain(refusal, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
-                f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
-                f"--training-job-name {self.name} --resource-config KeepAlivePeriodInSeconds=0 --region "
-                f"{self._account.region}`"
-            ) from refusal
-
-    def _describe_pool(self) -> None:
-        """Describe the ended job again; raises LostContact."""
-        self._due = self._clock.monotonic() + self._interval_s
-        try:
-            gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # how it ended stays known
-            self.description = described(self._account, self.name) or gone
-        except AWS_ERRORS as error:
-            if not is_transient(error):
-                raise LostContact(f"{explain(error, f'look at the warm pool of {self.name}')}") from error
-
-    def _last_pool(self) -> WarmPoolStatus | None:
-        """The pool as AWS last described it; None without a keep-alive period, or if the job never started."""
-        description = self.description
-        requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
-        self._keep_alive_s = max(self._keep_alive_s, requested_s)
-        pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
-        if not (self._keep_alive_s or pool) or not description.get("TrainingStartTime"):
-            return None
-        status = str(pool.get("Status", "Available"))
-        seconds, is_kept = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0)), status in _KEPT
-        if status == _DELETED:
-            seconds = self._keep_alive_s
-            is_kept = self._clock.now() < self.ended_at + self._keep_alive_s
-        return WarmPoolStatus(
-            status=status,
-            is_kept=is_kept,
-            seconds=seconds,
-            most_seconds=self._keep_alive_s,
-            reused_by=str(pool.get("ReusedByJob", "")),
-        )
+                self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
 
     def _drain(self) -> None:
         """Read the rest of an ended job's log, once."""
@@ -386,7 +368,7 @@ def described(account: Account, name: str) -> Mapping[str, Any] | None:
     try:
         answer: Mapping[str, Any] = account.client("sagemaker").describe_training_job(TrainingJobName=name)
     except AWS_ERRORS as error:
-        if is_missing(error):
+        if code(error) in {"ValidationException", "ResourceNotFound"}:
             return None
         raise
     return answer

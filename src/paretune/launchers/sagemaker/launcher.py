@@ -140,9 +140,9 @@ class SageMakerLauncher(Launcher):
             LaunchRefused: there is none.
             LostContact: AWS does not tell whether there is one.
         """
-        is_in_use = code(error) == "ResourceInUse"
+        is_in_use, reason = code(error) == "ResourceInUse", explain(error, "create the training job")
         if not is_in_use and not is_transient(error):
-            raise LaunchRefused(explain(error, "create the training job")) from error
+            raise LaunchRefused(reason) from error
         hint = f"{name} may have been created: `{command_line('sync')}` finds it"
         until = self._clock.monotonic() + (GONE_AFTER_S if is_in_use else 0.0)
         try:
@@ -157,9 +157,7 @@ class SageMakerLauncher(Launcher):
                 f"AWS says that the name {name} is in use, and has shown no such job for {GONE_AFTER_S:g} s: "
                 "it is just being deleted; try again in a few minutes"
             ) from error
-        if was_heard(error):
-            raise LostContact(f"{explain(error, 'create the training job')}\n{hint}") from error
-        raise LaunchRefused(explain(error, "create the training job")) from error
+        raise (LostContact(f"{reason}\n{hint}") if was_heard(error) else LaunchRefused(reason)) from error
 
     @cached_property
     def _prices(self) -> PriceList:

@@ -48,10 +48,14 @@ class Storage:
         parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
         files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
         prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
-        missing = files if self.dry else self._missing(prefix, files)
-        # The smallest last: a data set is complete when its description exists.
-        for name, part in sorted(missing.items(), key=lambda item: -item[1].stat().st_size):
-            self._send(prefix + name, part)
+        if not self.dry:
+            with refused_to(self._doing):
+                there = self.sizes(prefix)
+            missing = [(part.stat().st_size, name) for name, part in files.items()]
+            # The smallest last: a data set is complete when its description exists.
+            for size, name in sorted(missing, reverse=True):
+                if there.get(prefix + name) != size:
+                    self._send(prefix + name, files[name])
         return self.uri(prefix if is_folder else prefix + path.name)
 
     def text(self, key: str, text: str) -> str:
@@ -87,16 +91,9 @@ class Storage:
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
 
-    def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
-        with refused_to(self._doing):
-            sizes = self.sizes(prefix)
-        return {name: path for name, path in files.items() if sizes.get(prefix + name) != path.stat().st_size}
-
     def _send(self, key: str, path: Path) -> None:
-        if self.dry:
-            return
+        self.check()
         try:
-            self.check()
             self.s3.upload_file(
                 str(path), self.bucket, key, ExtraArgs=self._encryption(), Callback=lambda _bytes: self.check()
             )
@@ -116,8 +113,7 @@ def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object
 
     SageMaker uploads them at the end of a job below `prefix`: as output.tar.gz, or one by one (CompressionType NONE).
     """
-    packed = storage.open(f"{prefix}output.tar.gz")
-    if packed is not None:
+    if (packed := storage.open(f"{prefix}output.tar.gz")) is not None:
         return _unpack(packed, is_needed)
     bodies = {name: storage.open(key) for name, key in _loose_files(storage, prefix).items() if is_needed(name)}
     return {name: body.read() for name, body in bodies.items() if body is not None}

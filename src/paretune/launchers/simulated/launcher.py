@@ -7,8 +7,6 @@
 Thus nothing is lost when a process is killed, and a later change of the table of recorded runs changes no existing job.
 """
 
-import bisect
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -18,24 +16,20 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.uploading import billed_after_limit_s
-from paretune.launchers.base import Job, JobState, Launcher
-from paretune.launchers.simulated.timeline import Timeline
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher
+from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import (
     Event,
-    FailureKind,
     JobDocument,
     JobInputs,
-    JobReport,
     write_json_once,
 )
 from paretune.specification.job import JobSpec
 from paretune.specification.job_phases import read_phases
 from paretune.specification.rules import launch_faults
 
-STOP_SECONDS = 5.0
-"""Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
 _ROUNDING_S = 1e-6  # four times the resolution of a present time stamp
 
 
@@ -50,84 +44,53 @@ class SimulatedJob(Job):
         self._created = created
         self._stop_file = stop_file
         self._clock = clock
-        self._timeline = timeline
+        self._timeline = timeline.limited(document.max_seconds)
+        self._asked_to_stop = False
         self._events_read = 0
-        self._stop_requested: float | None = None  # virtual seconds since the creation; cached once known
         clock.watch(self)
-
-    @cached_property
-    def _changes(self) -> list[float]:
-        """Virtual seconds since the epoch at which state, detail or events change."""
-        timeline = self._timeline
-        moments = {*(end for _, end, _ in timeline.spans), *(moment for moment, _ in timeline.events)}
-        return sorted(self._created + moment for moment in moments)
 
     def state(self) -> JobState:
         """The state at the virtual time."""
-        stop, end, _ = self._end()
-        if self._elapsed < end:
-            return JobState.STOPPING if self._elapsed >= stop else JobState.RUNNING
-        if end < self._timeline.seconds:
+        timeline = self._course
+        if self._elapsed < timeline.seconds:
+            return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING
+        if timeline.is_stopped:
             return JobState.STOPPED
-        return JobState.COMPLETED if self._timeline.failure is None else JobState.FAILED
+        return JobState.COMPLETED if timeline.failure is None else JobState.FAILED
 
     def events(self) -> list[Event]:
         """Events since the last call; once the job has been stopped, an event that says so."""
-        stop, end, _ = self._end()
-        until = min(self._elapsed, stop if end < self._timeline.seconds else end)
-        events = self._timeline.events
-        due = itertools.takewhile(lambda entry: entry[0] <= until, events[self._events_read :])
-        new = [event.model_copy(update={"time": self._created + moment}) for moment, event in due]
-        self._events_read += len(new)
-        if self._events_read <= len(events) and self.state() is JobState.STOPPED:
-            step = max((event.step for moment, event in events if moment <= stop), default=0)
-            new.append(Event(time=self._created + end, step=step, message="stopped"))
-            self._events_read = len(events) + 1
-        return new
+        due = [entry for entry in self._course.events if entry[0] <= self._elapsed][self._events_read :]
+        self._events_read += len(due)
+        return [event.model_copy(update={"time": self._created + moment}) for moment, event in due]
 
     def stop(self) -> None:
         """Request a stop at the virtual time."""
         if not self.state().is_terminal:
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
-    def report(self) -> JobReport | None:
-        """The report of the timeline; None unless the job has completed."""
-        return self._timeline.report if self.state() is JobState.COMPLETED else None
-
-    def failure(self) -> tuple[FailureKind, str] | None:
-        """Kind and reason of the failure, or the limit that stopped the job."""
-        state = self.state()
-        if state is JobState.STOPPED and (reason := self._end()[2]):
-            return FailureKind.ERROR, reason
-        return self._timeline.failure if state is JobState.FAILED else None
-
-    def seconds(self) -> float:
-        """Virtual seconds from the creation to the end, or to now, with the wait for instances."""
-        return min(max(self._clock.now() - self._created, 0.0), self._end()[1])
-
-    def billable_seconds(self) -> float:
-        """Virtual seconds in which instances were running."""
-        return self._timeline.running_seconds(self.seconds())
-
-    def phase_seconds(self) -> Mapping[str, float]:
-        """The phases of the timeline so far, by its secondary statuses; empty for a job without instances."""
-        if not self._document.spec.has_instances:
-            return {}
-        until = self.seconds()
-        begun = [(begin, phase) for begin, _, phase in self._timeline.spans if begin < until]
-        transitions = [{"Status": phase.detail, "StartTime": begin} for begin, phase in begun]
-        return read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
+    def status(self) -> JobStatus:
+        """State and results, and virtual seconds; a job without instances has no phases."""
+        state, course, until = self.state(), self._course, self._seconds
+        transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in course.spans if begin < until]
+        phases = read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
+        return JobStatus(
+            state=state,
+            seconds=until,
+            billable_seconds=course.billable_seconds(until),
+            phase_seconds=phases if self._document.spec.has_instances else {},
+            report=course.report if state is JobState.COMPLETED else None,
+            failure=course.failure if state.is_terminal else None,
+            facts=course.facts,
+            model="none: a simulated job trains nothing" if state is JobState.COMPLETED else "",
+        )
 
     def detail(self) -> str:
         """SageMaker's secondary status; "" for a job without instances."""
         if not self._document.spec.has_instances:
             return ""
         state = self.state()
-        return self._timeline.phase_at(self.seconds()).detail if state is JobState.RUNNING else state.value
-
-    def facts(self) -> dict[str, str]:
-        """`basis`: the recorded runs or the estimate behind its figures."""
-        return dict(self._timeline.facts)
+        return self._course.status_at(self._seconds) if state is JobState.RUNNING else state.value
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the simulated log; empty before the end."""
@@ -137,39 +100,29 @@ class SimulatedJob(Job):
         """Path of the job document."""
         return str(self._stop_file).replace(".stop.json", ".json")
 
-    def model_location(self) -> str:
-        """A sentence saying that there is no model."""
-        return "none: a simulated job trains nothing"
-
     def next_change(self, after: float) -> float | None:
         """The next change of state, detail or events, in virtual seconds since the epoch; None once it has ended."""
-        stop, end = (self._created + moment for moment in self._end()[:2])
-        if end <= after:
-            return None
-        following = self._changes[bisect.bisect_right(self._changes, after) :][:1]
-        change = min(moment for moment in (*following, stop, end) if moment > after)
-        return change if math.isfinite(change) else None
+        moments = [*(end for _, _, end in self._course.spans), *(moment for moment, _ in self._course.events)]
+        changes = [self._created + moment for moment in moments if math.isfinite(moment)]
+        return min((change for change in changes if change > after), default=None)
+
+    @property
+    def _seconds(self) -> float:
+        """Virtual seconds from the creation to the end, or to now, with the wait for instances."""
+        return min(max(self._clock.now() - self._created, 0.0), self._course.seconds)
 
     @property
     def _elapsed(self) -> float:
         """Virtual seconds since the creation, plus the rounding error of a time stamp."""
         return self._clock.now() - self._created + _ROUNDING_S
 
-    def _end(self) -> tuple[float, float, str]:
-        """Time of the stop request (infinite if none), time of the end, and the limit that stopped the job.
-
-        Times are virtual seconds since the creation. A request less than STOP_SECONDS before the end has no effect.
-        """
-        longest = self._document.max_seconds
-        stop = self._timeline.reaches(longest)
-        reason = f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes"
-        if self._stop_requested is None and self._stop_file.exists():
-            self._stop_requested = float(json.loads(self._stop_file.read_text())["time"]) - self._created
-        if self._stop_requested is not None and self._stop_requested < stop:
-            stop, reason = self._stop_requested, ""
-        runs = math.isfinite(stop) and self._timeline.phase_at(stop).runs
-        end = stop + (STOP_SECONDS if runs else 0.0)
-        return (stop, end, reason) if end < self._timeline.seconds else (stop, self._timeline.seconds, "")
+    @property
+    def _course(self) -> Timeline:
+        """The timeline, cut at the stop request if there is one."""
+        if not self._asked_to_stop and self._stop_file.exists():
+            self._asked_to_stop = True
+            self._timeline = self._timeline.stopped(json.loads(self._stop_file.read_text())["time"] - self._created)
+        return self._timeline
 
 
 class SimulatedLauncher(Launcher):
@@ -203,7 +156,7 @@ class SimulatedLauncher(Launcher):
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
         created = self._clock.now()
-        raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
+        raw = {**document.as_json(), "created": created, "timeline": TIMELINE.dump_python(timeline, mode="json")}
         if not write_json_once(self._path(document.job_name), raw):
             return self._read(document.job_name)  # created by another process meanwhile
         return self._job(document, created, timeline)
@@ -234,7 +187,7 @@ class SimulatedLauncher(Launcher):
         timeline = self._timeline_of(document)
         return {
             "origin": self.origin,
-            "billable_seconds": timeline.running_seconds(math.inf),
+            "billable_seconds": timeline.billable_seconds(),
             "ends": "Completed" if timeline.failure is None else timeline.failure[1],
             "metrics": dict(timeline.report.metrics) if timeline.report is not None else {},
             **timeline.facts,
@@ -246,7 +199,7 @@ class SimulatedLauncher(Launcher):
 
     def _read(self, job_name: str) -> SimulatedJob:
         raw = json.loads(self._path(job_name).read_text())
-        return self._job(JobDocument.from_json(raw), float(raw["created"]), Timeline.from_json(raw["timeline"]))
+        return self._job(JobDocument.from_json(raw), float(raw["created"]), TIMELINE.validate_python(raw["timeline"]))
 
     def _path(self, job_name: str) -> Path:
         return self._jobs / f"{job_name}.json"

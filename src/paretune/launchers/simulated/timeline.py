@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -25,83 +24,78 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 from paretune.specification.job import JobSpec
 from paretune.specification.simulation import Simulation
 
-TRAINING = "Training"  # SageMaker's secondary status while the container runs
-UPLOADING = "Uploading"  # SageMaker's secondary status of packing and upload, the last phase of a job
+STOP_SECONDS = 5.0
+"""Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
 CAPACITY_SECONDS = 60.0  # virtual seconds until a job fails for lack of capacity; not billed
+_UNBILLED = ("Starting", "Pending", "Interrupted")  # SageMaker's secondary statuses in which no instances run
+_UPLOADING = "Uploading"
 _Key = tuple[object, ...]  # specification hash, seed and attempt of a job, for its random numbers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
-    """One part of a job's duration; `detail` is SageMaker's secondary status, such as Downloading.
-
-    A phase that `runs`, in which instances are running, is billed and counts towards the maximum runtime.
-    """
-
-    seconds: float
-    detail: str
-    runs: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The course of a job that is not stopped.
+    """The course of a job until its end.
 
+    `phases`: SageMaker's secondary statuses in turn, such as Downloading, each with its seconds.
     `events`: seconds since the creation and the event written then, ascending; the event's own `time` is not used.
-    `failure`: at the end of the last phase; None when the job completes and has a `report`.
+    `failure`: at the end of the last phase, or the limit that stopped the job.
+    `report`: of a job that completes.
     `facts`: recorded as tags of the run.
     """
 
-    phases: tuple[Phase, ...]
+    phases: tuple[tuple[str, float], ...]
     events: tuple[tuple[float, Event], ...] = ()
     failure: tuple[FailureKind, str] | None = None
     report: JobReport | None = None
     log: tuple[str, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+    is_stopped: bool = False
 
     @cached_property
-    def spans(self) -> list[tuple[float, float, Phase]]:
-        """Begin and end of each phase, in seconds since the creation."""
-        ends = list(itertools.accumulate(phase.seconds for phase in self.phases))
-        return list(zip([0.0, *ends[:-1]], ends, self.phases, strict=True))
+    def spans(self) -> list[tuple[str, float, float]]:
+        """Status, begin and end of each phase, in seconds since the creation."""
+        ends = list(itertools.accumulate(seconds for _, seconds in self.phases))
+        names = [name for name, _ in self.phases]
+        return list(zip(names, [0.0, *ends[:-1]], ends, strict=True))
 
     @property
     def seconds(self) -> float:
         """Seconds from the creation to the end."""
-        return self.spans[-1][1]
+        return self.spans[-1][2]
 
-    def running_seconds(self, until: float) -> float:
+    def billable_seconds(self, until: float = math.inf) -> float:
         """Seconds in which instances were running, up to `until` seconds after the creation."""
-        return sum(min(max(until - begin, 0.0), phase.seconds) for begin, _, phase in self.spans if phase.runs)
+        running = [(begin, end) for name, begin, end in self.spans if name not in _UNBILLED]
+        return sum(max(min(until, end) - begin, 0.0) for begin, end in running)
 
-    def reaches(self, running_seconds: float) -> float:
-        """Seconds since the creation at which instances have run for `running_seconds`; infinite if they never do.
+    def status_at(self, moment: float) -> str:
+        """The secondary status at `moment` seconds after the creation."""
+        return next((name for name, _, end in self.spans if moment < end), self.spans[-1][0])
 
-        An upload does not count, as in SageMaker's MaxRuntimeInSeconds.
-        """
-        for begin, _, phase in self.spans:
-            if phase.runs and phase.detail != UPLOADING:
-                if running_seconds < phase.seconds:
-                    return begin + running_seconds
-                running_seconds -= phase.seconds
-        return math.inf
+    def limited(self, limit_s: float) -> "Timeline":
+        """The course if it is stopped after so many running seconds; an upload does not count, as at SageMaker."""
+        left_s = limit_s
+        for name, begin, end in self.spans:
+            if name not in (*_UNBILLED, _UPLOADING):
+                if left_s < end - begin:
+                    reason = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
+                    return self.stopped(begin + left_s, (FailureKind.ERROR, reason))
+                left_s -= end - begin
+        return self
 
-    def phase_at(self, moment: float) -> Phase:
-        """The phase at `moment` seconds after the creation."""
-        return next((phase for _, end, phase in self.spans if moment < end), self.phases[-1])
-
-    def as_json(self) -> dict[str, Any]:
-        """JSON values."""
-        values: dict[str, Any] = _JSON.dump_python(self, mode="json")
-        return values
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> "Timeline":
-        """The inverse of `as_json`."""
-        return _JSON.validate_python(raw)
+    def stopped(self, moment: float, failure: tuple[FailureKind, str] | None = None) -> "Timeline":
+        """The course if it is stopped at `moment`; a stop that would not end it sooner changes nothing."""
+        end = moment + (0.0 if self.status_at(moment) in _UNBILLED else STOP_SECONDS)
+        if end >= self.seconds:
+            return self
+        events = [entry for entry in self.events if entry[0] <= moment]
+        last = Event(time=0.0, step=max((event.step for _, event in events), default=0), message="stopped")
+        phases = tuple((name, min(ended, end) - begin) for name, begin, ended in self.spans if begin < end)
+        events.append((end, last))
+        return replace(self, phases=phases, events=tuple(events), failure=failure, report=None, is_stopped=True)
 
 
-_JSON = TypeAdapter(Timeline)
+TIMELINE = TypeAdapter(Timeline)  # to and from JSON values
 
 
 @dataclass
@@ -163,8 +157,7 @@ class TimelineFactory:
 
 def _failed(seconds: float, kind: FailureKind, sentence: str) -> Timeline:
     """A job that fails before its instances are there."""
-    waiting = Phase(seconds=seconds, detail="Pending", runs=False)
-    return Timeline(phases=(waiting,), failure=(kind, sentence), log=(sentence,))
+    return Timeline(phases=(("Pending", seconds),), failure=(kind, sentence), log=(sentence,))
 
 
 def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> ReplayedJob:
@@ -185,12 +178,12 @@ def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> Replaye
 def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline:
     """The timeline of a job with the seconds and F1 of `answer`, with the failure drawn."""
     work, failure = _ending(answer, document.spec.simulation, job)
-    phases = [phase for phase in _phases(document.spec, answer, work) if phase.seconds > 0]
-    starting = sum(phase.seconds for phase in phases if not phase.runs)
+    phases = [(name, seconds) for name, seconds in _phases(document.spec, answer, work) if seconds > 0]
+    starting = sum(seconds for name, seconds in phases if name in _UNBILLED)
     events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
     events += [(starting + done, event) for done, event in _events(document, answer) if done <= work]
     return Timeline(
-        phases=tuple(phases) or (Phase(seconds=0.0, detail=TRAINING),),
+        phases=tuple(phases) or (("Training", 0.0),),
         events=tuple(events),
         failure=failure,
         report=_report(document, answer) if failure is None else None,
@@ -211,21 +204,21 @@ def _ending(answer: ReplayedJob, settings: Simulation, job: _Key) -> tuple[float
     return whole, None
 
 
-def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[Phase]:
+def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[str, float]]:
     """Start of the instances, which is not billed, download, training with the container's start, and upload."""
     startup = min(answer.startup_seconds, work)
     downloading = uploading = 0.0
     if spec.has_instances:
-        yield Phase(seconds=usual("starting", kind_of(spec.instance())).seconds, detail="Starting", runs=False)
+        yield "Starting", usual("starting", kind_of(spec.instance())).seconds
         total = Seconds(**dict.fromkeys(("seconds", "seconds_low", "seconds_high"), answer.billable_seconds))
         usually = phases_of(total, spec, uploaded_bytes=answer.uploaded_bytes)
         fetching = sum(usually[phase].seconds for phase in ("data", "image") if phase in usually)
         downloading = startup * fetching / (fetching + BOOT_SECONDS)
         if "uploading" in usually and work == answer.billable_seconds:
             uploading = min(usually["uploading"].seconds, (work - startup) / 2)
-    yield Phase(seconds=downloading, detail="Downloading")
-    yield Phase(seconds=work - downloading - uploading, detail=TRAINING)
-    yield Phase(seconds=uploading, detail=UPLOADING)
+    yield "Downloading", downloading
+    yield "Training", work - downloading - uploading
+    yield _UPLOADING, uploading
 
 
 def _events(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, Event]]:

@@ -153,9 +153,10 @@ class KeptPools:
         for trial, pool in list(self._pools.items()):
             with suppress(LostContact):
                 if (settled := pool.settle()) is not None:
-                    self._table.book_kept(trial, pool.usd(settled) or 0.0)
+                    usd, sentence = settled
+                    self._table.book_kept(trial, usd)
                     del self._pools[trial]
-                    self._say(f"trial {trial}: {pool.sentence(settled)}")
+                    self._say(f"trial {trial}: {sentence}")
 
     def give_back(self, *, waits: bool) -> None:
         """Give all pools back and book them; raises CallAgain if that takes longer than the caller waits."""

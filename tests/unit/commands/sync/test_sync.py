@@ -1,9 +1,10 @@
 """Bringing MLflow up to date: each job nobody watches is followed to its end, and none hinders another."""
 
 import itertools
+import os
 import socket
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,46 +24,51 @@ from paretune.launchers.base import (
     CREATED_WITHIN_S,
     Job,
     JobState,
+    JobStatus,
     Launcher,
     WarmPoolStatus,
     job_name,
 )
+from paretune.launchers.processes import process_text
 from paretune.pricing.prices import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
+from tests.unit.jobs.test_retrying_job import DONE, ScriptedJob
 from tests.workplaces import make_workplace
 
 GPU = "ml.g5.xlarge"
+DOCUMENT = JobDocument(job_name="", spec=JobSpec(), plan=JobSpec().plan())
 
 
 class Clock(SystemClock):
     """A clock on which sleeping takes no time of the test."""
 
-    def __init__(self) -> None:
-        self._slept_s = 0.0
+    slept_s = 0.0
 
     def monotonic(self) -> float:
-        return super().monotonic() + self._slept_s
+        return super().monotonic() + self.slept_s
 
     def sleep(self, seconds: float) -> None:
-        self._slept_s += seconds
+        self.slept_s += seconds
 
 
-@dataclass
-class EndingJob(Job):
-    """A job that has two events and ends after some looks."""
+class EndingJob(ScriptedJob):
+    """A job that has two events and ends after some looks; at each look its pool is another one, and the last stays."""
 
-    name: str
-    looks: int
-    fails: Exception | tuple[FailureKind, str] | None = None
-    seen: int = 0
-    pools: list[WarmPoolStatus] = field(default_factory=list)  # at each look; the last one stays
-    place: str = ""  # of its model
+    def __init__(
+        self,
+        looks: int,
+        fails: Exception | tuple[FailureKind, str] | None = None,
+        pools: Sequence[WarmPoolStatus] = (),
+        place: str = "",
+    ) -> None:
+        super().__init__("", DOCUMENT, fails if isinstance(fails, tuple) else DONE)
+        self.runs, self.fails, self.left, self.place = looks, fails, list(pools), place
 
     def state(self) -> JobState:
-        self.seen += 1
-        if self.seen <= self.looks:
+        self.looks += 1
+        if self.looks <= self.runs:
             return JobState.RUNNING
         if isinstance(self.fails, Exception):
             raise self.fails
@@ -70,34 +76,13 @@ class EndingJob(Job):
 
     def events(self) -> list[Event]:
         told = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]
-        return told[:1] if self.seen <= self.looks else told
+        return told[:1] if self.looks <= self.runs else told
 
-    def stop(self) -> None:
-        raise AssertionError("sync stops nothing")
-
-    def report(self) -> JobReport | None:
-        return None if self.fails else JobReport(metrics={"f1": 0.5})
-
-    def failure(self) -> tuple[FailureKind, str] | None:
-        return self.fails if isinstance(self.fails, tuple) else None
-
-    def seconds(self) -> float:
-        return 36.0
-
-    def log_tail(self, lines: int = 15) -> list[str]:
-        return []
-
-    def log_location(self) -> str:
-        return "somewhere"
-
-    def model_location(self) -> str:
-        return self.place
+    def status(self) -> JobStatus:
+        return replace(super().status(), model=self.place)
 
     def warm_pool(self) -> WarmPoolStatus | None:
-        """Another status at each look; the last one stays."""
-        if len(self.pools) > 1:
-            return self.pools.pop(0)
-        return self.pools[0] if self.pools else None
+        return self.left.pop(0) if len(self.left) > 1 else (self.left or [None])[0]
 
 
 @dataclass
@@ -114,7 +99,9 @@ class Account(Launcher):
         if isinstance(self.next_job, Exception):
             raise self.next_job
         self.created.append(document.job_name)
-        return EndingJob(document.job_name, self.next_job)
+        job = EndingJob(self.next_job)
+        job.name = document.job_name
+        return job
 
     def attach(self, job_name: str) -> Job | None:
         if job_name in self.refused:
@@ -183,7 +170,7 @@ def test_a_run_whose_watcher_was_killed_while_it_closed_the_run_is_closed(
     class Killed(BaseException):
         pass
 
-    run_id = desk.leave(EndingJob("", looks=0))
+    run_id = desk.leave(EndingJob(looks=0))
     is_moment = {"set_terminated": lambda: True, "log_batch": lambda: desk.status(run_id) != "RUNNING"}[killed_before]
     write = getattr(MlflowClient, killed_before)
 
@@ -203,9 +190,9 @@ def test_a_run_whose_watcher_was_killed_while_it_closed_the_run_is_closed(
 
 def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk: Desk) -> None:
     ended, running, failed = (
-        desk.leave(EndingJob("", looks=0)),
-        desk.leave(EndingJob("", looks=5)),
-        desk.leave(EndingJob("", looks=2, fails=(FailureKind.ERROR, "broken"))),
+        desk.leave(EndingJob(looks=0)),
+        desk.leave(EndingJob(looks=5)),
+        desk.leave(EndingJob(looks=2, fails=(FailureKind.ERROR, "broken"))),
     )
 
     collected = desk.sync()
@@ -213,7 +200,7 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
     for run_id in (ended, running):
         outcome = collected[run_id].result
         assert outcome is not None
-        assert outcome.metrics["f1"] == 0.5
+        assert outcome.metrics["f1"] == 0.75
         assert outcome.metrics["cost_usd"] == pytest.approx(0.01)
         assert desk.status(run_id) == "FINISHED"
     assert "broken" in collected[failed].remark
@@ -222,7 +209,7 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
 
 
 def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=3))
+    run_id = desk.leave(EndingJob(looks=3))
     desk.sync()
 
     assert desk.sync() == {}
@@ -230,10 +217,10 @@ def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk
 
 
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=1), register="sentiment-en")
+    run_id = desk.leave(EndingJob(looks=1), register="sentiment-en")
     desk.sync()  # collects it; its model is not in MLflow
     assert desk.tags(run_id)["registered"] == "no: its run has no model in MLflow (see log_model)"
-    killed = desk.leave(EndingJob("", looks=0), register="sentiment-en")
+    killed = desk.leave(EndingJob(looks=0), register="sentiment-en")
     desk.tracking.run(killed).set_tags({"paretune.state": "Completed"})  # right before it would have registered
     made = desk.client.create_logged_model("0", name="model", source_run_id=killed)
     desk.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
@@ -253,7 +240,7 @@ def artifacts_away(client: MlflowClient, run_id: str, *_: Any) -> None:
 def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = EndingJob("", looks=0, place="s3://mine/output/model.tar.gz")
+    job = EndingJob(looks=0, place="s3://mine/output/model.tar.gz")
     run_id = desk.leave(job, entry_script=None, register="sentiment-en")
     with monkeypatch.context() as away:
         away.setattr("paretune.tracking.run.log_model", artifacts_away)
@@ -277,7 +264,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
 
 
 def test_gaps_stay_if_the_job_is_no_longer_there_and_its_run_stays_completed(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=0))
+    run_id = desk.leave(EndingJob(looks=0))
     desk.sync()
     desk.client.set_tag(run_id, "paretune.gap", "true")
     desk.account.jobs.clear()
@@ -321,22 +308,15 @@ def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed
 ) -> None:
     run_id = desk.leave()
     desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")
-    late = EndingJob(job_name(run_id, 1), looks=1)
-    monkeypatch.setattr(Clock, "sleep", lambda *_: desk.account.jobs.setdefault(late.name, late))
+    late = EndingJob(looks=1)
+    monkeypatch.setattr(Clock, "sleep", lambda *_: desk.account.jobs.setdefault(job_name(run_id, 1), late))
 
     assert desk.sync()[run_id].result is not None
     assert desk.account.created == []
 
 
-def test_a_job_that_another_machine_watches_is_followed_beside_it(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=0))
-    desk.client.set_tag(run_id, "paretune.watched_by", "host-b/1a2b/42 77 1")
-
-    assert desk.sync()[run_id].result is not None
-
-
 def test_sync_that_ends_does_not_take_the_job_from_the_process_that_has_taken_over(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=10**9))
+    run_id = desk.leave(EndingJob(looks=10**9))
     desk.interruption.reason = "interrupted by SIGINT"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Attempts, "poll", lambda _: desk.client.set_tag(run_id, "paretune.watched_by", "host-b 1 1"))
@@ -384,7 +364,7 @@ def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> N
 
 
 def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_is_continued(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
+    run_id = desk.leave(EndingJob(looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
     desk.client.set_tag(run_id, "paretune.job_name", job_name(run_id, 2))
 
     collected = desk.sync()
@@ -393,34 +373,16 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
     assert collected[run_id].result is not None
 
 
-def test_a_trial_that_ran_out_of_memory_is_not_launched_again(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
-    desk.client.set_tag(run_id, "paretune.trial", "0")
-    desk.client.set_tag(run_id, "paretune.retries_smaller", "false")
-
-    remark = desk.sync()[run_id].remark
-
-    assert desk.account.created == []
-    assert "a trial of a study is not tried again with a smaller one" in remark
-    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
-
-
 def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:
-    import os
-    import socket
-
-    from paretune.launchers.processes import Process
-
-    run_id = desk.leave(EndingJob("", looks=0))
-    parent = Process.of(os.getppid())
-    desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} {parent.pid} {parent.created:.0f}")
+    run_id = desk.leave(EndingJob(looks=0))
+    desk.client.set_tag(run_id, "paretune.watched_by", process_text(os.getppid()))
 
     assert desk.sync()[run_id].remark == "another process on this machine is watching it"
 
 
 @pytest.mark.parametrize("document", ['{"colour": "blue"}', '{"seed": ', "[]", '{"seed": "x"}'])
 def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: str) -> None:
-    strange, good = desk.leave(EndingJob("", looks=0)), desk.leave(EndingJob("", looks=0))
+    strange, good = desk.leave(EndingJob(looks=0)), desk.leave(EndingJob(looks=0))
     desk.client.set_tag(strange, "paretune.job", document)
 
     collected = desk.sync()
@@ -430,7 +392,7 @@ def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: s
 
 
 def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -> None:
-    foreign, good = desk.leave(EndingJob("", looks=0)), desk.leave(EndingJob("", looks=0))
+    foreign, good = desk.leave(EndingJob(looks=0)), desk.leave(EndingJob(looks=0))
     desk.account.refused[job_name(foreign, 1)] = LaunchRefused("the AWS credentials have expired")
 
     collected = desk.sync()
@@ -441,7 +403,7 @@ def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -
 
 
 def test_a_job_that_is_lost_sight_of_stays_open_and_hinders_no_other(desk: Desk) -> None:
-    lost, good = desk.leave(EndingJob("", looks=1, fails=LostContact("expired"))), desk.leave(EndingJob("", looks=5))
+    lost, good = desk.leave(EndingJob(looks=1, fails=LostContact("expired"))), desk.leave(EndingJob(looks=5))
 
     collected = desk.sync()
 
@@ -453,8 +415,8 @@ def test_a_job_that_is_lost_sight_of_stays_open_and_hinders_no_other(desk: Desk)
 
 
 def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:
-    refused = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
-    good = desk.leave(EndingJob("", looks=5))
+    refused = desk.leave(EndingJob(looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
+    good = desk.leave(EndingJob(looks=5))
     desk.account.next_job = LaunchRefused("quota")
 
     collected = desk.sync()
@@ -466,7 +428,7 @@ def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_ot
 
 
 def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=10**9))
+    run_id = desk.leave(EndingJob(looks=10**9))
     desk.interruption.reason = "interrupted by SIGINT"
 
     with pytest.raises(Interrupted):
@@ -482,10 +444,11 @@ def pool(status: str, seconds: float, by: str = "") -> WarmPoolStatus:
     return WarmPoolStatus(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)
 
 
-def test_instances_kept_after_a_job_are_followed_and_booked_to_its_run(desk: Desk) -> None:
-    still = [pool("Available", 60.0 * look) for look in range(1, 9)]
-    run_id = desk.leave(EndingJob("", looks=1, pools=[*still, pool("Terminated", 3600.0)]), instance_count=2)
+def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_back(desk: Desk) -> None:
+    still = [pool("Available", 60.0 * look) for look in range(1, 3)]
+    run_id = desk.leave(EndingJob(looks=1, pools=[*still, pool("Terminated", 3600.0)]), instance_count=2)
 
+    assert "are kept and billed: `sync` books them once they are given back" in desk.sync()[run_id].remark
     said = desk.sync()[run_id]
 
     found = desk.client.get_run(run_id).data.metrics
@@ -493,12 +456,12 @@ def test_instances_kept_after_a_job_are_followed_and_booked_to_its_run(desk: Des
     assert found["warm_pool_seconds"] == 3600.0
     assert found["cost_usd"] == pytest.approx(2 * 3636 / 3600)
     assert desk.tags(run_id)["warm_pool"] == "Terminated"
-    assert "billed for 3,600 s each until they were given back: 2 USD, in cost_usd now" in said.remark
+    assert "billed for 3,600 s each until they were given back: 2 USD, in its cost_usd now" in said.remark
     assert desk.sync() == {}
 
 
 def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_they_were_asked_for(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=0), keep_alive_minutes=10.0)
+    run_id = desk.leave(EndingJob(looks=0), keep_alive_minutes=10.0)
     desk.sync()
     desk.client.set_tag(run_id, "paretune.warm_pool", "Available")
     desk.account.jobs.clear()
@@ -509,8 +472,8 @@ def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_the
 
 
 def test_instances_that_aws_does_not_tell_of_are_left_for_a_later_sync(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob("", looks=0, pools=[pool("Available", 1.0)]))
-    other = desk.leave(EndingJob("", looks=0))
+    run_id = desk.leave(EndingJob(looks=0, pools=[pool("Available", 1.0)]))
+    other = desk.leave(EndingJob(looks=0))
     desk.client.set_tag(run_id, "paretune.state", "Completed")
     desk.client.set_tag(run_id, "paretune.warm_pool", "Available")
     desk.account.refused[job_name(run_id, 1)] = LaunchRefused("the AWS credentials have expired")

@@ -27,7 +27,7 @@ def test_the_learning_rate_is_the_one_that_was_used(tmp_path: Path) -> None:
     header = f"{HEADER},learning_rate_scaling,reference_batch_size"
     (row,) = read(tmp_path, header, "ml.g5.xlarge,1,64,5e-5,900,0.8,linear,16").rows
 
-    assert row.learning_rate == pytest.approx(2e-4)
+    assert row.plan.learning_rate == pytest.approx(2e-4)
 
 
 def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_name(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
         (JobState.RUNNING, "Uploading"),
         (JobState.COMPLETED, "Completed"),
     ]
-    assert job.report() == REPORT
-    assert job.failure() is None
-    assert job.model_location() == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model.tar.gz"
+    assert job.status().report == REPORT
+    assert job.status().failure is None
+    assert job.status().model == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model.tar.gz"
 
 
 def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
@@ -80,8 +80,8 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
     aws.sagemaker.end(NAME)
 
     assert look(job, clock) is JobState.FAILED
-    assert job.failure() == (FailureKind.ERROR, "it ended without a report.json that can be read")
-    assert job.report() is None
+    assert job.status().failure == (FailureKind.ERROR, "it ended without a report.json that can be read")
+    assert job.status().report is None
 
 
 def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
@@ -90,9 +90,9 @@ def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Sa
     aws.sagemaker.end(NAME)
 
     assert look(job, clock, 20) is JobState.RUNNING
-    assert job.failure() is None
+    assert job.status().failure is None
     assert look(job, clock, 40) is JobState.COMPLETED
-    assert job.report() == REPORT
+    assert job.status().report == REPORT
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_limit_of_time_is_a_stop_with_a_reason(
     aws.sagemaker.end(NAME, "Stopped", secondary)
 
     assert look(job, clock) is JobState.STOPPED
-    failure = job.failure()
+    failure = job.status().failure
     assert failure is not None
     assert failure[0] is kind
     assert secondary in failure[1]
@@ -117,7 +117,7 @@ def test_a_job_deleted_after_its_end_still_has_its_report(aws: Aws, job: SageMak
     del aws.sagemaker.jobs[NAME]
 
     assert look(job, clock, 400) is JobState.COMPLETED
-    assert job.report() == REPORT
+    assert job.status().report == REPORT
 
 
 def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_then(
@@ -128,10 +128,10 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
     del aws.sagemaker.jobs[NAME]
 
     assert look(job, clock, 400) is JobState.FAILED
-    assert job.failure() == (FailureKind.ERROR, "it was deleted in AWS, and has left no report")
-    assert 30 < job.billable_seconds() <= 400
+    assert job.status().failure == (FailureKind.ERROR, "it was deleted in AWS, and has left no report")
+    assert 30 < job.status().billable_seconds <= 400
     clock.sleep(1000)
-    assert job.billable_seconds() <= 400
+    assert job.status().billable_seconds <= 400
 
 
 def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
@@ -148,7 +148,7 @@ def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: SageMaker
     aws.sagemaker.end(NAME, BillableTimeInSeconds=250)
 
     assert look(job, clock, 30) is JobState.COMPLETED
-    assert job.billable_seconds() == 250
+    assert job.status().billable_seconds == 250
 
 
 def test_a_job_is_described_every_twenty_seconds_and_more_often_at_first(
@@ -225,9 +225,9 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
     )
     look(job, clock)
 
-    assert job.billable_seconds() == 30
-    assert job.facts()["spot_saving"] == "70%"
-    assert job.facts()["training_seconds"] == "100"
+    assert job.status().billable_seconds == 30
+    assert job.status().facts["spot_saving"] == "70%"
+    assert job.status().facts["training_seconds"] == "100"
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_a_job_that_stopped_itself_at_its_deadline_was_stopped_by_its_limit(
     )
 
     assert look(job, clock) is JobState.STOPPED
-    failure = job.failure()
+    failure = job.status().failure
     assert failure is not None
     assert failure[1].startswith("MaxRuntimeExceeded")
 
@@ -344,8 +344,8 @@ def test_the_results_of_an_uncompressed_job_are_its_files(
     aws.sagemaker.end(NAME)
     assert look(job, clock) is JobState.COMPLETED
 
-    assert job.report() == REPORT
-    assert job.model_location() == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model/"
+    assert job.status().report == REPORT
+    assert job.status().model == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model/"
     folder = job.fetch_output(tmp_path)
     assert folder is not None
     assert [path.name for path in folder.iterdir()] == ["report.json"]

@@ -10,8 +10,8 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.base import Job, JobState
-from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLauncher
-from paretune.launchers.simulated.timeline import Phase, Timeline
+from paretune.launchers.simulated.launcher import SimulatedLauncher
+from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import ML_M5_LARGE
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
@@ -27,25 +27,25 @@ def timeline_of(document: JobDocument) -> Timeline:
     """The jobs of the contract suite; a job's kind stands where its model is named."""
     if document.spec.model == "quick":
         return Timeline(
-            phases=(Phase(seconds=6.0, detail="Training"),),
+            phases=(("Training", 6.0),),
             events=(STARTED, *LOSSES),
             report=JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}),
             log=tuple(f"line {number}" for number in range(1, 41)),
         )
     if document.spec.model == "failing":
-        return Timeline(phases=(Phase(seconds=3.0, detail="Training"),), events=(STARTED,), failure=FAILURE)
+        return Timeline(phases=(("Training", 3.0),), events=(STARTED,), failure=FAILURE)
     if document.spec.model == "waiting":
         return Timeline(
             phases=(
-                Phase(seconds=100.0, detail="Starting", runs=False),
-                Phase(seconds=20.0, detail="Downloading"),
-                Phase(seconds=40.0, detail="Interrupted", runs=False),
-                Phase(seconds=80.0, detail="Training"),
+                ("Starting", 100.0),
+                ("Downloading", 20.0),
+                ("Interrupted", 40.0),
+                ("Training", 80.0),
             ),
             events=((100.0, STARTED[1]),),
             report=JobReport(metrics={}),
         )
-    return Timeline(phases=(Phase(seconds=math.inf, detail="Training"),), events=(STARTED,))
+    return Timeline(phases=(("Training", math.inf),), events=(STARTED,))
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_waiting_and_interruptions_are_not_billed(place: Place, clock: VirtualCl
     job = place.submit("waiting")
     at_its_end(job, clock)
 
-    assert job.seconds() == pytest.approx(240)
-    assert job.billable_seconds() == pytest.approx(100)
+    assert job.status().seconds == pytest.approx(240)
+    assert job.status().billable_seconds == pytest.approx(100)
 
 
 def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Place, clock: VirtualClock) -> None:
@@ -123,8 +123,8 @@ def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Pla
     at_its_end(job, clock)
 
     assert job.state() is JobState.STOPPED
-    assert job.seconds() == pytest.approx(100 + 20 + 40 + 10 + STOP_SECONDS)
-    assert job.billable_seconds() == pytest.approx(30 + STOP_SECONDS)
+    assert job.status().seconds == pytest.approx(100 + 20 + 40 + 10 + STOP_SECONDS)
+    assert job.status().billable_seconds == pytest.approx(30 + STOP_SECONDS)
 
 
 def test_the_state_of_a_job_has_sagemaker_s_name_on_sagemaker_s_instances_only(
@@ -166,7 +166,7 @@ def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home:
     at_its_end(adopted, later._clock)
 
     assert adopted.state() is JobState.COMPLETED
-    assert adopted.billable_seconds() == 100
+    assert adopted.status().billable_seconds == 100
 
 
 Prices = Callable[..., float | None]
@@ -197,7 +197,7 @@ def test_prices_are_those_of_sagemaker_in_the_job_s_region_or_that_of_the_enviro
 def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     home: Path, clock: VirtualClock
 ) -> None:
-    phases = (Phase(seconds=50.0, detail="Training"), Phase(seconds=30.0, detail="Uploading"))
+    phases = (("Training", 50.0), ("Uploading", 30.0))
     timeline = Timeline(phases=phases, report=JobReport(metrics={}))
     launcher = SimulatedLauncher(home, clock, {}, lambda document: timeline)
     spec = JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_runtime_minutes=1.0)
@@ -206,6 +206,4 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
 
     assert launcher.billed_after_limit_s(spec) == billed_after_limit_s(spec, {})
     assert job.state() is JobState.COMPLETED
-    assert job.billable_seconds() == pytest.approx(80.0)
-    assert timeline.reaches(40.0) == 40.0
-    assert math.isinf(timeline.reaches(60.0))
+    assert job.status().billable_seconds == pytest.approx(80.0)

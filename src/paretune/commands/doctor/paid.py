@@ -1,0 +1,140 @@
+"""The paid checks of `doctor`: what no emulator can settle about AWS, read from real jobs.
+
+Each job is launched as every job is. docs/what-has-met-aws.md has the same checks with the commands of their jobs.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paretune.core.errors import Interrupted, JobFailed, ParetuneError
+from paretune.jobs.launch import launch_here
+from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.launchers.base import parse_job_name
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting
+from paretune.tracking import RecordedRun, schema
+
+LIMIT_USD = 0.50  # of all checks together
+_HOST = {"instance_type": "ml.m5.large", "max_runtime_minutes": 15}
+_TRAINING: Mapping[str, Any] = {
+    **_HOST,
+    "max_train_samples": 64,
+    "max_eval_samples": 32,
+    "max_seq_length": 32,
+    "per_device_train_batch_size": 8,
+    "precision": "fp32",
+    "training_arguments": {"logging_steps": 1},
+}
+_INHERITED = {*affecting(JobSpec, "ownership", without=("stopping",))} - {"keep_alive_minutes"}
+_OF_TRAININGS = {"model", "dataset", "dataset_config_name", "text_column", "label_column"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaidCheck:
+    """A check by jobs with these parameters, one after the other, whose runs have `shows`: metrics or tags."""
+
+    name: str
+    settles: str
+    jobs: tuple[Mapping[str, Any], ...]
+    shows: tuple[str, ...]
+    meaning: str = "it completed"
+
+    def spec(self, request: JobSpec, job: Mapping[str, Any]) -> JobSpec:
+        """One of its jobs in the account of the request; a training has its model and data, too."""
+        inherited = _INHERITED if "entry_script" in job else _INHERITED | _OF_TRAININGS
+        return JobSpec.read({name: value for name, value in request.given().items() if name in inherited} | {**job})
+
+    def verdict(self, runs: Sequence[RecordedRun]) -> str:
+        """What it means that the jobs have completed, and what their runs show."""
+        values = [{**run.tags, **{name: f"{value:.0f}" for name, value in run.metrics.items()}} for run in runs]
+        shown = [", ".join(f"{name} {found[name]}" for name in self.shows if name in found) for found in values]
+        return f"{self.meaning}: {'; then '.join(shown)}"
+
+
+CHECKS = (  # the cheapest first
+    PaidCheck(
+        name="job",
+        settles="a job ends as it does in the emulator",
+        jobs=(_TRAINING,),
+        shows=("starting_seconds", "downloading_seconds", "train_seconds", "uploading_seconds", "billable_seconds"),
+    ),
+    PaidCheck(
+        name="output",
+        settles="where output that is not compressed lies, and its rate of upload",
+        jobs=({**_HOST, "entry_script": str(Path(__file__).parent / "large_output" / "train.py")},),
+        shows=("uploading_seconds",),
+        meaning="it was found, and 250 MB took",
+    ),
+    PaidCheck(
+        name="warm pool",
+        settles="the next job starts on a warm pool, and a pool needs a volume of the same size",
+        jobs=(
+            {**_TRAINING, "keep_alive_minutes": 5},
+            {**_TRAINING, "keep_alive_minutes": 5, "seed": 1},
+            {**_TRAINING, "seed": 2, "sagemaker.volume_size_in_gb": 50},
+        ),
+        shows=("starting_seconds", schema.WARM_POOL),
+        meaning="the first pool is Reused if jobs share one, the second if volumes may differ",
+    ),
+    PaidCheck(
+        name="EFA",
+        settles="the security group of sagemaker.subnets lets EFA through",
+        jobs=({**_TRAINING, "instance_type": "ml.p4d.24xlarge", "instance_count": 2, "probe_steps": 20},),
+        shows=("train_seconds",),
+        meaning="steps on two instances passed",
+    ),
+)
+
+
+def run_checks(request: JobSpec, limit_usd: float = LIMIT_USD) -> Iterator[dict[str, Any]]:
+    """Run the checks in the account of `request` until the worst case of one would not fit into the limit.
+
+    Yields the JSON document of each: what it settles, whether it did, the verdict, dollars and runs.
+
+    Raises:
+        BadInput: a parameter of the request does not fit a job.
+        Interrupted: the job that ran was stopped.
+    """
+    spent_usd, fits = 0.0, True
+    for check in CHECKS:
+        specs, runs, failure = [check.spec(request, job) for job in check.jobs], list[RecordedRun](), ""
+        workplace, usd = Workplaces.of_process().of(specs[0]), 0.0
+        worst_cases = [workplace.launcher.worst_case_usd(spec) for spec in specs]
+        worst_usd = sum(math.inf if worst is None else worst for worst in worst_cases)
+        fits = fits and spent_usd + worst_usd <= limit_usd
+        if fits:
+            runs, usd, failure = _run(specs, workplace)
+            spent_usd += usd
+        else:
+            failure = f"not run, its worst case is {worst_usd:.2f} USD: {specs[0].command()}"
+        yield {
+            "name": check.name,
+            "settles": check.settles,
+            "is_settled": not failure,
+            "text": failure or check.verdict(runs),
+            "cost_usd": usd,
+            "run_ids": [run.run_id for run in runs],
+        }
+
+
+def _run(specs: Sequence[JobSpec], workplace: Workplace) -> tuple[list[RecordedRun], float, str]:
+    """The runs of these jobs, launched one after the other; what they have cost; why one has failed."""
+    kept_usd, failure = dict[str, float](), ""  # run to the most that the instances kept after its job can cost
+    try:
+        for spec in specs:
+            outcome = launch_here(spec)
+            kept_usd[outcome.run_id] = outcome.kept_usd or 0.0
+    except Interrupted:
+        raise
+    except ParetuneError as error:
+        failure = str(error)
+        if isinstance(error, JobFailed) and (name := parse_job_name(error.job_name)) is not None:
+            kept_usd[name[0]] = 0.0
+    runs = [run for each in kept_usd for run in workplace.tracking.runs(f"attributes.run_id = '{each}'")]
+    usd = sum(run.metrics.get(metrics.COST_USD, 0.0) for run in runs)
+    usd += sum(kept_usd[run.run_id] for run in runs if run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT)
+    return runs, usd, failure
