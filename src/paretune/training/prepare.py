@@ -129,7 +129,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
         from paretune.training.model import auto_class
 
         classes = auto_class(spec.task)._model_mapping
-        kind = classes[type(config)] if type(config) in classes else None  # `model_faults` has reported it
+        kind = classes.get(type(config), None)  # None: `model_faults` has reported it
         if kind is not None and not getattr(kind, "supports_gradient_checkpointing", False):
             rule = f"transformers cannot compute the layers of {spec.model} again"
             faults.append(f"gradient_checkpointing: {rule}: leave it out")
