@@ -6,7 +6,7 @@ recorded must be what ran.
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from paretune.core.untrusted import at_home
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.parameters import affecting, extra_of, spell
 
@@ -73,8 +74,11 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
-def script_in_words(spec: JobSpec, plan: BatchPlan) -> dict[str, str]:
-    """What a script is passed, which numbers it is expected to report, and what its text does not tell, in words."""
+def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) -> dict[str, str]:
+    """What a script is passed, which numbers it is expected to report, and what its text does not tell, in words.
+
+    `wanted` are the metrics that somebody needs of it.
+    """
     path = at_home(spec.entry_script or "").resolve()
     script, unclear = read_own_script(path), list[str]()
     if script.reads_anything and not script.has_hugging_face_parser:
@@ -82,11 +86,15 @@ def script_in_words(spec: JobSpec, plan: BatchPlan) -> dict[str, str]:
     elif not script.reads_anything and not script.is_complete:
         unclear.append("all arguments that it has: those that are given are passed as they are")
     defined = [item["Name"] for item in spec.metric_definitions]
-    if not (script.metrics or defined):
+    reports, words = [*script.metrics, *defined], script_arguments(spec, plan, "OUTPUT_DIR")
+    if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
+        unclear.append(f"whether it reports {', '.join(unseen)}, which its text does not show")
+    if not reports:
         unclear.append("which metrics it prints: lines such as `accuracy: 0.9` are read, others by metric_definitions")
     return {
-        "passes": shlex.join(script_arguments(spec, plan, "OUTPUT_DIR")) or "no arguments",
-        "reports": ", ".join([*script.metrics, *defined]),
+        "passes": shlex.join(words) or "no arguments",
+        "its own defaults": ", ".join(name for name in script.arguments if f"--{name}" not in words),
+        "reports": ", ".join(reports),
         "unclear": "; ".join(unclear),
     }
 

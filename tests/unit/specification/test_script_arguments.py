@@ -12,7 +12,7 @@ import yaml
 from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import OF_SCRIPTS, argument_faults, script_arguments
+from paretune.specification.script_arguments import OF_SCRIPTS, argument_faults, script_arguments, script_in_words
 from paretune.studies.definition.file import StudyFile
 
 PLAIN = """
@@ -142,6 +142,18 @@ def test_the_two_lines_for_a_script_without_a_parser_train_with_what_is_given(sc
     assert argument_faults(spec) == []
     command = [sys.executable, str(script), *script_arguments(spec, spec.plan(), "/out")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0.2\n"
+
+
+def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(script: Path) -> None:
+    script.write_text(PLAIN + "print(f'epoch {epoch}: loss {loss}, f1 {f1}')\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"lr": 0.2})
+
+    assert script_in_words(spec, spec.plan(), ["f1", "recall"]) == {
+        "passes": "--output-dir OUTPUT_DIR --lr 0.2",
+        "its own defaults": "batch-size, epochs, quiet",
+        "reports": "loss, f1",
+        "unclear": "whether it reports recall, which its text does not show",
+    }
 
 
 def test_an_argument_of_type_bool_gets_no_text_for_false(script: Path) -> None:
