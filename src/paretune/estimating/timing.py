@@ -29,8 +29,9 @@ rates out after the other (benchmarks/estimate_error_cold.py).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -138,8 +139,7 @@ class TimeModel:
 
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
-        constants = [_constants(item.setting) for item in used]
-        names = list(dict.fromkeys(name for roles in constants for name in roles.values() if name))
+        names = dict.fromkeys(name for item in used for name in _constants(item.setting).values() if name)
         self._indices = {name: index for index, name in enumerate(names)}
         self._mean, deviations = _prior(names)
         self._covariance, self._noise = np.diag(deviations**2), SECONDS_NOISE_OF_OTHER_DATA
@@ -147,56 +147,58 @@ class TimeModel:
             return
         from scipy.optimize import least_squares  # takes a third of a second, which a launch without evidence saves
 
-        medians, target = self._mean, _Target(used)
-        columns = _Columns([item.setting for item in used], constants, self._indices)
+        medians, seconds = self._mean, _seconds([item.setting for item in used], self._indices)
+        kind, index, measured, scatter, is_foreign = map(np.array, zip(*_observed(used), strict=True))
+        is_around = kind == _AROUND
+
+        def misfits(theta: np.ndarray) -> np.ndarray:
+            return np.asarray((np.log(seconds(theta)[kind, index]) - np.log(measured)) / scatter)
 
         def residuals(theta: np.ndarray) -> np.ndarray:
-            measured = target.residuals(columns.parts(theta), self._noise)
-            return np.concatenate([measured, (theta - medians) / deviations])
+            scaled = misfits(theta) / np.where(is_around, 1.0, self._noise)
+            return np.concatenate([np.where(is_foreign, _robust(scaled), scaled), (theta - medians) / deviations])
 
         for _ in range(3):
             self._mean = least_squares(residuals, self._mean, x_scale=deviations).x
             slopes = _gradient(residuals, self._mean)
             self._covariance = np.linalg.inv(slopes.T @ slopes)
             fitted = len(names) - float(np.sum(np.diag(self._covariance) / deviations**2))
-            misfits = target.misfits(columns.parts(self._mean))
-            squares = _NOISE_WEIGHT * SECONDS_NOISE_OF_OTHER_DATA**2 + float(misfits @ misfits)
-            self._noise = math.sqrt(squares / (_NOISE_WEIGHT + max(0.0, len(misfits) - fitted)))
+            left = misfits(self._mean)[~is_around]
+            squares = _NOISE_WEIGHT * SECONDS_NOISE_OF_OTHER_DATA**2 + float(left @ left)
+            self._noise = math.sqrt(squares / (_NOISE_WEIGHT + max(0.0, len(left) - fitted)))
 
     def predict(self, settings: Sequence[TimingFeatures]) -> list[Prediction]:
         """Return one prediction per setting."""
         if not settings:
             return []
-        constants = [_constants(setting) for setting in settings]
-        fresh = dict.fromkeys(
-            name for roles in constants for name in roles.values() if name and name not in self._indices
-        )
-        medians, deviations = _prior(list(fresh))
+        names = dict.fromkeys(name for setting in settings for name in _constants(setting).values() if name)
+        fresh = [name for name in names if name not in self._indices]
+        medians, deviations = _prior(fresh)
         mean = np.concatenate([self._mean, medians])
         covariance = np.diag(np.concatenate([np.zeros_like(self._mean), deviations**2]))
         covariance[: len(self._mean), : len(self._mean)] = self._covariance
-        columns = _Columns(settings, constants, {name: index for index, name in enumerate([*self._indices, *fresh])})
-        parts = columns.parts(mean)
-        noise = self._noise * _noisier(settings)
-        slopes = _gradient(lambda at: np.log(columns.parts(at).total), mean)
+        seconds = _seconds(settings, {name: index for index, name in enumerate([*self._indices, *fresh])})
+        slopes = _gradient(lambda at: np.log(seconds(at)[_TOTAL]), mean)
+        noise = self._noise * np.array([_noisier(setting) for setting in settings])
         deviations = Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2)
-        numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step, parts.startup], axis=1).tolist()
         return [
             Prediction(
-                seconds=seconds,
-                seconds_low=seconds / width,
-                seconds_high=seconds * width,
+                seconds=total,
+                seconds_low=total / width,
+                seconds_high=total * width,
                 startup_seconds=around,
                 step_seconds=step,
                 steps=round(setting.steps),
                 startup_factor=startup,
                 uploaded_bytes=_BYTES_OF_A_WEIGHT * setting.parameters,
             )
-            for setting, (seconds, width, around, step, startup) in zip(settings, numbers, strict=True)
+            for setting, width, (step, around, total, startup) in zip(
+                settings, np.exp(deviations).tolist(), seconds(mean).T.tolist(), strict=True
+            )
         ]
 
 
-def _prior(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return medians of the logarithms of constants, and their deviations."""
     pairs = [_PRIORS[name.partition(":")[0]] for name in names]
     medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
@@ -229,104 +231,26 @@ def _constants(setting: TimingFeatures) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Seconds of N settings; `around` is the time around the steps, `startup` is a factor."""
-
-    startup: np.ndarray
-    step: np.ndarray
-    around: np.ndarray
-    total: np.ndarray
+_STEP_SECONDS, _AROUND, _TOTAL = range(3)
 
 
-class _Columns:
-    """N settings as arrays, with the indices of their constants among K; a role without a constant has the factor 1."""
+def _observed(measurements: Sequence[Measurement]) -> Iterator[tuple[int, int, float, float, bool]]:
+    """Yield what was measured, index of the setting, seconds, their scatter, and whether an odd run moves it little.
 
-    def __init__(
-        self, settings: Sequence[TimingFeatures], constants: Sequence[Mapping[str, str]], names: Mapping[str, int]
-    ) -> None:
-        def column(name: str) -> np.ndarray:
-            return np.array([getattr(setting, name) for setting in settings], dtype=float)
-
-        places = {**names, "": len(names)}
-        self._roles = list(constants[0]) if constants else []
-        self._indices = np.array([[places[name] for name in roles.values()] for roles in constants], dtype=int).T
-        self._is_local, self._compiled, self._launches_ahead = (
-            column(name) > 0 for name in ("is_local", "is_compiled", "launches_ahead")
-        )
-        self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
-        self._layers, self._bubble = column("layers"), column("bubble")
-        # Seconds at the figures of data sheets.
-        dearer = 1 + (_ATTENTION - 1) * column("attention_share")
-        memory, instances = column("memory_bytes_per_s"), column("instances")
-        self._row = column("flops_per_row") / column("peak_flops") * dearer
-        self._moved, self._read = column("moved_per_row") / memory, column("read") / memory
-        self._evaluation = column("evaluated_flops") / column("peak_flops") / (instances * column("devices")) * dearer
-        self._update = _UPDATE_BYTES * column("updated") / memory / np.where(self._is_local, _MEMORY_HERE, _MEMORY)
-        sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
-        # 3 x N: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
-        self._link, self._network = (
-            np.array([[getattr(volume, kind) for volume in three] for three in sent]).reshape(-1, 3).T
-            / column(f"{kind}_bytes_per_s")
-            for kind in ("link", "network")
-        )
-        self._upload = np.where(self._is_local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
-        overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
-        self._overhead = overhead * (1 + _GROWTH * np.log(instances))
-
-    def parts(self, theta: np.ndarray) -> _Parts:
-        """Return the seconds of each setting for these logarithms of the K constants."""
-        constant = dict(zip(self._roles, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
-        speed = math.prod(constant[name] for name in ("chip", "model", "several", "cluster"))
-        row = self._row / constant["utilisation"] + self._moved
-        whole = (self._rows * row + self._read) / speed
-        exchange = np.maximum(self._link / constant["link"], self._network / constant["network"])
-        launching = constant["latency"] * self._layers
-        working = np.where(self._launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
-        micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole)
-        step = self._accumulation * micro_batch + self._update + _exposed(exchange[1], 2 / 3 * whole)
-        step = step + np.where(self._is_local, constant["loop"], 0.0)
-        compiling = np.where(self._compiled, constant["compiling"], 0.0)
-        evaluation = self._evaluation / (constant["utilisation"] * speed)
-        around = constant["startup"] * self._overhead + compiling + evaluation + self._upload
-        return _Parts(
-            startup=constant["startup"],
-            step=step,
-            around=around,
-            total=around + self._steps * step,
-        )
+    The scatter is a multiple of the noise of a job on SageMaker, but that of the time around steps is what it is.
+    """
+    for index, item in enumerate(measurements):
+        noisier, is_foreign = _noisier(item.setting), item.origin == "published"
+        if not item.step_seconds:
+            yield _TOTAL, index, item.seconds or math.nan, noisier, is_foreign
+            continue
+        yield _STEP_SECONDS, index, item.step_seconds, noisier, is_foreign
+        if (around := (item.seconds or 0.0) - item.setting.steps * item.step_seconds) > 0:
+            yield _AROUND, index, around, _OVERHEAD_NOISE, False
 
 
-def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:
-    """Return the seconds of an exchange that do not hide behind this many seconds of arithmetic."""
-    return np.asarray(exchange**2 / (exchange + hidden_by + 1e-12))
-
-
-class _Target:
-    """Measured seconds of N settings; NaN if they were not measured."""
-
-    def __init__(self, measurements: Sequence[Measurement]) -> None:
-        steps = np.array([item.setting.steps for item in measurements])
-        self._step = np.array([item.step_seconds or math.nan for item in measurements])
-        total = np.array([item.seconds or math.nan for item in measurements])
-        self._around = total - steps * self._step
-        self._around[~(self._around > 0)] = math.nan
-        self._total = np.where(np.isnan(self._step), total, math.nan)
-        self._noisier = _noisier([item.setting for item in measurements])
-        foreign = np.array([item.origin == "published" for item in measurements])
-        self._is_foreign = np.concatenate([foreign[~np.isnan(self._step)], foreign[~np.isnan(self._total)]])
-
-    def residuals(self, parts: _Parts, noise: float) -> np.ndarray:
-        """Return the residuals of steps, totals and the time around the steps, in standard deviations."""
-        around = _log_ratio(parts.around, self._around) / _OVERHEAD_NOISE
-        misfits = self.misfits(parts) / noise
-        return np.concatenate([np.where(self._is_foreign, _robust(misfits), misfits), around])
-
-    def misfits(self, parts: _Parts) -> np.ndarray:
-        """Return logarithms of predicted over measured steps and totals; local ones are scaled to the noise of AWS."""
-        steps = _log_ratio(parts.step, self._step) / self._noisier[~np.isnan(self._step)]
-        totals = _log_ratio(parts.total, self._total) / self._noisier[~np.isnan(self._total)]
-        return np.concatenate([steps, totals])
+def _noisier(setting: TimingFeatures) -> float:
+    return _NOISE_OF_LOCAL if setting.is_local else 1.0
 
 
 def _robust(residuals: np.ndarray) -> np.ndarray:
@@ -334,11 +258,55 @@ def _robust(residuals: np.ndarray) -> np.ndarray:
     return np.asarray(np.sign(residuals) * np.sqrt(_T_DEGREES * np.log1p(residuals**2 / _T_DEGREES)))
 
 
-def _noisier(settings: Sequence[TimingFeatures]) -> np.ndarray:
-    """Return the noise of each setting as a multiple of that of a job on SageMaker."""
-    return np.array([_NOISE_OF_LOCAL if setting.is_local else 1.0 for setting in settings])
+def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function from logarithms of K constants, which have these indices, to 4 x N numbers of N settings.
+
+    These are the seconds of a step, around the steps, and in all, and the factor of start-up. A role without a constant
+    has the factor 1.
+    """
+
+    @cache
+    def column(name: str) -> np.ndarray:
+        return np.array([getattr(setting, name) for setting in settings], dtype=float)
+
+    roles = [_constants(setting) for setting in settings]
+    places = np.array([[indices.get(name, len(indices)) for name in each.values()] for each in roles], dtype=int).T
+    is_local, is_compiled, launches_ahead = (column(name) > 0 for name in ("is_local", "is_compiled", "launches_ahead"))
+    # Seconds at the figures of data sheets.
+    dearer = 1 + (_ATTENTION - 1) * column("attention_share")
+    memory, instances, peak = column("memory_bytes_per_s"), column("instances"), column("peak_flops")
+    products, moved = column("flops_per_row") / peak * dearer, column("moved_per_row") / memory
+    whole_evaluation = column("evaluated_flops") / peak / (instances * column("devices")) * dearer
+    update = _UPDATE_BYTES * column("updated") / memory / np.where(is_local, _MEMORY_HERE, _MEMORY)
+    sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
+    # 3 x N: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
+    link, network = (
+        np.array([[getattr(volume, kind) for volume in three] for three in sent]).T / column(f"{kind}_bytes_per_s")
+        for kind in ("link", "network")
+    )
+    upload = np.where(is_local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
+    overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
+    overhead *= 1 + _GROWTH * np.log(instances)
+
+    def seconds(theta: np.ndarray) -> np.ndarray:
+        constant = dict(zip(roles[0], np.exp(np.append(theta, 0.0)[places]), strict=True))
+        speed = math.prod(constant[name] for name in ("chip", "model", "several", "cluster"))
+        row = products / constant["utilisation"] + moved
+        whole = (column("rows") * row + column("read") / memory) / speed
+        exchange = np.maximum(link / constant["link"], network / constant["network"])
+        launching = constant["latency"] * column("layers")
+        working = np.where(launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
+        micro_batch = (1 + column("bubble")) * working + _exposed(exchange[0], whole)
+        step = column("accumulation") * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
+        step = step + np.where(is_local, constant["loop"], 0.0)
+        compiling = np.where(is_compiled, constant["compiling"], 0.0)
+        evaluation = whole_evaluation / (constant["utilisation"] * speed)
+        around = constant["startup"] * overhead + compiling + evaluation + upload
+        return np.stack([step, around, around + column("steps") * step, constant["startup"]])
+
+    return seconds
 
 
-def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    has_value = ~np.isnan(measured)
-    return np.asarray(np.log(predicted[has_value]) - np.log(measured[has_value]))
+def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:
+    """Return the seconds of an exchange that do not hide behind this many seconds of arithmetic."""
+    return np.asarray(exchange**2 / (exchange + hidden_by + 1e-12))

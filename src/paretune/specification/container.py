@@ -17,7 +17,6 @@ import contextlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -27,7 +26,6 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import parse_json
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 
@@ -42,7 +40,6 @@ TELLS = "paretune: "  # prefix of the progress lines of a process that prepares 
 
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 _PLAIN = "job_name", "attempt", "spent_seconds", "deadline_s"  # of a job document
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # half of a character, or a whole one as two escapes
 
 
 class FailureKind(Enum):
@@ -233,9 +230,6 @@ class _Document(BaseModel):
     def read_json(cls, text: str | bytes) -> Self | None:
         """The document, or None if the text is incomplete, too large, or another program's."""
         try:
-            text = text.decode() if isinstance(text, bytes) else text
-            if _SURROGATE.search(text):  # a lone one cannot be stored in any file or database
-                json.dumps(parse_json(text), ensure_ascii=False).encode()
             return cls.model_validate_json(text, strict=True)
         except (ValueError, RecursionError):
             return None

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, collecting, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, Interrupted, collecting, first_line, refuse
 from paretune.core.result import CommandOutput
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
+from paretune.launchers.notice import send
 from paretune.launchers.processes import this_process
 from paretune.ledger.lock import locked
 from paretune.pricing.prices import dates_of
@@ -23,6 +24,7 @@ from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
+from paretune.specification.script_arguments import script_in_words
 from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.notebook import live_chart
@@ -132,6 +134,9 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
     head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
     shown = ["  " + ", ".join(f"{name} {value}" for name, value in row.items()) for row in rows]
+    if jobs[0].entry_script:
+        words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+        shown += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
     parts = ["dry run: nothing was launched", "", head, *shown, *filter(None, ["", _prices(jobs, workplace)])]
     return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
 
@@ -202,8 +207,18 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     except BaseException as error:
         driver.stop(error)
         record.interrupted(error)
+        if not isinstance(error, Interrupted | KeyboardInterrupt):
+            _notify(f"was broken off: {first_line(error)}", driver)
         raise
-    return record.finish(reason, verification.repeats, verification.reasons)
+    result = record.finish(reason, verification.repeats, verification.reasons)
+    _notify(f"has ended: {result.ending}", driver)
+    return result
+
+
+def _notify(ending: str, driver: Driver) -> None:
+    if driver.workplace.launcher.origin == "measured":
+        spent_usd = driver.table.balance().spent_usd
+        send(f"paretune: study {driver.file.name} {ending}; {spent_usd:.4g} USD", driver.workplace.environment)
 
 
 def _refuse_dear_rows(driver: Driver) -> None:
