@@ -1,5 +1,13 @@
-"""Seven trainings that know nothing of paretune, each in a study of cost and its own metric by ten lines of YAML."""
+"""Trainings that know nothing of paretune, each studied over its own metric by ten lines of YAML at most.
 
+Each reports the values that it really used as numbers of its own (`lr_used`), beside its metric: what paretune records
+must be these. `.ci/full foreign` installs the libraries of all of them and runs them all.
+"""
+
+import importlib.util
+import json
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -9,19 +17,71 @@ import yaml
 from mlflow import MlflowClient
 
 import paretune
+from paretune.core.errors import BadInput
 from paretune.studies.results.trials import TrialStatus
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+RECIPES = ROOT / "docs" / "recipes.md"
 STUDIES = sorted(path.parent.name for path in HERE.glob("*/study.yaml"))
+NEEDS = {
+    "hydra_app": "hydra",
+    "keras_dense": "keras",
+    "lightning_cli": "jsonargparse",
+    "trl_sft": "trl",
+    "xgboost_trees": "xgboost",
+}
+"""Trainings to the module of theirs that the extra `foreign` brings."""
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all of them lie and are recorded: an MLflow store is made once, which takes seconds."""
+    """Where all of them lie and are recorded, with the tiny models and rows that Hugging Face's scripts are given."""
     folder = tmp_path_factory.mktemp("home")
     for name in STUDIES:
         shutil.copytree(HERE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(home: Path) -> None:
+    """Models of some thousand weights, and two dozen rows in every form."""
+    from transformers import (
+        AutoTokenizer,
+        BartConfig,
+        BartForConditionalGeneration,
+        BertConfig,
+        BertModel,
+        GPT2Config,
+        GPT2LMHeadModel,
+    )
+
+    folder, gpt2 = home / "tiny", ROOT / "studies" / "tiny_gpt2"
+    tokenizer = AutoTokenizer.from_pretrained(gpt2)
+    tokenizer.add_special_tokens({"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"})
+    size = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    bart = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    bart |= {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    bert = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    models = {
+        "bert": BertModel(BertConfig(**bert, **size)),
+        "bart": BartForConditionalGeneration(BartConfig(**bart, **size)),
+        "gpt2": GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=64, **size)),
+    }
+    for name, model in models.items():
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    words = [f"{'good' if number % 2 else 'bad'} film number {number}" for number in range(24)]
+    rows = "".join(f"{text},{number % 2}\n" for number, text in enumerate(words))
+    tags = "".join(json.dumps({"tokens": text.split(), "tags": ["A", "O", "O", "N"]}) + "\n" for text in words)
+    texts = "".join(json.dumps({"text": f"{text} and on and on"}) + "\n" for text in words)
+    (folder / "sft").mkdir()
+    for name in ("train", "validation", "test"):
+        (folder / f"{name}.csv").write_text(f"sentence,label\n{rows}")
+        (folder / f"{name}.jsonl").write_text(tags)
+        (folder / "sft" / f"{name}.jsonl").write_text(texts)
+    (folder / "pairs.csv").write_text("text,summary\n" + "".join(f"{text},{text[:4]}\n" for text in words))
+    (folder / "text.txt").write_text("\n".join(f"{text} and on and on" for text in words * 8))
 
 
 @pytest.fixture(autouse=True)
@@ -39,29 +99,104 @@ def contents(project: str) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files}
 
 
-def test_there_are_seven_and_no_study_has_more_than_ten_lines() -> None:
-    assert len(STUDIES) == 7
-    assert all(len((HERE / name / "study.yaml").read_text().splitlines()) <= 10 for name in STUDIES)
+def test_no_training_knows_paretune_and_no_study_has_more_than_ten_lines() -> None:
+    assert len(STUDIES) >= 12
     for name in STUDIES:
-        texts = {path: text for path, text in contents(str(HERE / name)).items() if Path(path).name != "study.yaml"}
+        texts = contents(str(HERE / name))
+        assert len(texts.pop(str(HERE / name / "study.yaml")).splitlines()) <= 10
         assert not [path for path, text in texts.items() if b"paretune" in text]
 
 
-@pytest.mark.slow
+@pytest.mark.foreign
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_foreign_training_is_searched_by_its_own_metric(name: str) -> None:
-    before = contents(name)
-    request = yaml.safe_load(before[f"{name}/study.yaml"])
-    (metric,) = set(request["objectives"]) - {"cost_usd"}
+def test_a_foreign_training_is_searched_by_its_own_metric(name: str, request: pytest.FixtureRequest) -> None:
+    if importlib.util.find_spec(NEEDS.get(name, "torch")) is None:
+        pytest.skip(f"needs {NEEDS[name]}: `.ci/full foreign` runs it")
+    text = Path(name, "study.yaml").read_text()
+    if "tiny/" in text:
+        request.getfixturevalue("tiny")
+    if name == "notebook":
+        add_the_two_lines_that_the_refusal_names(Path(name))
+    before, study = contents(name), yaml.safe_load(text)
+    (metric,) = set(study["objectives"]) - {"cost_usd"}
 
     result = paretune.run_study(f"{name}/study.yaml", quiet=True)
 
-    trials = [trial for trial in result.answer.front.trials if trial.repeats is None]
+    front = result.answer.front.trials
+    trials = [trial for trial in front if trial.repeats is None]
     assert [trial.status for trial in trials] == [TrialStatus.COMPLETED] * 2, [trial.reason for trial in trials]
-    assert all(trial.values.keys() == {"cost_usd", metric} for trial in trials)
-    assert all(0 < trial.values["cost_usd"] < 0.05 for trial in trials)
     assert trials[0].point != trials[1].point
-    run = MlflowClient(mlflow.get_tracking_uri()).get_run(trials[0].run_id)
-    assert run.info.status == "FINISHED"
-    assert run.data.metrics["billable_seconds"] * 0.115 / 3600 == pytest.approx(run.data.metrics["cost_usd"])
+    for trial in front:
+        assert_what_is_recorded_is_what_ran(trial, metric, study["search"])
     assert contents(name) == before
+
+
+def add_the_two_lines_that_the_refusal_names(notebook: Path) -> None:
+    """A notebook's parameters are variables, which no command line reaches."""
+    with pytest.raises(BadInput, match="add these two lines below line") as refused:
+        paretune.run_study(str(notebook / "study.yaml"), quiet=True)
+    sentence, *lines = str(refused.value).splitlines()
+    above = int(sentence.partition("below line ")[2].partition(",")[0])
+    script = notebook / "wines.py"
+    before = script.read_text().splitlines()
+    script.write_text("\n".join([*before[:above], *map(str.strip, lines), *before[above:]]))
+
+
+PROGRAM = """#!/usr/bin/env python
+import json, os, sys
+assert sys.argv[1] == "train" and os.path.isfile(sys.argv[2])
+words = sys.argv[3:] if "=" in sys.argv[3] else map("=".join, zip(sys.argv[3::2], sys.argv[4::2]))
+used = {name.lstrip("-"): float(value) for name, value in (word.split("=") for word in words)}
+os.makedirs("out")
+with open("out/all_results.json", "w") as file:
+    json.dump({"eval_loss": 1.0, **{name + "_used": value for name, value in used.items()}}, file)
+"""
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize("command", ["trl", "axolotl", "llamafactory-cli"])
+def test_a_recipe_of_the_pages_passes_what_is_recorded(
+    command: str, home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """TRL trains; the other two need GPUs, and a program that takes their command line stands for them."""
+    text = next(
+        part for part in RECIPES.read_text().split("\n## ") if f"\n{command} " in part or f'"{command} ' in part
+    )
+    way, study = re.findall(r"^```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    asked = yaml.safe_load(study) | {"n_trials": 2, "budget_usd": 1}
+    folder = home / asked["project"]
+    folder.mkdir()
+    (folder / asked.get("entry_point", "MLproject")).write_text(way)
+    if command == "trl":
+        request.getfixturevalue("tiny")
+        pytest.importorskip("trl", reason="needs trl: `.ci/full foreign` runs it")
+        settings = {"model_name_or_path": str(home / "tiny" / "gpt2"), "dataset_name": str(home / "tiny" / "sft")}
+        settings |= {"output_dir": "out", "eval_strategy": "epoch", "max_length": 16, "bf16": False, "use_peft": True}
+        (folder / "sft.yaml").write_text(yaml.safe_dump(settings | {"lora_target_modules": "all-linear"}))
+    else:
+        (folder / "config.yml").write_text("base_model: tiny\n")
+        (folder / "sft.yaml").write_text("model_name_or_path: tiny\n")
+        (home / "bin").mkdir(exist_ok=True)
+        (home / "bin" / command).write_text(PROGRAM)
+        (home / "bin" / command).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
+
+    result = paretune.run_study(asked, quiet=True)
+
+    for trial in result.answer.front.trials:
+        assert trial.status is TrialStatus.COMPLETED, trial.reason
+        if command == "trl":
+            assert trial.values["eval_loss"] > 0
+        else:
+            assert_what_is_recorded_is_what_ran(trial, "eval_loss", asked["search"])
+
+
+def assert_what_is_recorded_is_what_ran(trial, metric: str, search: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
+    data = MlflowClient(mlflow.get_tracking_uri()).get_run(trial.run_id).data
+    assert trial.values == {"cost_usd": data.metrics["cost_usd"], metric: data.metrics[metric]}
+    assert data.metrics["billable_seconds"] * 0.115 / 3600 == pytest.approx(data.metrics["cost_usd"])
+    own = json.loads(data.params.get("training_arguments", "{}"))
+    recorded = {**own, **{name.removeprefix("project_parameters."): text for name, text in data.params.items()}}
+    for searched in (name.removeprefix("training_arguments.") for name in search):
+        used = f"{searched.rpartition('.')[2]}_used"
+        assert data.metrics[used] == pytest.approx(float(recorded[searched]), rel=1e-12), used

@@ -1,15 +1,18 @@
 """The pages of docs/reference: what the code has, they have."""
 
+import json
 import re
 from pathlib import Path
 from types import ModuleType
 
+import jsonschema
 import pytest
+import yaml
 from mlflow import MlflowClient
 
 from paretune.cli import COMMANDS, main
 from paretune.core import errors
-from paretune.specification.profile import SETTABLE
+from paretune.specification.profile import NOTIFY, SETTABLE
 
 ROOT = Path(__file__).parents[2]
 CODE = "\n".join(path.read_text() for path in (ROOT / "src" / "paretune").rglob("*.py"))
@@ -34,6 +37,31 @@ def test_the_committed_pages_are_what_the_code_says_and_explain_everything(refer
     assert not re.findall(r"^\| `[^|]*\|\s*\|.*", "\n".join(made.values()), re.MULTILINE)
 
 
+class Yaml12(yaml.SafeLoader):
+    """Reads 5e-5 as a number, as editors do."""
+
+
+Yaml12.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def test_editors_find_no_fault_in_a_shipped_study_or_one_of_the_pages_and_find_a_wrong_word() -> None:
+    shipped = [path.read_text() for path in (ROOT / "studies").glob("*.yaml")]
+    foreign = [path.read_text() for path in (ROOT / "tests" / "foreign").glob("*/study.yaml")]
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    blocks = [
+        block for block in re.findall(r"^```yaml\n(.*?)^```", pages, re.MULTILINE | re.DOTALL) if "\nsearch:" in block
+    ]
+    schema = json.loads((ROOT / "studies" / "study.schema.json").read_text())
+
+    for text in [*shipped, *foreign, *(block for block in blocks if "\nsearch:" in block)]:
+        jsonschema.validate(yaml.load(text, Yaml12), schema)  # noqa: S506
+    assert {text.partition("\n")[0] for text in shipped} == {"# yaml-language-server: $schema=study.schema.json"}
+    with pytest.raises(jsonschema.ValidationError, match="n_trial"):
+        jsonschema.validate({"name": "x", "search": {"seed": {"choices": [1]}}, "n_trial": 2}, schema)
+
+
 def test_the_pages_written_by_hand_are_complete() -> None:
     page = (ROOT / "docs" / "reference" / "files.md").read_text()
     codes = re.findall(r"[├└]── (\w+) +(\d+) +(.+)", errors.__doc__ or "")
@@ -43,7 +71,7 @@ def test_the_pages_written_by_hand_are_complete() -> None:
     assert [
         f"| {code} | `{name}` | {text} |" for name, code, text in codes if f"| `{name}` | {text} |" not in page
     ] == []
-    assert {name for name in {*folders, *COMMANDS, *SETTABLE} if f"`{name}`" not in page} == set()
+    assert {name for name in {*folders, *COMMANDS, *SETTABLE, NOTIFY} if f"`{name}`" not in page} == set()
 
 
 def test_every_metric_and_tag_of_a_job_has_an_entry(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from paretune.core.script_metrics import numbers_in
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _READS_ANYTHING = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
@@ -13,8 +14,12 @@ _OTHER_PARSERS = re.compile(
     r"^\s*(?:import|from) (?:click|typer|fire|absl|jsonargparse|hydra|docopt|tyro)\b|\bLightningCLI\b", re.MULTILINE
 )
 """Packages that read a command line in ways that cannot be told from the text of the script."""
+_HYDRA = re.compile(r"^\s*(?:import|from) hydra\b", re.MULTILINE)
 _MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # traces of a parser in a script that declares no argument
 _OVERRIDES = re.compile(r"^\s*(?:import|from) hydra\b|\bOmegaConf\.from_cli\b", re.MULTILINE)
+_PLACES = re.compile(r"\bargv\[\d+\]")
+_FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
+_NOTEBOOK = re.compile(r"^\s*get_ipython\(\)", re.MULTILINE)
 _MOST_MODULES = 200  # of the script's folder that it imports, itself included
 
 
@@ -24,13 +29,20 @@ class OwnScript:
 
     arguments: Mapping[str, str]
     """Name of each option as argparse has it, without the dashes before it, to its action, such as `store_true`; empty
-    for an option with a value."""
+    for an option with a value, `bool` for one with `type=bool`, which takes any text but "" for true."""
     reads_anything: bool
     """Whether it takes arguments that its text does not name: those of Hugging Face's parser, or all that are written
     after it."""
+    has_hugging_face_parser: bool
+    uses_hydra: bool
     takes_overrides: bool  # whether its arguments are `key=value`, as Hydra and OmegaConf read them
     required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
     is_complete: bool  # whether no other arguments than these exist
+    reads_places: bool  # whether it takes its arguments by their places, as sys.argv[1]
+    first_word: str  # what has to stand before its options: the `fit` of Lightning's command line
+    is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
+    constants: Mapping[str, int]  # variables that its top level sets to a number or a text, to their lines
+    metrics: tuple[str, ...]  # names of numbers that its text shows it to print, to log or to write
 
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
@@ -54,12 +66,24 @@ def read_own_script(path: Path) -> OwnScript:
     has_other = bool(_OTHER_PARSERS.search(text) or _OVERRIDES.search(text))
     # Not Hugging Face's parser, and no other.
     has_none = bool(modules) and not (calls or has_other or _MAY_PARSE.search(text))
+    has_hugging_face = bool(_READS_ANYTHING.search(text))
+    reads_places = bool(_PLACES.search(text)) and not (calls or has_other or has_hugging_face)
+    fields = [name for tree in trees if has_hugging_face for node in tree.body for name in _required_fields(node)]
+    own = ast.parse(modules[path]) if path in modules else ast.Module([], [])
     return OwnScript(
         arguments=arguments,
-        reads_anything=bool(_READS_ANYTHING.search(text)) or not (arguments or has_other or has_none),
+        reads_anything=has_hugging_face or not (arguments or has_other or has_none or reads_places),
+        has_hugging_face_parser=has_hugging_face,
+        reads_places=reads_places,
+        first_word="fit" if _FIT.search(text) else "",
+        is_notebook=bool(_NOTEBOOK.search(text)),
+        constants={name: node.lineno for node in own.body for name in _constants(node)},
+        metrics=tuple(dict.fromkeys(name for tree in trees for node in ast.walk(tree) for name in _metrics(node))),
+        uses_hydra=bool(_HYDRA.search(text)),
         takes_overrides=bool(_OVERRIDES.search(text)),
-        required=() if "add_subparsers" in text else tuple(filter(None, map(_required, calls))),
+        required=() if "add_subparsers" in text else tuple(filter(None, [*map(_required, calls), *fields])),
         is_complete=has_none
+        or reads_places
         or (bool(arguments) and not has_other and all(isinstance(word, ast.Constant) for word, _ in words)),
     )
 
@@ -90,9 +114,63 @@ def _packages(node: ast.AST) -> Iterator[str]:
         yield node.module.partition(".")[0]
 
 
+def _constants(node: ast.stmt) -> Iterator[str]:
+    value = node.value if isinstance(node, ast.Assign) else None
+    if isinstance(node, ast.Assign) and isinstance(value, ast.Constant) and type(value.value) in (int, float, str):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _metrics(node: ast.AST) -> Iterator[str]:
+    """Names of the numbers that a call prints as a line or a dictionary, or logs; of what `compute_metrics` returns."""
+    if isinstance(node, ast.FunctionDef) and node.name == "compute_metrics":
+        results = (item.value for item in ast.walk(node) if isinstance(item, ast.Return))
+        yield from (f"eval_{key}" for result in results for key in _keys(result))
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+        if isinstance(target.value, ast.Name) and target.value.id.endswith(("metrics", "results")):
+            yield from _keys(ast.Dict(keys=[target.slice], values=[node.value]))
+    elif isinstance(node, ast.Call):
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name == "print":
+            yield from numbers_in(" ".join(map(_template, node.args)))
+        if name in {"print", "log_metrics", "dump", "dumps"}:
+            yield from (key for word in node.args for key in _keys(word))
+        elif name in {"log_metric", "save_metrics"}:
+            ending = "_loss" if name == "save_metrics" else ""  # of Hugging Face's Trainer
+            yield from (f"{word.value}{ending}" for word in node.args[:1] if isinstance(word, ast.Constant))
+
+
+def _template(node: ast.AST) -> str:
+    """A printed text with 1 in place of each value."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_template, node.values))
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "1"
+
+
+def _keys(node: ast.AST | None) -> Iterator[str]:
+    if isinstance(node, ast.Dict):
+        yield from (str(key.value) for key in node.keys if isinstance(key, ast.Constant))
+
+
 def _action(call: ast.Call) -> str:
-    action = next((ast.unparse(item.value) for item in call.keywords if item.arg == "action"), "")
+    options = {item.arg: ast.unparse(item.value) for item in call.keywords}
+    action = "bool" if options.get("type") == "bool" else options.get("action", "")
     return action.strip("'\"").rpartition(".")[2]
+
+
+def _required_fields(node: ast.AST) -> Iterator[str]:
+    """The fields of a dataclass that have no default, which Hugging Face's parser makes required options of."""
+    if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(item) for item in node.decorator_list):
+        for field in node.body:
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and (
+                    field.value is None
+                    or (isinstance(field.value, ast.Call) and "default" not in ast.unparse(field.value))
+                )
+            ):
+                yield f"--{field.target.id}"
 
 
 def _required(call: ast.Call) -> str:

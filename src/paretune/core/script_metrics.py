@@ -2,7 +2,7 @@
 
 It lies beside container_entrypoint.py in a job, so it needs only the standard library of Python 3.8 or newer.
 
-    printed line         `val_f1: 0.91`, `eval f1 = 0.91`, `{'eval_f1': 0.9}`
+    printed line         `val_f1: 0.91`, `eval f1 = 0.91`, `{'eval_f1': 0.9}`, `Epoch 1/3 | loss: 0.4 | acc: 0.9`
     file                 RESULT_FILES below the folder of the script, of the model and of the results
     metric_definitions   the regular expressions of SageMaker's `metric_definitions`, for all else
 """
@@ -35,9 +35,13 @@ _MOST_LINES = 100_000  # kept for metric_definitions; of more, the newest count
 _LARGEST_FILE = 5_000_000  # bytes of a file with results
 _DEEPEST = 4  # levels of folders that are searched for files with results
 _NEVER_SEARCHED = {"paretune", "mlruns", ".git"}
-_PAIR = re.compile(
-    r"([A-Za-z_][\w./@-]{0,99}(?: [A-Za-z_][\w./@-]{0,99})?)\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-)
+_NAME, _NUMBER = r"[A-Za-z_][\w./@-]{0,99}", r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_PAIR = re.compile(rf"({_NAME}(?: {_NAME})?)\s*[=:]\s*({_NUMBER})")
+_PAIR_AFTER_COUNTER = re.compile(rf"({_NAME}(?: {_NAME})?)(?:\s*[=:]\s*|\s+)({_NUMBER})")  # `step 5: val loss 0.4`
+_COUNTER = re.compile(r"(?:(?:epoch|step|iter|iteration|round)\W{0,2})?\[?\d+(?:/\d+)?\]?(?:[:,]|(?=\s|$))\s*", re.I)
+_DURATION = re.compile(r"[\d.]+(?:m|u|µ)?s(?:/\w+)?")  # `2ms/step` of Keras
+_BETWEEN = re.compile(r"\s*[\t|;,]\s*|\s+-+\s+")  # the numbers of one line
+_BEFORE_NAME = re.compile(r"\s+(?=[A-Za-z_][\w./@-]*\s*[=:])")
 _NOT_METRICS = {"step", "epoch", "total_flos", "learning_rate", "grad_norm"}
 
 
@@ -95,14 +99,24 @@ class PrintedNumbers:
 
 
 def numbers_in(line: str) -> dict[str, float]:
-    """Name to value of a printed line that is one `name: number` or one dictionary; a name may have two words."""
+    """Name to value of a printed line of `name: number`, one or several, or one dictionary; a counter may begin it.
+
+    A name may have two words. A line with any other word gives nothing.
+    """
     text = line.strip()
     if match := _PAIR.fullmatch(text):
         return finite_numbers({match[1].replace(" ", "_"): match[2]})
+    counter = _COUNTER.match(text)
+    text = text[counter.end() :] if counter else text
     if text.startswith("{") and text.endswith("}"):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, AttributeError):
             return _metrics_of(ast.literal_eval(text))
-    return {}
+        return {}
+    pair = _PAIR_AFTER_COUNTER if counter else _PAIR
+    parts = _BETWEEN.split(text.lstrip("|-, "))
+    pieces = [piece for part in parts for piece in ([part] if pair.fullmatch(part) else _BEFORE_NAME.split(part))]
+    matches = [pair.fullmatch(piece) for piece in pieces if not _DURATION.fullmatch(piece)]
+    return _metrics_of({match[1].replace(" ", "_"): match[2] for match in matches if match}) if all(matches) else {}
 
 
 def _metrics_of(values: Any) -> dict[str, float]:

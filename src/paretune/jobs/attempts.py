@@ -7,20 +7,24 @@ that died and is started again goes through the same attempts, adopts what is th
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
-from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import Interrupted, LaunchRefused, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
+from paretune.launchers.notice import send
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.profile import notify_address
+from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
 WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
@@ -87,6 +91,7 @@ class Attempts:
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
     end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
     _memory_retries: int = field(default=0, init=False)
+    _has_waited: bool = field(default=False, init=False)  # for capacity, of which the user has been told
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
@@ -141,15 +146,19 @@ class Attempts:
             return None
         self.bill.add(self.current)
         status = self.current.status()
+        kind = None if status.failure is None else status.failure[0]
         document, sentence = next_attempt(
             self.document,
-            None if status.failure is None else status.failure[0],
+            kind,
             job=self.record.spec,
             name=job_name(self.record.run.run_id, self.attempt + 1),
             spent_s=self.bill.billable_seconds,
             billed_s=status.billable_seconds,
             retries_smaller=self.record.retries_smaller,
         )
+        if kind is FailureKind.CAPACITY:  # a study tries a trial again later
+            waits = f"{self.document.job_name}: no capacity for {self.document.spec.instance_type}"
+            self._notify(sentence or waits, of_jobs=document is not None, of_trials=True)
         if document is not None:
             self._go_on(document, sentence)
             return None
@@ -158,6 +167,7 @@ class Attempts:
         finally:
             if kept := self.bill.kept_sentence():
                 self._announce(kept)
+        self._notify(self.end.in_one_line())
         if self.end.has_completed:
             self.current.clean_up()
         return self.end
@@ -214,7 +224,19 @@ class Attempts:
         """Close the run because of `error`; a result that `job` has all the same is recorded."""
         if self.end is None:
             self.end = conclude(self.record, self.bill, job, error=error)
+            if not isinstance(error, Interrupted | KeyboardInterrupt):  # of which the user knows
+                self._notify(self.end.in_one_line())
         return self.end
+
+    def _notify(self, line: str, *, of_jobs: bool = True, of_trials: bool = False) -> None:
+        """Tell the user; of a study's trials only what `of_trials` says, and of a rehearsal nothing."""
+        environment = self.record.workplace.environment
+        with suppress(ParetuneError):  # a notice hurts no job
+            if self.record.is_beside or self._launcher.origin != "measured" or not notify_address(environment):
+                return
+            is_trial = schema.TRIAL in self.record.run.tags()
+            if (of_trials if is_trial else of_jobs) and (problem := send(f"paretune: {line}", environment)):
+                self._announce(f"warning: no notice was sent: {problem}")
 
     def _create(self) -> Job:
         workplace = self.record.workplace
@@ -236,6 +258,10 @@ class Attempts:
         assert self.current is not None  # the callers have checked
         events = self.current.events()
         self.record.log_progress(self.current, events)
+        waits = next((event.message for event in events if "capacity" in event.message.lower()), "")
+        if waits and not self._has_waited:  # such as "Starting: Insufficient capacity error from EC2 ..., retrying!"
+            self._has_waited = True
+            self._notify(f"{self.current.name} waits: {waits}", of_trials=True)
         self.on_events(events)
 
     def _go_on(self, document: JobDocument, message: str) -> None:

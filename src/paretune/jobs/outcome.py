@@ -174,6 +174,13 @@ class JobOutcome(Result):
         where["model in MLflow"] = self.model_uri
         return rows | {name: text for name, text in where.items() if text}
 
+    def in_one_line(self) -> str:
+        """How it ended, its quality and its cost."""
+        ending = self.state.value + (f": {self.reason}" if self.reason else "")
+        usd = self.metrics.get(metrics.COST_USD)
+        figures = [self._quality().replace("*", ""), "" if usd is None else f"{usd:.4g} USD"]
+        return "; ".join(filter(None, [f"{run_name(self.spec)} ({self.job_name}) {ending}", *figures]))
+
     def note(self) -> str:
         """Markdown with quality and cost in its first line, the job and its figures, verdicts, and how to repeat it."""
         ending = "" if self.has_completed else f"**{self.state.value}**" + (f": {self.reason}" if self.reason else "")

@@ -17,8 +17,8 @@ from paretune.presentation.numbers import duration, usd
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
 from paretune.specification.profile import remarks
+from paretune.specification.script_arguments import own_settings, script_in_words
 from paretune.storage.address import redacted
 from paretune.tracking import require_answer, tracking_uri
 
@@ -97,7 +97,8 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     parts = {
         "specification": spec.as_text(),
-        "batch": batch if spec.project is None else None,
+        "batch": batch if not spec.runs_own_training else None,
+        "script": script_in_words(spec, document.plan) if spec.entry_script else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
@@ -121,9 +122,10 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
     disk = job.disk_bytes if spec.has_instances else None
     channels = ", ".join(channel["ChannelName"] for channel in request.get("InputDataConfig", ()))
+    settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
-        "settings": "" if spec.project else f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}",
+        **(settings if not spec.runs_own_training else parts.get("script") or parts.get("project", {})),
         "where": _where(spec, request),
         "disk": ""
         if disk is None
@@ -148,11 +150,11 @@ def _main_memory(spec: JobSpec, host_bytes: tuple[float, float]) -> str:
 
 def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:
     """The model and its data with their rows, the script, or the project with its parameters."""
-    if spec.project is not None:
-        parameters = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
-        return f"entry point {spec.entry_point} of {spec.project}{f' with {parameters}' if parameters else ''}"
-    if spec.entry_script:
-        return f"your script {spec.entry_script}"
+    if spec.runs_own_training:
+        entry = f"entry point {spec.entry_point} of {spec.project}"
+        return (entry if spec.project else f"your script {spec.entry_script}") + (
+            f" with {settings}" if (settings := own_settings(spec)) else ""
+        )
     rows = ""
     if facts is not None:
         rows = f" ({facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f})"

@@ -23,6 +23,7 @@ from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
+from paretune.specification.script_arguments import own_settings
 from paretune.tracking import Run, schema
 
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
@@ -217,13 +218,15 @@ def params_of(spec: JobSpec) -> dict[str, str]:
 
 
 def run_name(spec: JobSpec) -> str:
-    """The name of a job's run: batch, learning rate and model, or the parameters of a project."""
+    """The name of a job's run: batch, learning rate and model, or what was given to the user's own training."""
     if spec.project is not None:
-        parameters = " ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
-        return f"{Path(spec.project.rstrip('/')).name or spec.project} {spec.entry_point} {parameters}".strip()[:200]
+        name = Path(spec.project.rstrip("/")).name or spec.project
+        return f"{name} {spec.entry_point} {own_settings(spec)}".strip()[:200]
+    if spec.entry_script is not None:
+        return f"{Path(spec.entry_script).name} {own_settings(spec)}".strip()[:200]
     plan = spec.plan()
     simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names
-    trained = Path(spec.entry_script or spec.model).name.removeprefix(BUNDLED)
+    trained = Path(spec.model).name.removeprefix(BUNDLED)
     return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:.3g} {trained}"
 
 

@@ -49,6 +49,7 @@ STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
 _LARGEST_COPY = 2**20
 """Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
 
 
@@ -109,7 +110,7 @@ class LocalJob(Job):
             end = _read(self._end)
         is_project, reason = _code(self.folder).exists(), end["reason"]
         if is_project and "ended with exit code" in reason:  # the command has printed the reason
-            reason = ": ".join([reason, *(line.strip() for line in self.log_tail(1))])
+            reason = ": ".join([reason, *self._last_words()])
         has_completed, has_model = state is JobState.COMPLETED, not is_project or any(self.folder.model.iterdir())
         return JobStatus(
             state=state,
@@ -119,6 +120,13 @@ class LocalJob(Job):
             failure=(FailureKind(end["kind"]), reason) if reason else None,
             model=str(self.folder.model) if has_completed and has_model else "",
         )
+
+    def _last_words(self) -> list[str]:
+        """The last line of the log; of a launcher that only says that its child has failed, the child's exception."""
+        lines = self.log_tail(200)
+        if lines and lines[-1].startswith("subprocess.CalledProcessError"):
+            lines = [line for line in lines[:-1] if _EXCEPTION.match(line)] or lines
+        return [line.strip() for line in lines[-1:]]
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the log without events."""

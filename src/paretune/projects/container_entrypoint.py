@@ -51,7 +51,12 @@ def main(ml: Path) -> int:
     project = Path.cwd() / "project"
     supervisor = Supervisor()
     end_with_starter()
-    limit_command(document, ml, supervisor)
+    watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+    if is_first(ml):
+        watchdog.watch(60 * document["max_silence_minutes"], None, partial(supervisor.end, ml, 1))
+    if document.get("deadline_s") is not None:  # a job on a user's machine has none
+        late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
+        watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_failure, ml), late)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code or supervisor.was_stopped:
@@ -69,16 +74,6 @@ def main(ml: Path) -> int:
         logged = metrics_of_store(ml)
         write_report(ml, *printed.results(files, logged, document["renamed"]))
     return code
-
-
-def limit_command(document: dict[str, Any], ml: Path, supervisor: Supervisor) -> None:
-    """Have the command ended when it hangs, and at the deadline of the job, which has none on a user's machine."""
-    watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
-    if is_first(ml):
-        watchdog.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
-    if document.get("deadline_s") is not None:
-        begin = partial(write_failure, ml)
-        watchdog.stop_at(document["deadline_s"], GRACE_S, begin, partial(end_late, supervisor))
 
 
 class Supervisor:
@@ -119,6 +114,13 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._group, number)
 
+    def end(self, ml: Path, code: int, sentence: str = "") -> None:
+        """Kill the command and end this process, with the reason if there is a new one."""
+        if sentence:
+            write_failure(ml, f"error: {sentence}")
+        self.send(signal.SIGKILL)
+        os._exit(code)
+
     def _pass_on(self, *_: Any) -> None:
         self.was_stopped = True
         self.send(signal.SIGTERM)
@@ -153,19 +155,6 @@ def end_with_starter() -> None:
 
     if starter:
         threading.Thread(target=watch, name="watch-starter", daemon=True).start()
-
-
-def end_hang(ml: Path, supervisor: Supervisor, sentence: str) -> None:
-    """End the command and this process, with the reason."""
-    write_failure(ml, f"error: {sentence}")
-    supervisor.send(signal.SIGKILL)
-    os._exit(1)
-
-
-def end_late(supervisor: Supervisor) -> None:
-    """End the command and this process: it has not stopped at its deadline."""
-    supervisor.send(signal.SIGKILL)
-    os._exit(128 + signal.SIGTERM)
 
 
 def metrics_of_store(ml: Path) -> dict[str, float]:

@@ -2,11 +2,10 @@
 
 import os
 import re
-import shutil
+import shlex
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
 
@@ -18,6 +17,7 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, first_line, refuse
+from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
@@ -26,6 +26,7 @@ from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
+from paretune.specification.script_arguments import option_words, start_faults, unknown_arguments
 from paretune.storage.yaml import FileKind, read_yaml
 
 _RESERVED_CHANNELS = {"code", "job"}
@@ -71,27 +72,19 @@ def _translated_errors(subject: str) -> Iterator[None]:
         raise BadInput([f"{subject}: {reason}"]) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """A shell command, run by `bash -c` as MLflow itself does, and the files it reads, by name of their channel."""
-
-    text: str
-    inputs: Mapping[str, Path]
-
-
 def read_command(
     project: Project,
     entry_point: str,
     parameters: Mapping[str, str],
-    downloads: Path,
+    home: Path,
     *,
     run_in: Path | None = None,
-) -> Command:
-    """The command of an entry point, as MLflow computes it, with the paths that files have in the job.
+) -> tuple[str, dict[str, Path]]:
+    """The command of an entry point for `bash -c`, as MLflow computes it, and the files it reads, by their channel.
 
-    Remote files that a parameter of type path names are fetched into `downloads`. For a job on this machine `run_in` is
-    the project's folder: files are read where they are, and a relative path that does not exist in the current folder
-    starts there.
+    The command has the paths that the files have in the job; remote ones are fetched into a new folder of `home`. For a
+    job on this machine `run_in` is the project's folder: files are read where they are, and a relative path that does
+    not exist in the current folder starts there.
 
     Raises:
         BadInput: the command cannot be computed, or an empty folder would have to travel.
@@ -108,7 +101,11 @@ def read_command(
             continue
         if run_in is not None and not Path(value).exists() and (run_in / value).exists():
             value = str(run_in / value)
-        path = Path(parameter.compute_value(value, str(downloads), position))
+        downloads = str(home)
+        if "://" in value and not value.startswith("file:"):
+            home.mkdir(parents=True, exist_ok=True)
+            downloads = tempfile.mkdtemp(prefix="downloads-", dir=home)
+        path = Path(parameter.compute_value(value, downloads, position))
         if run_in is not None:
             values[name] = str(path)
             continue
@@ -119,7 +116,7 @@ def read_command(
         values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
     refuse(faults)
     try:
-        return Command(text=str(entry.compute_command(values, None)), inputs=inputs)
+        return str(entry.compute_command(values, None)), inputs
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
         fault = f"entry point {entry_point}: its command must name declared parameters in braces ({error})"
         raise BadInput([fault]) from error
@@ -168,9 +165,9 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []
-    command, files, requirements, folder = Command(text="", inputs={}), dict[str, Path](), list[str](), "."
+    command, inputs, files, requirements, folder = "", dict[str, Path](), dict[str, Path](), list[str](), "."
     with collecting(faults):
-        command = _command(spec, home, project, root)
+        command, inputs = _command(spec, home, project, root)
     with collecting(faults):
         files = archive.project_files(root, travels=spec.on_sagemaker)
     if spec.on_sagemaker:
@@ -191,7 +188,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         code={**code, **{name: Path(str(module.__file__)) for name, module in _MODULES.items()}},
         program=_PROGRAM,
         document={
-            "command": command.text,
+            "command": command,
             "requirements": requirements,
             "folder": folder,
             "max_silence_minutes": spec.max_silence_minutes,
@@ -199,31 +196,25 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "metric_definitions": list(spec.metric_definitions),
             "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}.db"),
         },
-        inputs=command.inputs,
+        inputs=inputs,
         beside=beside,
     )
     return JobInputs(project=payload)
 
 
-def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command:
+def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path]]:
     values = {name: spell(value) for name, value in spec.project_parameters.items()}
     _refuse_unknown_entry_point(spec, project._entry_points, root)
-    try:
+    if spec.entry_point not in project._entry_points and spec.entry_point.endswith(".py"):
+        script, parameters = root / spec.entry_point, spec.project_parameters
+        refuse([*start_faults(script, parameters), *unknown_arguments(script, parameters)])
+        words = ["python", spec.entry_point, *option_words(read_own_script(script), parameters)]
+        return shlex.join(words), {}
+    with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
             values[_SEED] = str(spec.seed)  # a repeat of the same job differs in it
-        home.mkdir(parents=True, exist_ok=True)
-        downloads = Path(tempfile.mkdtemp(prefix="downloads-", dir=home))
-        try:
-            run_in = None if spec.on_sagemaker else root
-            return read_command(project, spec.entry_point, values, downloads, run_in=run_in)
-        finally:
-            if not any(downloads.iterdir()):
-                shutil.rmtree(downloads)
-                with suppress(OSError):  # it holds something
-                    home.rmdir()
-    except MlflowException as error:
-        raise BadInput([f"project {spec.project}, entry_point {spec.entry_point}: {error.message}"]) from error
+        return read_command(project, spec.entry_point, values, home, run_in=None if spec.on_sagemaker else root)
 
 
 def _refuse_unknown_entry_point(spec: JobSpec, declared: Collection[str], root: Path) -> None:

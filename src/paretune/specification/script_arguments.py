@@ -5,13 +5,15 @@ recorded must be what ran.
 """
 
 import json
+import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from paretune.core.own_script import OwnScript, read_own_script
 from paretune.core.untrusted import at_home
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.inputs import IN_S3
+from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.parameters import affecting, extra_of, spell
@@ -59,9 +61,41 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
         } | values
     elif script.argument("output_dir"):
         values = {"output_dir": output_dir} | values
+    return option_words(script, values)
+
+
+def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
+    """The values as a script reads them: `--name value`; `name=value` with Hydra or OmegaConf."""
     if script.takes_overrides:
-        return [f"{name}={_spelled(value)}" for name, value in values.items()]
+        # A study repeats a training with other seeds: Hydra refuses a key that its file does not have, without ++.
+        added = {"seed": "++seed"} if script.uses_hydra else {}
+        return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
+
+
+def script_in_words(spec: JobSpec, plan: BatchPlan) -> dict[str, str]:
+    """What a script is passed, which numbers it is expected to report, and what its text does not tell, in words."""
+    path = at_home(spec.entry_script or "").resolve()
+    script, unclear = read_own_script(path), list[str]()
+    if script.reads_anything and not script.has_hugging_face_parser:
+        unclear.append("how it reads its arguments: it gets those of Hugging Face's scripts")
+    elif not script.reads_anything and not script.is_complete:
+        unclear.append("all arguments that it has: those that are given are passed as they are")
+    defined = [item["Name"] for item in spec.metric_definitions]
+    if not (script.metrics or defined):
+        unclear.append("which metrics it prints: lines such as `accuracy: 0.9` are read, others by metric_definitions")
+    return {
+        "passes": shlex.join(script_arguments(spec, plan, "OUTPUT_DIR")) or "no arguments",
+        "reports": ", ".join([*script.metrics, *defined]),
+        "unclear": "; ".join(unclear),
+    }
+
+
+def own_settings(spec: JobSpec) -> str:
+    """What was given to the user's own training, but for its files, in words: `lr=0.1 epochs=3`."""
+    names = [name for name in (*_PLANNED, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
+    given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
+    return " ".join(f"{name}={spell(value)}" for name, value in (spec.project_parameters or given).items())
 
 
 def takes_seed(spec: JobSpec) -> bool:
@@ -72,22 +106,71 @@ def takes_seed(spec: JobSpec) -> bool:
 
 def argument_faults(spec: JobSpec) -> list[str]:
     """The given parameters that the script has no argument for, and the arguments that it needs and would not get."""
-    script = read_own_script(at_home(spec.entry_script or "").resolve())
-    if script.reads_anything or not script.is_complete:
-        return []
+    path = at_home(spec.entry_script or "").resolve()
+    script = read_own_script(path)
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
-    faults, file = [], Path(spec.entry_script or "").name
-    if unknown := [name for name in names if script.argument(name) is None]:
-        listed = ", ".join(sorted(script.arguments)) or "none"
-        rest = "leave it out, or give the script's own names in training_arguments"
-        faults.append(f"{file} has no argument {', '.join(unknown)}: it has {listed}; {rest}")
-    passed = {script.argument(name) for name in (*names, "output_dir")}
-    missing = [name for name in script.required if name.removeprefix("--") not in passed]
-    if missing:
-        rest = "give it in training_arguments" if all(map(str.startswith, missing, ["--"] * len(missing))) else ""
-        rest = rest or "paretune passes options only: make it one, with -- before its name"
-        faults.append(f"{file} does not run without {', '.join(missing)}: {rest}")
+    if faults := start_faults(path, names):
+        return faults
+    if not (script.has_hugging_face_parser or script.is_complete):
+        return []
+    rest = "; leave it out, or give the script's own names in training_arguments"
+    faults = [f"{fault}{rest}" for fault in unknown_arguments(path, names)]
+    passed = {script.argument(name) or name for name in (*names, "output_dir")}
+    if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
+        rest = "give it as model" if missing == [f"--{_OF_TRANSFORMERS['model']}"] else "give it in training_arguments"
+        faults.append(f"{path.name} does not run without {', '.join(missing)}: {rest}")
     return faults
+
+
+def unknown_arguments(path: Path, names: Iterable[str]) -> list[str]:
+    """The fault of names that a script has no argument for, if its text tells all that it has."""
+    script = read_own_script(path)
+    unknown = [name for name in names if script.argument(name) is None]
+    if not unknown or script.reads_anything or not script.is_complete:
+        return []
+    listed = ", ".join(sorted(script.arguments)) or "none"
+    return [f"{path.name} has no argument {', '.join(unknown)}: it has {listed}"]
+
+
+def start_faults(path: Path, names: Iterable[str]) -> list[str]:
+    """Why a script does not run as `python SCRIPT --name value` does, with the two lines that make it work."""
+    script, names = read_own_script(path), list(names)
+    folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
+    if script.is_notebook:
+        first = "from IPython.core.interactiveshell import InteractiveShell"
+        text = f"{path.name} calls get_ipython(), which only notebooks have: begin it with these two lines"
+        return [_with_lines(text, first, "get_ipython = InteractiveShell.instance")]
+    if script.first_word:
+        config = " --config config.yaml" if path.with_name("config.yaml").is_file() else ""
+        command = f'python {path.name} {script.first_word}{config} "$@"'
+        text = f"{path.name} needs the word {script.first_word} before its options: write {command} into "
+        text += f"{folder}/run.sh, and name that in place of entry_script"
+        return [_with_lines(text, f"project: {folder}", "entry_point: run.sh")]
+    if positional or (script.reads_places and names):
+        options = [name for name in names if name not in positional] if positional else []
+        words = [f"{{{name}}}" for name in positional or names] + [f"--{name} {{{name}}}" for name in options]
+        parameters = ", ".join(f"{name}: string" for name in [*(positional or names), *options])
+        entry = f'{{main: {{parameters: {{{parameters}}}, command: "python {path.name} {" ".join(words)}"}}}}'
+        text = f"{path.name} takes arguments by their places, and paretune passes names: write these two lines into "
+        text += f"{folder}/MLproject, and name `project: {folder}` in place of entry_script"
+        return [_with_lines(text, f"name: {folder}", f"entry_points: {entry}")]
+    settable = [name for name in names if name in script.constants]
+    if settable and script.is_complete and not script.arguments:
+        parser = "; ".join(f'parser.add_argument("--{name}", type=type({name}), default={name})' for name in settable)
+        line = max(script.constants[name] for name in settable)
+        text = f"{path.name} reads no arguments: add these two lines below line {line}, where it has set "
+        return [
+            _with_lines(
+                text + ", ".join(settable),
+                f"import argparse; parser = argparse.ArgumentParser(); {parser}",
+                "globals().update(vars(parser.parse_args()))",
+            )
+        ]
+    return []
+
+
+def _with_lines(text: str, *lines: str) -> str:
+    return "\n    ".join([text, *lines])
 
 
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
@@ -96,6 +179,12 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     if spec.model_fields_set.intersection(_PLANNED) and not script.reads_anything:  # which gets the whole plan anyway
         values = {name: getattr(plan, name) for name in map(str, _PLANNED) if _name_in(script, name)}
         values = values or {_PLANNED[0]: plan.per_device_train_batch_size}
+        if plan.gradient_accumulation_steps > 1 and not {*_PLANNED[1:]} & values.keys():
+            # The script does not accumulate: it takes the whole batch at once, or is refused.
+            if not spec.model_fields_set.intersection(_PLANNED[:2]):
+                values[_PLANNED[0]] *= plan.gradient_accumulation_steps
+            else:
+                values[_PLANNED[1]] = plan.gradient_accumulation_steps
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
     if "learning_rate" in values:
         values["learning_rate"] = plan.learning_rate
@@ -104,6 +193,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
         precision = values.pop("precision")
         values |= {precision: True} if precision in ("bf16", "fp16") else {}
+        if script.reads_anything and precision in ("fp16", "fp32"):
+            values["bf16"] = False  # which some scripts have by default, such as TRL's
     is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
     if "dataset" in values and (name := _name_in(script, "train_file" if is_file else "dataset_name")):
         values[name] = values.pop("dataset")
@@ -128,6 +219,8 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
     action = script.arguments.get(option, "")
     if action in {"store_true", "store_false"}:
         return [f"--{option}"] if bool(value) is (action == "store_true") else []
+    if action == "bool":
+        return [f"--{option}", "true" if value in (True, "true", "True") else ""]
     if action == "BooleanOptionalAction":
         return [f"--{option}" if value else f"--no-{option}"]
     is_whole = isinstance(value, float) and value.is_integer()

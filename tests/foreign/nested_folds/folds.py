@@ -30,3 +30,4 @@ with mlflow.start_run(run_name="cross-validation"):
             mlflow.log_metric("fold_accuracy", scores[-1])
     mlflow.log_metric("cv_accuracy", statistics.mean(scores))
     mlflow.log_param("neighbours", args.neighbours)
+    mlflow.log_metric("neighbours_used", args.neighbours)

@@ -33,6 +33,8 @@ if __name__ == "__main__":
     for epoch in range(args.epochs):
         model.partial_fit(rows, labels, classes=[0, 1])
         logging.info("epoch %d, training accuracy = %.3f", epoch, model.score(rows, labels))
+    print("learning_rate_used:", args.learning_rate)
+    print("epochs_used:", args.epochs)
     rows, labels = read(args.test_dir)
     results = {"eval_accuracy": model.score(rows, labels), "eval_f1": f1_score(labels, model.predict(rows))}
     with open(os.path.join(args.output_data_dir, "eval_results.txt"), "w") as file:

@@ -18,4 +18,5 @@ with mlflow.start_run():
     mlflow.log_params({"alpha": alpha, "l1_ratio": l1_ratio})
     mlflow.log_metric("mae", mean_absolute_error(y_test, predicted))
     mlflow.log_metric("r2", r2_score(y_test, predicted))
+    mlflow.log_metrics({"alpha_used": alpha, "l1_ratio_used": l1_ratio})
     mlflow.log_dict({"coef": model.coef_.tolist()}, "coefficients.json")

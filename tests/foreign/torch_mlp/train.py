@@ -30,4 +30,4 @@ for step in range(args.steps):
 out = Path(args.out)
 out.mkdir(parents=True, exist_ok=True)
 torch.save(model.state_dict(), out / "model.pt")
-(out / "metrics.json").write_text(json.dumps({"val_mse": loss.item(), "hidden": args.hidden}))
+(out / "metrics.json").write_text(json.dumps({"val_mse": loss.item(), "hidden_used": args.hidden, "lr_used": args.lr}))

@@ -87,3 +87,15 @@ def test_a_script_whose_arguments_its_text_does_not_show_is_not_complete(
 
     assert not own.is_complete
     assert own.reads_anything is reads_anything
+
+
+def test_the_numbers_that_its_text_shows_it_to_report_are_expected(script: Path) -> None:
+    script.write_text(
+        "def compute_metrics(p):\n    return {'f1': 1, 'recall': 2}\n"
+        "trainer.save_metrics('eval', metrics)\nmetrics['perplexity'] = 3\n"
+        "print(f'Epoch {epoch}/{n} | loss: {loss:.3f}, val acc: {acc}')\nprint('rmse:', rmse)\nprint({'ndcg': value})\n"
+        "mlflow.log_metric('r2', 1)\njson.dump({'mae': 2}, file)\nprint(f'{name}: {value}')\n"
+    )
+
+    names = {"eval_f1", "eval_recall", "eval_loss", "perplexity", "loss", "val_acc", "rmse", "ndcg", "r2", "mae"}
+    assert set(read_own_script(script).metrics) == names

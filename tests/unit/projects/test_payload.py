@@ -80,10 +80,14 @@ def test_a_seed_that_was_set_reaches_an_entry_point_that_declares_one(project: P
 
 def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "run.py").write_text("print(1)\n")
-    made = payload(tmp_path / "scripts", tmp_path, entry_point="run.py", project_parameters={"alpha": 0.1})
+    text = "p.add_argument('--alpha')\np.add_argument('--fast', type=bool)\nargs, _ = p.parse_known_args()\n"
+    (tmp_path / "scripts" / "run.py").write_text(f"import argparse\np = argparse.ArgumentParser()\n{text}")
+    given = {"alpha": 0.1, "fast": False}
+    made = payload(tmp_path / "scripts", tmp_path, entry_point="run.py", project_parameters=given)
 
-    assert made.document["command"] == "python run.py --alpha 0.1"
+    assert made.document["command"] == "python run.py --alpha 0.1 --fast ''"
+    with pytest.raises(BadInput, match=r"run\.py has no argument alfa: it has alpha, fast$"):
+        payload(tmp_path / "scripts", tmp_path, entry_point="run.py", project_parameters={"alfa": 0.1})
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
@@ -50,9 +51,11 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
 
 
 def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Path) -> None:
-    line = words(script, learning_rate=0.01, global_batch_size=64, per_device_train_batch_size=32, num_train_epochs=1)
+    line = words(script, learning_rate=0.01, global_batch_size=64, num_train_epochs=1)
 
-    assert line == "--output-dir /out --batch-size 32 --lr 0.01 --epochs 1"
+    assert line == "--output-dir /out --batch-size 64 --lr 0.01 --epochs 1"  # which accumulates no gradients
+    both = JobSpec(entry_script=str(script), global_batch_size=64, per_device_train_batch_size=32)
+    assert "train.py has no argument gradient_accumulation_steps" in argument_faults(both)[0]
 
 
 def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
@@ -60,6 +63,7 @@ def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(scr
     arguments = {"optimizer.lr": 0.1, "+trainer.fast": True}
 
     assert words(script, training_arguments=arguments) == "optimizer.lr=0.1 +trainer.fast=true"
+    assert words(script, seed=3) == "++seed=3"  # a repeat of a study, whose configuration may have none
     assert words(script) == ""
 
 
@@ -85,6 +89,7 @@ def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None
         f"--output_dir /out {usual.replace('logging_steps 10', 'logging_steps 5')} --model_name_or_path gpt2 "
         '--test_file t.csv --max_seq_length 64 --bf16 true --dataset_name imdb --mapping {"a": 1}'
     )
+    assert "--bf16 false" in words(script, precision="fp32")  # some scripts have another default
     assert "--config_name gpt2 --tokenizer_name gpt2" in words(script, model="gpt2", init="random")
     plan = words(script, global_batch_size=32, per_device_train_batch_size=8)
     assert plan == f"--output_dir /out {usual}".replace("size 16", "size 8").replace("steps 1 ", "steps 4 ")
@@ -92,13 +97,69 @@ def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None
 
 def test_what_a_script_needs_and_would_not_get_is_refused(script: Path) -> None:
     script.write_text(PLAIN + "parser.add_argument('--margin', required=True)\nparser.add_argument('rows')\n")
-    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
-    assert "train.py does not run without --margin, rows: paretune passes options only" in fault
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
+    text, *lines = fault.splitlines()
+    assert text.startswith("train.py takes arguments by their places, and paretune passes names: write these two lines")
+    entry = yaml.safe_load("\n".join(map(str.strip, lines)))["entry_points"]["main"]
+    assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr {lr}"}
 
     script.write_text(PLAIN.replace("type=float, default=0.3", "required=True"))
     (fault,) = argument_faults(JobSpec(entry_script=str(script)))
     assert fault == "train.py does not run without --lr: give it in training_arguments"
     assert argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence", "lines"),
+    [
+        (
+            "import sys\nlr = float(sys.argv[1])\n",
+            "takes arguments by their places",
+            ["name: ", "entry_points: {main: "],
+        ),
+        ("LightningCLI(Model)\n", "needs the word fit before its options", ["project: ", "entry_point: run.sh"]),
+        ("lr = 0.1\nprint(lr)\n", "add these two lines below line 1", ["import argparse; ", "globals().update("]),
+        ("lr = 1\nget_ipython().system('ls')\n", "calls get_ipython()", ["from IPython", "get_ipython = Interactive"]),
+    ],
+)
+def test_what_cannot_start_is_refused_with_the_two_lines_that_make_it_work(
+    script: Path, text: str, sentence: str, lines: list[str]
+) -> None:
+    script.write_text(text)
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), training_arguments={"lr": 0.2}))
+
+    assert sentence in fault.splitlines()[0]
+    assert all(map(str.startswith, map(str.strip, fault.splitlines()[1:]), lines)), fault
+
+
+def test_the_two_lines_for_a_script_without_a_parser_train_with_what_is_given(script: Path) -> None:
+    script.write_text("lr = 0.1\nprint(lr)\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"lr": 0.2})
+    added = "\n".join(map(str.strip, argument_faults(spec)[0].splitlines()[1:]))
+    script.write_text(f"lr = 0.1\n{added}\nprint(lr)\n")
+
+    assert argument_faults(spec) == []
+    command = [sys.executable, str(script), *script_arguments(spec, spec.plan(), "/out")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0.2\n"
+
+
+def test_an_argument_of_type_bool_gets_no_text_for_false(script: Path) -> None:
+    script.write_text(PLAIN + "parser.add_argument('--shuffle', type=bool, default=True)\n")
+
+    spec = JobSpec(entry_script=str(script), training_arguments={"shuffle": False})
+    assert script_arguments(spec, spec.plan(), "/out")[-2:] == ["--shuffle", ""]
+
+
+def test_a_required_field_of_hugging_face_s_parser_has_to_be_given(script: Path) -> None:
+    fields = (
+        "@dataclass\nclass Model:\n    model_name_or_path: str = field(metadata={})\n    size: int = field(default=1)\n"
+    )
+    script.write_text(f"from transformers import HfArgumentParser\n{fields}")
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
+    assert fault == "train.py does not run without --model_name_or_path: give it as model"
+    assert argument_faults(JobSpec(entry_script=str(script), model="gpt2")) == []
 
 
 GIVEN: dict[str, Any] = {

@@ -16,6 +16,8 @@ from paretune.core.errors import BudgetRefused, ParetuneError, TrackingUnavailab
 from paretune.core.packages import pinned, sagemaker_is_missing, training_is_missing, version_of
 from paretune.core.untrusted import without_secrets
 from paretune.jobs.workplace import budget_ledger_of
+from paretune.launchers.notice import destination, send
+from paretune.specification.profile import NOTIFY, OWN_FILE, notify_address
 
 ENVIRONMENT, TORCH, BUDGETS, MLFLOW = "environment", "torch", "budgets", "mlflow"
 AWS, REGION, CREDENTIALS = "aws", "region", "credentials"
@@ -95,6 +97,19 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
             no_job = f"no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}"
             yield failed(BUDGETS, f"{status}: {no_job}")
+
+
+def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether a line arrives where `notify` of the user's own file says; nothing if it says nothing."""
+    if address := notify_address(environment):
+        where = destination(address)
+        problem = send("paretune: a test line of `paretune doctor`", environment)
+        mend = f"mend {NOTIFY} in {environment.get('PARETUNE_PROFILE') or OWN_FILE}, or take it out"
+        yield (
+            failed(NOTIFY, f"no line reaches {where}: {problem}; {mend}")
+            if problem
+            else passed(NOTIFY, f"a test line was sent to {where}")
+        )
 
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:

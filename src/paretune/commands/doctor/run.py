@@ -14,6 +14,7 @@ from paretune.core.errors import BadInput, JobFailed, ParetuneError
 from paretune.core.packages import sagemaker_is_missing
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable
+from paretune.specification.profile import NOTIFY
 
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
@@ -72,6 +73,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock
         checks.ENVIRONMENT: checks.environment_findings,
         checks.TORCH: lambda: checks.torch_findings(environment),
         checks.BUDGETS: lambda: checks.budget_findings(request, environment, clock.now()),
+        NOTIFY: lambda: checks.notice_findings(environment),
         checks.MLFLOW: lambda: checks.store_findings(environment),
     }
     if not sagemaker_is_missing():  # which environment_findings says

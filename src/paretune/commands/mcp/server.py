@@ -7,6 +7,7 @@ it.
 """
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -19,13 +20,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paretune.commands.estimate.command import EstimateRequest
+from paretune.commands.estimate.command import MAY_BE_LISTS, EstimateRequest
 from paretune.commands.estimate.estimate import run_estimate
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
 from paretune.core.untrusted import printable
 from paretune.jobs.launch import launch
 from paretune.jobs.workplace import home_of
 from paretune.launchers.processes import is_alive, process_text
+from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import with_profile
@@ -36,13 +38,15 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
-estimate first; preview checks a job and bounds its dollars; launch starts a job or a study within the budget of this
-server; status says how it goes; front shows the best trade-offs of a study."""
+One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
+preview checks a job and bounds its dollars; launch starts a job or a study within the budget of this server; status
+says how it goes; front shows the best trade-offs of a study."""
 _NOT_OF_AGENTS = {
     *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
     *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
 }
 """Options that choose the code that runs, the account that pays, or what is recorded of it."""
+_SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
@@ -58,10 +62,18 @@ def make_server(tools: "Tools") -> "MCPServer":
 
     acts = (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
     listed = {act.__name__: Tool.from_function(act) for act in acts}
-    job = JobSpec.model_json_schema()
-    allowed = {name: schema for name, schema in job["properties"].items() if name not in _NOT_OF_AGENTS}
-    preview = listed["preview"].parameters
-    preview["properties"]["parameters"]["properties"], preview["$defs"] = allowed, job.get("$defs", {})
+    job = JobSpec.model_json_schema()["properties"]
+    allowed = {
+        name: {key: schema[key] for key in _SHOWN if key in schema} if "$ref" not in str(schema) else {"type": "object"}
+        for name, schema in job.items()
+        if name not in _NOT_OF_AGENTS
+    }
+    types = {"enum": sorted({"local", *instances()})}
+    allowed["instance_type"] |= types
+    lists = {"instance_type": {"type": ["string", "array"], "items": types}}
+    lists |= {name: {**allowed[name], "type": ["string", "array"]} for name in MAY_BE_LISTS if name not in lists}
+    for act, schemas in (("preview", allowed), ("estimate", allowed | lists)):
+        listed[act].parameters["properties"]["parameters"]["properties"] = schemas
     name, tools_of_server = "paretune", list(listed.values())
     return MCPServer(name, version=version(name), instructions=_INSTRUCTIONS, tools=tools_of_server)
 
@@ -78,10 +90,17 @@ class Tools:
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)  # checks set MLflow's globals
 
     def estimate(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Predicted seconds, dollars and memory of a job with 80 % intervals; lists of values make a table."""
+        """Predicted seconds, dollars and memory of a job with 80 % intervals, on one cluster or on many.
+
+        Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
+        the cheapest that fits into memory.
+        """
         with self._working():
             request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
-            return run_estimate(request).to_dict()
+            answer = run_estimate(request).to_dict()
+            rows = [{name: value for name, value in row.items() if value is not None} for row in answer["rows"]]
+            rows.sort(key=lambda row: (row.get("fits") == "no", row.get("cost_usd", math.inf)))
+            return answer | {"rows": rows}
 
     def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Check a job and bound its dollars; launches nothing."""

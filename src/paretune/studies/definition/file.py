@@ -40,6 +40,7 @@ from paretune.specification.parameters import (
     split_list,
     unknown,
 )
+from paretune.specification.script_arguments import start_faults
 from paretune.storage.address import address_fault, redacted
 from paretune.storage.shipped import find_file, find_path
 from paretune.storage.yaml import STUDY, Node, read_yaml
@@ -302,7 +303,8 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
     if script and name not in JobSpec.model_fields and not is_inside(name):
         declared = read_own_script(at_home(script))
         argument = declared.argument(name)
-        return f"training_arguments.{argument or name}" if argument or not declared.is_complete else name
+        is_known = argument or name in declared.constants or not declared.is_complete
+        return f"training_arguments.{argument or name}" if is_known else name
     if project and name not in _CLUSTER_KEYS and not is_inside(name):
         names = _entry_parameters(job)
         return f"{_ENTRY_PARAMETERS}.{name}" if not names or name in names else name
@@ -327,6 +329,13 @@ def _project(study: StudyFile) -> Iterator[Fault]:
             _declared_by_project(study.job.given())
     except BadInput as error:
         yield from (Fault(("job", "project"), text) for text in error.faults)
+
+
+def _script(study: StudyFile) -> Iterator[Fault]:
+    if study.job.entry_script is not None:
+        names = [own_name for name in study.search if (own_name := name.partition("training_arguments.")[2])]
+        faults = start_faults(at_home(study.job.entry_script).resolve(), [*study.job.training_arguments, *names])
+        yield from (Fault(("job", "entry_script"), text) for text in faults)
 
 
 def _key_hint(key: str) -> str:
@@ -465,7 +474,7 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
 
 
 StudyFile.rules = (
-    *(_terms, _project, _metrics, _clashes, _missing_search, _unmeasured),
+    *(_terms, _project, _script, _metrics, _clashes, _missing_search, _unmeasured),
     *(_missing_limits, _own_training, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)

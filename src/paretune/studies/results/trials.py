@@ -135,7 +135,8 @@ class Trial:
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it, or None."""
         # The batch of a script may be its own, unless it was given.
-        is_known = self.spec.entry_script is None or any(getattr(self.spec, name) for name in _BATCH)
+        given = _BATCH if name == "global_batch_size" else _BATCH[2:]
+        is_known = self.spec.entry_script is None or any(getattr(self.spec, parameter) for parameter in given)
         if name in AS_RUN and self.plan is not None and is_known:
             return int(getattr(self.plan, name))
         return self.point.get(name)

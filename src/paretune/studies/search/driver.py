@@ -157,13 +157,10 @@ class Driver:
     def start(
         self, number: int, point: Point, changes: Mapping[str, Any] | None = None, repeats: int | None = None
     ) -> bool:
-        """Start the job of a trial; False if none was started, for example because its outcome is known.
+        """Start the job of a trial that was asked for; False if none was started, such as if its outcome is known.
 
-        Args:
-            number: of the trial, which was asked for.
-            point: where it is.
-            changes: parameters of its job that differ from those of its point.
-            repeats: number of the trial that it repeats with another seed.
+        `changes` are parameters of its job that differ from those of its point, `repeats` the number of the trial that
+        it repeats with another seed.
         """
         changes = changes or {}
         if (spec := self._spec_of(number, point, changes)) is None:
@@ -172,26 +169,20 @@ class Driver:
             self.table.tell(self.trials[equal_trial], number)
             return False
         has_limit = "max_runtime_minutes" in changes and repeats is None
-        limited = spec if has_limit else self.money.limited(spec)
-        trial = Trial(
-            number=number,
-            point=point,
-            given=limited.changed(),
-            status=TrialStatus.RUNNING,
-            changes=changes,
-            repeats=repeats,
-        )
-        if trial.identity in {job.trial.identity for job in self.running}:
-            self.table.drop(number)
-            return False
+        given = (spec if has_limit else self.money.limited(spec)).changed()
+        status = TrialStatus.RUNNING
+        trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
         try:
-            trial = self.money.reserve(trial)
+            is_running = trial.identity in {job.trial.identity for job in self.running}
+            reserved = None if is_running else self.money.reserve(trial)
         except BudgetRefused as error:
             self._say(f"trial {number}: {error}")
+            reserved = None
+        if reserved is None:
             self.table.drop(number)
             return False
         self.history.retries.pop(trial.identity, None)
-        self._begin(trial)
+        self._begin(reserved)
         return True
 
     def is_open(self, spec: JobSpec) -> bool:

@@ -123,9 +123,8 @@ class History:
     def front(self) -> list[Trial]:
         """Completed first trials on the front of measured values that meet the constraints."""
         goals, constraints = self._file.objectives, self._file.constraints
-        first = [each for each in self.trials.values() if each.repeats is None]
-        completed = [each for each in first if each.status is TrialStatus.COMPLETED]
-        feasible = [each for each in completed if is_feasible(each, goals, constraints)]
+        first = [each for each in self.trials.values() if each.repeats is None and each.status is TrialStatus.COMPLETED]
+        feasible = [each for each in first if is_feasible(each, goals, constraints)]
         is_best = pareto.front([costs(each.values, goals) for each in feasible], [False] * len(goals))
         return list(compress(feasible, is_best))
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, BudgetRefused, JobFailed, ParetuneError
 from paretune.jobs.model import register
@@ -29,9 +28,6 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.history import has_enough
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import RunStatus, Tracking, schema
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 _MAY_CHANGE = ("budget", "user", "max_runtime_minutes")  # parameters of a job that may change while a study goes on
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
@@ -125,33 +121,19 @@ class StudyRunWriter:
         self._write(final, is_last=True)
         if self._show is not None:
             self._show(final)
-        if final.picks:
-            point = final.picks[0].point
-            usd = point.means.get(metrics.COST_USD, point.trial.cost_usd)
-            values = {metrics.PICK_F1: point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
+        for pick in final.picks[:1]:
+            usd = pick.point.means.get(metrics.COST_USD, pick.point.trial.cost_usd)
+            values = {metrics.PICK_F1: pick.point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
         self._close(RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         again += self._register(final)
-        again += "" if final.front.points else self._after_failures()
+        if not final.front.points and has_enough(self._file, count := self._driver.history.counted):
+            more = f"--n_trials {count + (self._file.n_trials or 0)}"
+            again += f"; failed trials count: mend the cause, and the same command with {more} continues"
         shown = self._tracking.open_command(self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=shown)
-
-    def _design_rows(self) -> "DataFrame | None":
-        """The rows of a designed experiment with what was measured; None for a search."""
-        if self._file.design is None:
-            return None
-        trials = [trial for trial in self._driver.trials.values() if trial.repeats is None]
-        return table(self._file.design, {int(trial.point[ROW]): trial for trial in trials})
-
-    def _after_failures(self) -> str:
-        """How to continue a study whose trials have all failed; empty if it has not ended by their number."""
-        count = self._driver.history.counted
-        if not has_enough(self._file, count):
-            return ""
-        more = count + (self._file.n_trials or 0)
-        return f"; failed trials count: mend the cause, and the same command with --n_trials {more} continues"
 
     def _register(self, final: StudyAnswer) -> str:
         """Register the model of the first recommended point; returns the result in words, after a semicolon."""
@@ -198,8 +180,9 @@ class StudyRunWriter:
         """Write page and table; the last time a driver does, picture and ranks, too."""
         self._is_stale = False
         record_answer(current, self._run, self._tracking, is_last=is_last)
-        if (rows := self._design_rows()) is not None:
-            self._run.log_text(rows.to_csv(index=False), "design.csv")
+        if self._file.design is not None:
+            rows = {int(trial.point[ROW]): trial for trial in current.front.trials if trial.repeats is None}
+            self._run.log_text(table(self._file.design, rows).to_csv(index=False), "design.csv")
         done, best = len(current.front.trials), current.best
         values = {"trials_done": float(done), "spent_usd": current.front.spent_usd}
         values["hypervolume"] = current.front.hypervolume

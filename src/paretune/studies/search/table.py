@@ -59,14 +59,8 @@ Accepts = Callable[[Point], bool]
 class StudyTable:
     """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
 
-    Args:
-        file: the study.
-        storage: address of its storage.
-        lock: that of the study, which is looked at before anything is written.
-        origin: of its jobs, measured or simulated.
-
-    Raises:
-        BadInput: the storage does not answer, or holds a study of this name with other objectives.
+    The study's `lock` is looked at before anything is written; `origin` is that of its jobs, measured or simulated.
+    Raises BadInput if the storage does not answer, or holds a study of this name with other objectives.
     """
 
     def __init__(self, file: StudyFile, storage: str, lock: StudyLock | None = None, origin: str = "measured") -> None:
@@ -107,10 +101,8 @@ class StudyTable:
     def open(self, run_id: str, described: str) -> str:
         """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet.
 
-        `described` holds the values of job, search and objectives by their names, as JSON.
-
-        Raises:
-            BadInput: the study was begun with another description.
+        `described` holds the values of job, search and objectives by their names, as JSON. Raises BadInput if the study
+        was begun with another description.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
@@ -398,13 +390,11 @@ def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
 
 
 def _sampler(file: StudyFile, seed: int) -> BaseSampler:
-    if file.sampler == "gp":
-        return GPSampler(seed=seed)
-    if file.sampler == "nsga2":
-        return NSGAIISampler(seed=seed)
-    if file.sampler == "tpe" or not (file.takes_split or file.tries_all or file.sampler == "random"):
-        return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
-    return RandomSampler(seed=seed)  # every point is asked for one by one
+    if file.takes_split or file.tries_all or file.sampler == "random":
+        return RandomSampler(seed=seed)  # of most of these every point is asked for one by one
+    if file.sampler in ("gp", "nsga2"):
+        return GPSampler(seed=seed) if file.sampler == "gp" else NSGAIISampler(seed=seed)
+    return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
 
 
 def _difference(before: str, now: str) -> str:

@@ -1,0 +1,51 @@
+"""One line to the user when a job or study ends, fails or waits for capacity, by `notify` of her own paretune.toml.
+
+The address of a webhook is a secret: no message and no record has it.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from paretune.core.untrusted import printable
+from paretune.specification.profile import notify_address
+
+_TIMEOUT_S = 10.0
+_LONGEST = 1000  # characters of a line
+
+
+def send(line: str, environment: Mapping[str, str]) -> str:
+    """Send one line, if the user's own file has an address for it; returns "" or why it did not arrive.
+
+    Never raises: a notice that fails must not hurt the job that it is about.
+    """
+    try:
+        if address := notify_address(environment):
+            _send(address, " ".join(printable(line).split())[:_LONGEST])
+    except urllib.error.HTTPError as error:
+        return f"the webhook answered {error.code}"
+    except Exception as error:  # of the network, of boto3, or that boto3 is not installed
+        named = "" if isinstance(error, urllib.error.URLError | ValueError) else f": {printable(str(error))}"
+        return f"{type(error).__name__}{named}"
+    return ""
+
+
+def destination(address: str) -> str:
+    """Where notices go, without the secret part of a webhook."""
+    return address if address.startswith("arn:") else f"the webhook at {urlsplit(address).hostname}"
+
+
+def _send(address: str, line: str) -> None:
+    if address.startswith("arn:"):
+        import boto3  # an extra, and half a second to import
+        from botocore.config import Config
+
+        config = Config(connect_timeout=_TIMEOUT_S, read_timeout=_TIMEOUT_S, retries={"total_max_attempts": 2})
+        topics = boto3.client("sns", region_name=address.split(":")[3], config=config)
+        topics.publish(TopicArn=address, Subject="paretune", Message=line)
+        return
+    body = json.dumps({"text": line}).encode()  # as Slack, Teams, Mattermost and Google Chat read it
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310
+    urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()  # noqa: S310

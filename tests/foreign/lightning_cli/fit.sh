@@ -1,0 +1,2 @@
+#!/bin/sh
+python main.py fit --config config.yaml "$@"
