@@ -237,10 +237,9 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
         modules_to_save=whole or None,
     )
     adapted = get_peft_model(model, adapters)
-    norms = (module for module in adapted.modules() if "norm" in type(module).__name__.lower())
-    exact = [item for module in norms for item in module.parameters(recurse=False)]
-    for item in (*exact, *filter(lambda item: item.requires_grad, adapted.parameters())):
-        item.data = item.data.float()
+    for item in adapted.parameters():
+        if item.requires_grad:  # norms stay in half: with their fp32 results a 4-bit layer would keep fp32 activations
+            item.data = item.data.float()
     return adapted
 
 

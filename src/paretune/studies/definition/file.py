@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import PrivateAttr, ValidationInfo, field_validator
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home
 from paretune.specification import metrics
@@ -185,7 +185,11 @@ class StudyFile(Parameters):
     def _fault(cls, error: Any) -> Fault:
         path = tuple(str(key) for key in error["loc"])
         if error["type"] == "extra_forbidden" and len(path) == 1:
-            return Fault(path, f"unknown key {path[0]}: {_key_hint(path[0])}")
+            hint = nearest(path[0], cls.model_fields)
+            if path[0] in JobSpec.model_fields:
+                similar = did_you_mean(path[0], cls.model_fields, lead="; or ", most=1)
+                hint = f"it is a parameter of the job, put it under job or search{similar}"
+            return Fault(path, f"unknown key {path[0]}: {hint}")
         if error["type"] == "extra_forbidden" and path[0] == "job" and path[1] not in cls.model_fields:
             return Fault(path, unknown(JobSpec, ".".join(path[1:])))
         if error["type"] == "extra_forbidden" and len(path) == 2 and path[1] in cls.model_fields:
@@ -324,11 +328,11 @@ def _declared_by_project(job: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _project(study: StudyFile) -> Iterator[Fault]:
-    try:
+    faults = list[str]()
+    with collecting(faults):
         if study.job.project is not None:
             _declared_by_project(study.job.given())
-    except BadInput as error:
-        yield from (Fault(("job", "project"), text) for text in error.faults)
+    yield from (Fault(("job", "project"), text) for text in faults)
 
 
 def _script(study: StudyFile) -> Iterator[Fault]:
@@ -336,13 +340,6 @@ def _script(study: StudyFile) -> Iterator[Fault]:
         names = [own_name for name in study.search if (own_name := name.partition("training_arguments.")[2])]
         faults = start_faults(at_home(study.job.entry_script).resolve(), [*study.job.training_arguments, *names])
         yield from (Fault(("job", "entry_script"), text) for text in faults)
-
-
-def _key_hint(key: str) -> str:
-    if key in JobSpec.model_fields:
-        similar = did_you_mean(key, StudyFile.model_fields, lead="; or ", most=1)
-        return f"it is a parameter of the job, put it under job or search{similar}"
-    return nearest(key, StudyFile.model_fields)
 
 
 def _terms(study: StudyFile) -> Iterator[Fault]:
@@ -377,10 +374,16 @@ def _metrics(study: StudyFile) -> Iterator[Fault]:
     for name, bounds in study.constraints.items():
         faults = bounds_faults(name, bounds, is_own=study.is_own)
         yield from (Fault(("constraints", name), text) for text in faults)
+    if not study.is_own:
+        yield from unmeasured(study.job.task, "objectives", study.objectives)
+        yield from unmeasured(study.job.task, "constraints", study.constraints)
 
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
     """Faults of parameters of the job that cannot be in a study, or not with what is searched."""
+    if study.is_own and study.job.is_simulated:
+        text = "a training of your own cannot be simulated, for no recorded run tells what it does"
+        yield Fault(("job", "launcher"), f"{text}: leave launcher out")
     if study.job.probe_steps is not None:
         text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
         yield Fault(("job", "probe_steps"), text)
@@ -409,15 +412,13 @@ def _points(study: StudyFile) -> Iterator[Fault]:
     if set(study.search) - {ROW}:
         yield Fault(("points",), "points and search exclude each other: take one out")
         return
-    try:
-        design = _design(study.points, study.seed)
-    except BadInput as error:
-        yield from (Fault(("points",), text) for text in error.faults)
-        return
-    given = study.job.given()
-    for name in dict.fromkeys(name for row in design.rows for name in row if name in given and name != "seed"):
+    rows, given, faults = list[dict[str, Any]](), study.job.given(), list[str]()
+    with collecting(faults):
+        rows = study.design.rows if study.design is not None else []
+    yield from (Fault(("points",), text) for text in faults)
+    for name in dict.fromkeys(name for row in rows for name in row if name in given and name != "seed"):
         yield Fault(("job", name), f"{name} is in job and in points: take it out of one of them")
-    yield from row_faults(design.rows, lambda row: make_spec(given, row))
+    yield from row_faults(rows, lambda row: make_spec(given, row))
 
 
 def _missing_search(study: StudyFile) -> Iterator[Fault]:
@@ -426,34 +427,20 @@ def _missing_search(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}")
 
 
-def _unmeasured(study: StudyFile) -> Iterator[Fault]:
-    if not study.is_own:
-        yield from unmeasured(study.job.task, "objectives", study.objectives)
-        yield from unmeasured(study.job.task, "constraints", study.constraints)
-
-
 def _missing_limits(study: StudyFile) -> Iterator[Fault]:
-    if study.budget_usd is None and _is_billed_study(study):
-        text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
-        yield Fault(("budget_usd",), f"{text}budget_usd: 20")
-    # Dollars of local jobs are notional and simulated ones virtual: only trials end such a study.
-    elif study.budget_usd is None and study.n_trials is None and not study.tries_all:
-        yield Fault(("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd")
-
-
-def _is_billed_study(study: StudyFile) -> bool:
+    if study.budget_usd is not None:
+        return
     searched = study.search.get("instance_type")
     types = searched.corners if searched is not None else (study.job.instance_type,)
     with suppress(BadInput):
         types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
     is_ml = any(str(name).startswith("ml.") for name in types)
-    return study.job.launcher == "sagemaker" or (study.job.launcher == "auto" and is_ml)
-
-
-def _own_training(study: StudyFile) -> Iterator[Fault]:
-    if study.is_own and study.job.is_simulated:
-        text = "a training of your own cannot be simulated, for no recorded run tells what it does"
-        yield Fault(("job", "launcher"), f"{text}: leave launcher out")
+    if study.job.launcher == "sagemaker" or (study.job.launcher == "auto" and is_ml):
+        text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
+        yield Fault(("budget_usd",), f"{text}budget_usd: 20")
+    # Dollars of local jobs are notional and simulated ones virtual: only trials end such a study.
+    elif study.n_trials is None and not study.tries_all:
+        yield Fault(("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd")
 
 
 def _sampler(study: StudyFile) -> Iterator[Fault]:
@@ -474,8 +461,8 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
 
 
 StudyFile.rules = (
-    *(_terms, _project, _script, _metrics, _clashes, _missing_search, _unmeasured),
-    *(_missing_limits, _own_training, _sampler, _points),
+    *(_terms, _project, _script, _metrics, _clashes, _missing_search),
+    *(_missing_limits, _sampler, _points),
 )
 StudyFile.last_rules = (_combinations,)
 

@@ -9,14 +9,16 @@ A level is a value of the parameter that the factor is named after, or a mapping
 together. Rows run in an order drawn by the study's seed; a replicate has another training seed.
 """
 
+import csv
 import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.packages import design_is_missing
 from paretune.core.untrusted import read_text
 from paretune.specification.parameters import Fault, Plain, spell
@@ -31,24 +33,28 @@ Point = dict[str, Any]  # factor to label; the parameters that it sets are in `D
 
 
 class Design:
-    """The rows of `points:`. Raises BadInput with all faults of its keys."""
+    """The rows of `points:`. Raises BadInput with all faults of its keys.
+
+    Attributes:
+        levels: factor to label of each level to the parameters that it sets; empty for a table.
+        rows: parameters of the job of each row, in the order of launch.
+    """
 
     def __init__(self, points: Mapping[str, Any], seed: int) -> None:
         faults = [f"points has no {key}: there are {', '.join(_KEYS)}" for key in points if key not in _KEYS]
         kinds = [kind for kind in KINDS if kind in points]
         if len(kinds) != 1:
             faults.append(f"points must have one of {', '.join(KINDS)}, got {' and '.join(kinds) or 'none'}")
-        if faults:
-            raise BadInput(faults)
+        refuse(faults)
         (self.kind,), self._points, self._seed = kinds, points, seed
-        self.levels = self._read_levels()
-        """Factor to label of each level to the parameters that it sets; empty for a table."""
-        replicates = _whole("replicates", points.get("replicates", 1))
-        rows = [self._parameters(point) for point in self._choose()] or self._table()
-        order = [*rows, *self._added()] * replicates
+        self.levels = {} if self.kind == "table" else self._read_levels()
+        added = points.get("add", [])
+        if not isinstance(added, list | tuple) or not all(isinstance(row, Mapping) for row in added):
+            raise BadInput(["points: add must be a list of rows, such as [{learning_rate: 1e-4}]"])
+        rows = self._table() if self.kind == "table" else list(map(self._parameters, self._choose()))
+        order = [*rows, *map(dict, added)] * _whole("replicates", points.get("replicates", 1))
         random.Random(seed).shuffle(order)
         self.rows = _seeded(order)
-        """Parameters of the job of each row, in the order of launch."""
 
     def label(self, row: Mapping[str, Any]) -> dict[str, str]:
         """Factor to label of a row's level; for a table its parameters themselves."""
@@ -60,8 +66,6 @@ class Design:
         }
 
     def _read_levels(self) -> dict[str, dict[str, dict[str, Any]]]:
-        if self.kind == "table":
-            return {}
         factors = self._points["full"] if self.kind == "full" else self._points.get("factors")
         if not isinstance(factors, Mapping) or not factors:
             example = "{precision: [fp32, bf16], instance_count: [1, 2]}"
@@ -80,8 +84,7 @@ class Design:
         ]
         if math.prod(map(len, levels.values())) > _MOST_ROWS:
             faults.append(f"points: the levels have more than {_MOST_ROWS:,} combinations: take some out")
-        if faults:
-            raise BadInput(faults)
+        refuse(faults)
         return levels
 
     def _parameters(self, point: Point) -> dict[str, Any]:
@@ -89,8 +92,8 @@ class Design:
 
     def _choose(self) -> list[Point]:
         every = [dict(zip(self.levels, labels, strict=True)) for labels in itertools.product(*self.levels.values())]
-        if self.kind in ("full", "table"):
-            return every if self.levels else []
+        if self.kind == "full":
+            return every
         if reason := design_is_missing():
             raise BadInput([reason])
         count = _whole(self.kind, self._points[self.kind])
@@ -134,10 +137,6 @@ class Design:
         raise BadInput([f"points: no balanced fraction of {math.prod(sizes)} combinations has {count} rows: raise it"])
 
     def _table(self) -> list[dict[str, Any]]:
-        import csv
-
-        if self.kind != "table":
-            return []
         path = str(self._points["table"])
         text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
         lines = csv.DictReader(text.splitlines())
@@ -146,39 +145,28 @@ class Design:
             raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
         return rows
 
-    def _added(self) -> list[dict[str, Any]]:
-        added = self._points.get("add", [])
-        if not isinstance(added, list | tuple) or not all(isinstance(row, Mapping) for row in added):
-            raise BadInput(["points: add must be a list of rows, such as [{learning_rate: 1e-4}]"])
-        return [dict(row) for row in added]
-
 
 def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[Fault]:
     """The faults of rows that make no job, each once with the numbers of its rows; `make` makes the job of a row."""
-    numbers = dict[str, list[int]]()
+    numbers: dict[str, list[int]] = {}
     for number, row in enumerate(rows, 1):
-        try:
+        with collecting(faults := list[str]()):
             make(row)
-        except BadInput as error:
-            for fault in error.faults:
-                numbers.setdefault(fault, []).append(number)
-    return [
-        Fault(("points",), f"points: row{'s' if len(at) > 1 else ''} {_listed(at, len(rows))}: {fault}")
-        for fault, at in numbers.items()
-    ]
+        for fault in faults:
+            numbers.setdefault(fault, []).append(number)
+    return [Fault(("points",), f"points: {_listed(at, len(rows))}: {fault}") for fault, at in numbers.items()]
 
 
 def _listed(numbers: Sequence[int], count: int) -> str:
     more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    return f"1 to {count}" if 1 < count == len(numbers) else ", ".join(map(str, numbers[:5])) + more
+    which = f"1 to {count}" if 1 < count == len(numbers) else ", ".join(map(str, numbers[:5])) + more
+    return f"row{'s' if len(numbers) > 1 else ''} {which}"
 
 
 def _whole(name: str, value: Any) -> int:
-    try:
+    with suppress(TypeError, ValueError):
         if int(value) >= 1:
             return int(value)
-    except (TypeError, ValueError):
-        pass
     raise BadInput([f"points: {name} must be a whole number of at least 1, got {value!r}"])
 
 

@@ -1,0 +1,185 @@
+"""Measure the error of predicted speed and memory of jobs on one GPU, before any job has run there.
+
+    python benchmarks/estimate_gpu.py                                       # a second: compares results/gpu_jobs.csv
+    python benchmarks/estimate_gpu.py --measure --tokenizer FOLDER          # on an H100, five minutes: makes that file
+
+Models have random weights and rows have random words, all longer than max_seq_length: speed and memory do not depend on
+what the words are. Nothing here was used to choose a constant of paretune.estimating.
+"""
+
+import argparse
+import csv
+import json
+import math
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import arguments
+import published
+
+from paretune.estimating.architecture import of_config
+from paretune.estimating.estimator import Estimator
+from paretune.estimating.evidence import Evidence
+from paretune.specification.container import JobDocument, JobFolder, JobReport, write_json
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMPLES
+
+JOBS = Path(__file__).parent / "results" / "gpu_jobs.csv"
+INSTANCE = "ml.p5.4xlarge"  # one H100
+STEPS, ROWS, WORDS = 60, 4000, 600
+_LLAMA = {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "DistilBERT": {"model_type": "distilbert"},
+    "BERT base": {"model_type": "bert"},
+    "BERT large": {
+        "model_type": "bert",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+    },
+    "Llama of 1.0B": {"model_type": "llama", "intermediate_size": 8192, **_LLAMA},
+}
+_CAUSAL = {"task": "causal-lm", "max_seq_length": 512}
+TRAINED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("DistilBERT", {"per_device_train_batch_size": 64}),
+    ("BERT base", {"per_device_train_batch_size": 16, "precision": "fp32"}),
+    ("BERT base", {"per_device_train_batch_size": 16}),
+    ("BERT base", {"per_device_train_batch_size": 64}),
+    ("BERT base", {"per_device_train_batch_size": 64, "precision": "fp16"}),
+    ("BERT base", {"per_device_train_batch_size": 32, "max_seq_length": 512}),
+    ("BERT base", {"per_device_train_batch_size": 32, "max_seq_length": 512, "fine_tuning": "lora"}),
+    ("BERT large", {"per_device_train_batch_size": 16, "max_seq_length": 512}),
+    ("Llama of 1.0B", {"per_device_train_batch_size": 4, **_CAUSAL}),
+    (
+        "Llama of 1.0B",
+        {"per_device_train_batch_size": 8, "training_arguments": {"gradient_checkpointing": True}, **_CAUSAL},
+    ),
+    ("Llama of 1.0B", {"per_device_train_batch_size": 8, "fine_tuning": "lora", **_CAUSAL}),
+    ("Llama of 1.0B", {"per_device_train_batch_size": 8, "fine_tuning": "qlora", **_CAUSAL}),
+)
+"""What is trained, with max_seq_length 128 and bf16 where nothing else is said."""
+
+
+def main() -> None:
+    """Print one line per job, then the errors."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--measure", action="store_true", help="run the jobs on this machine's GPU and print the file")
+    parser.add_argument("--tokenizer", type=Path, help="folder with a tokenizer of at most 30,522 tokens")
+    options = arguments.parse(parser)
+    if options.measure:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(["model", "changes", "samples_per_second", "peak_gib", "mfu"])
+        for row in measured(options.tokenizer):
+            writer.writerow(row)
+            sys.stdout.flush()
+        return
+    compare()
+
+
+def spec_of(changes: Mapping[str, Any], **inputs: Any) -> JobSpec:
+    """The job with these changes, without evaluation."""
+    arguments_of_trainer = {"max_steps": STEPS, "eval_strategy": "no", **changes.get("training_arguments", {})}
+    given = {"precision": "bf16", "max_seq_length": 128, **changes, **inputs}
+    return JobSpec(max_train_samples=ROWS, **given | {"training_arguments": arguments_of_trainer})
+
+
+def measured(tokenizer: Path) -> Iterator[list[str]]:
+    """Train everything once; rows of the file."""
+    words = [f"{first}{second}" for first in ("un", "re", "over", "out") for second in ("done", "run", "come", "go")]
+    with tempfile.TemporaryDirectory(prefix="gpu-") as name:
+        folder, source = Path(name), random.Random(0)
+        lines = [f"{' '.join(source.choices(words, k=WORDS))},{number % 2}" for number in range(ROWS + 500)]
+        (folder / "rows.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+        for model, changes in TRAINED:
+            path = folder / model.replace(" ", "-")
+            if not path.exists():
+                _make_model(model, path, tokenizer)
+            spec = spec_of(changes, model=str(path), dataset=str(folder / "rows.csv"))
+            report = _trained(spec, folder)
+            speed, peak = report.metrics[THROUGHPUT_SAMPLES], report.metrics[PEAK_MEMORY_GIB]
+            mfu = f"{report.metrics[MFU]:.3f}" if MFU in report.metrics else ""
+            yield [model, json.dumps(changes), f"{speed:.1f}", f"{peak:.2f}", mfu]
+
+
+def _config(model: str) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(**{"vocab_size": 30522, **MODELS[model]})
+
+
+def _make_model(model: str, path: Path, tokenizer: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    config = _config(model)
+    kind = AutoModelForCausalLM if config.model_type == "llama" else AutoModelForMaskedLM
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        kind.from_config(config).save_pretrained(path)
+    for file in tokenizer.glob("*"):
+        if file.name.startswith(("tokenizer", "vocab", "special_tokens")):
+            shutil.copy(file, path)
+
+
+def _trained(spec: JobSpec, folder: Path) -> JobReport:
+    job, answer = JobFolder(folder / "job"), folder / "answer.json"
+    shutil.rmtree(job.root, ignore_errors=True)
+    job.make()
+    write_json(folder / "request.json", spec.as_text())
+    words = [sys.executable, "-m", "paretune.training.prepare", str(folder / "request.json"), str(folder / "data")]
+    subprocess.run([*words, str(answer)], check=True, capture_output=True)
+    made = json.loads(answer.read_text())
+    write_json(job.document, JobDocument(job_name="gpu", spec=spec, plan=spec.plan()).as_json())
+    job.dataset.symlink_to(made["dataset"])
+    job.model_source.symlink_to(made["model"])
+    result = subprocess.run(
+        [sys.executable, "-m", "paretune.training", str(job.root)], check=False, capture_output=True, text=True
+    )
+    if result.returncode:
+        raise SystemExit(f"{spec.given()}: {result.stderr[-3000:]}")
+    return JobReport.model_validate_json(job.report.read_text())
+
+
+def compare() -> None:
+    """Estimate every job of the file as one on INSTANCE, from no earlier job."""
+    rows, speeds, memories, inside = [], [], [], 0
+    for row in csv.DictReader(JOBS.open()):
+        changes, rate, peak = (
+            json.loads(row["changes"]),
+            float(row["samples_per_second"] or "nan"),
+            float(row["peak_gib"]),
+        )
+        spec = spec_of(changes, instance_type=INSTANCE, dataset="rows.csv")
+        facts = {"train_rows": ROWS, "train_tokens": ROWS * spec.max_seq_length, "validation_rows": 500}
+        item = Estimator(Evidence()).estimate(
+            spec, of_config(_config(row["model"]).to_dict(), spec.task), None, facts=facts
+        )
+        assert item is not None
+        speed, memory = item.plan.global_batch_size / item.time.step_seconds / rate - 1, item.memory.gib / peak - 1
+        inside += item.memory.gib_low <= peak <= item.memory.gib_high
+        memories.append(abs(memory))
+        speeds.extend([] if math.isnan(rate) else [abs(speed)])
+        settings = ", ".join(f"{name} {value}" for name, value in changes.items() if name != "task")
+        measured_speed = ["", ""] if math.isnan(rate) else [f"{rate:.0f}", f"{speed:+.0%}"]
+        rows.append([row["model"], settings, f"{peak:.1f}", f"{memory:+.0%}", *measured_speed])
+    message = [
+        f"{len(rows)} jobs on one H200, measured on 2026-11-26 (torch 2.11, CUDA 13.0), and estimated as jobs on",
+        f"{INSTANCE}, whose H100 computes as fast, from no earlier job ({published.conditions('paretune')}).",
+        f"{inside} of {len(rows)} peaks were inside their interval; median error of the memory "
+        f"{statistics.median(memories):.0%}, of the",
+        f"{len(speeds)} speeds {statistics.median(speeds):.0%}.",
+        "",
+        *published.table(["model", "settings", "peak GiB", "predicted", "samples/s", "predicted"], rows),
+    ]
+    print(published.block("estimate_gpu", message))
+
+
+if __name__ == "__main__":
+    main()
