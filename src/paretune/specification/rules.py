@@ -63,6 +63,12 @@ def _degree(job: "JobSpec", name: str) -> int:
     return getattr(job, name) or 1
 
 
+def _of_a_strategy(job: "JobSpec") -> set[str]:
+    """Training arguments that only the parameter strategy sets; a configuration of DeepSpeed may be the user's own."""
+    names = {"fsdp", "fsdp_config", "ddp_backend", "parallelism_config"}
+    return names if job.strategy in DEEPSPEED else names | {"deepspeed"}
+
+
 def _is_changed(job: "JobSpec", name: str) -> bool:
     return bool(getattr(job, name) != type(job).model_fields[name].default)
 
@@ -130,6 +136,17 @@ _TABLE: Rules = (
         "training_arguments",
         lambda job: job.fine_tuning == "qlora" and job.is_compiled and job.entry_script is None,
         "fine_tuning=qlora goes without torch_compile: no training has run with both",
+    ),
+    Rule(
+        "training_arguments",
+        lambda job: job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_own_training,
+        "torch_compile goes with strategy ddp, got {strategy}: leave it out of training_arguments",
+    ),
+    Rule(
+        "training_arguments",
+        lambda job: not job.runs_own_training and _of_a_strategy(job) & {*job.training_arguments},
+        "training_arguments must set nothing that belongs to the strategy (fsdp, fsdp_config, deepspeed, ddp_backend, "
+        "parallelism_config): use the parameter strategy",
     ),
     Rule(
         "lora",

@@ -137,6 +137,8 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"validation_file": "v.csv"}, "validation_file goes with a data set of your own"),
     ({"dataset": "https://huggingface.co/datasets/imdb"}, "dataset must be a hub id, a path or s3://..., got"),
     ({"tensor_parallel_degree": 2}, "tensor_parallel_degree goes with strategy=fsdp, got strategy=ddp"),
+    ({"strategy": "fsdp", "training_arguments.torch_compile": True}, "torch_compile goes with strategy ddp, got fsdp"),
+    ({"training_arguments.fsdp": True}, "training_arguments must set nothing that belongs to the strategy"),
     ({"micro_batches": 2}, "micro_batches are those of a pipeline"),
     ({"activation_offloading": True}, "activation_offloading keeps checkpointed activations"),
     ({"strategy": "smddp"}, "strategy smddp needs GPU instances of SageMaker"),
