@@ -143,7 +143,7 @@ def test_a_warm_pool_is_used_again_and_booked_to_the_job_that_asked_for_it(launc
     billed = job["BillableTimeInSeconds"] + retained
     assert run.data.metrics["cost_usd"] == pytest.approx(billed * 0.115 / 3600)
     assert run.data.tags["paretune.warm_pool"] == "Reused"
-    assert f"until they were reused by {second}; that is booked to run {run.info.run_id}" in launched.again.text
+    assert f"after {first} were billed for {retained} s each until they were reused by {second}" in launched.again.text
 
 
 def test_sync_books_a_warm_pool_that_has_expired(launched: Launched) -> None:
@@ -156,7 +156,7 @@ def test_sync_books_a_warm_pool_that_has_expired(launched: Launched) -> None:
     done = cloud.run("sync")
 
     assert done.code == 0, done.text
-    assert "billed for 600 s each until they were given back: 0.01917 USD, in cost_usd now" in done.text
+    assert "billed for 600 s each until they were given back: 0.01917 USD, in its cost_usd now" in done.text
     after = cloud.runs()[0].data
     assert after.metrics["cost_usd"] == pytest.approx((after.metrics["billable_seconds"] + 600) * 0.115 / 3600)
     assert after.tags["paretune.warm_pool"] == "Terminated"

@@ -14,19 +14,20 @@ from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
+from paretune.estimating.architecture import architecture_of
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
-from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.container import JobInputs
+from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.storage.address import address_fault
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
+    from paretune.estimating.estimator import Estimate
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
     from paretune.tracking import Tracking
 
@@ -229,6 +230,7 @@ class Workplaces:
     interruption: Interruption
     home: Path
     shows_work: bool = False
+    _clock: Clock = field(default_factory=SystemClock)
     _workplaces: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
 
     @classmethod
@@ -247,9 +249,9 @@ class Workplaces:
         location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.sagemaker.s3_bucket)
         key = (*location, spec.project is None)
         if key not in self._workplaces:
-            clock = self._clock(spec)
+            clock = self._virtual_clock if spec.is_simulated else self._clock
             self._workplaces[key] = Workplace(
-                launcher=open_launcher(spec, self.home, clock, self.environment, self.interruption.check),
+                launcher=self._launcher(spec, clock),
                 home=self.home,
                 clock=clock,
                 environment=self.environment,
@@ -259,9 +261,31 @@ class Workplaces:
             )
         return self._workplaces[key]
 
-    def _clock(self, spec: JobSpec) -> Clock:
-        """The machine's clock, or the virtual one of the home folder; one object for all jobs that use it."""
-        for workplace in self._workplaces.values():
-            if isinstance(workplace.clock, VirtualClock) == spec.is_simulated:
-                return workplace.clock
-        return VirtualClock(self.home) if spec.is_simulated else SystemClock()
+    @cached_property
+    def _virtual_clock(self) -> VirtualClock:
+        """The clock of all simulated jobs."""
+        return VirtualClock(self.home)
+
+    def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
+        """The launcher that a job asks for. Each is imported only where it is used: `local` needs no AWS libraries."""
+        if isinstance(clock, VirtualClock):
+            from paretune.launchers.simulated.launcher import SimulatedLauncher
+            from paretune.launchers.simulated.timeline import TimelineFactory
+
+            return SimulatedLauncher(self.home, clock, self.environment, TimelineFactory(self._predict))
+        if spec.on_sagemaker:
+            from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+
+            return SageMakerLauncher(spec, clock, self.environment, check=self.interruption.check)
+        from paretune.launchers.local import LocalLauncher
+
+        return LocalLauncher(self.home, clock, self.environment)
+
+    def _predict(self, document: JobDocument) -> "Estimate | None":
+        """The estimate of a simulated job, from what was measured."""
+        built = architecture_of(document.spec.model, document.spec.task, self.environment)
+        return self._forecast.estimator.estimate(document.spec, built, None, plan=document.plan)
+
+    @cached_property
+    def _forecast(self) -> Forecast:
+        return Forecast(open_tracking(self.environment, self._virtual_clock))
