@@ -106,6 +106,15 @@ def own_settings(spec: JobSpec) -> str:
     return " ".join(f"{name}={spell(value)}" for name, value in (spec.project_parameters or given).items())
 
 
+def accumulates(spec: JobSpec) -> bool:
+    """Whether the job can train with a smaller per-device batch and more accumulation steps; True if nothing tells."""
+    path = at_home(spec.entry_script or "").resolve()
+    if spec.project is not None or spec.entry_script is None or not path.is_file():
+        return spec.project is None
+    script = read_own_script(path)
+    return script.has_hugging_face_parser or script.argument("gradient_accumulation_steps") is not None
+
+
 def takes_seed(spec: JobSpec) -> bool:
     """Whether a job of a user's own script with another seed has another command line."""
     first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))

@@ -12,7 +12,13 @@ import yaml
 from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import OF_SCRIPTS, argument_faults, script_arguments, script_in_words
+from paretune.specification.script_arguments import (
+    OF_SCRIPTS,
+    accumulates,
+    argument_faults,
+    script_arguments,
+    script_in_words,
+)
 from paretune.studies.definition.file import StudyFile
 
 PLAIN = """
@@ -56,6 +62,9 @@ def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Pa
     assert line == "--output-dir /out --batch-size 64 --lr 0.01 --epochs 1"  # which accumulates no gradients
     both = JobSpec(entry_script=str(script), global_batch_size=64, per_device_train_batch_size=32)
     assert "train.py has no argument gradient_accumulation_steps" in argument_faults(both)[0]
+    assert not accumulates(both)  # so that it is not tried again with a smaller batch, which it would not get
+    script.write_text("from transformers import HfArgumentParser\n")
+    assert accumulates(both)
 
 
 def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
