@@ -63,7 +63,7 @@ def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
         try:
             wait_until(lambda: _answers(port), within_s=60, what="the MLflow server starts")
             address = f"http://ada:{IN_THE_ADDRESS}@127.0.0.1:{port}"
-            yield Cloud(emulator, workplace, PLANTED | {"MLFLOW_TRACKING_URI": address}, has_forks=False)
+            yield Cloud(emulator, workplace, PLANTED | {"MLFLOW_TRACKING_URI": address})
         finally:
             server.terminate()
             server.wait(30)

@@ -218,3 +218,9 @@ def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
 def test_a_job_that_cannot_be_estimated_is_refused() -> None:
     with pytest.raises(BadInput, match=r"simulation\.runs"):
         factory(predict=lambda _: None)(document(None))
+
+
+def test_a_job_that_is_stopped_when_it_is_created_costs_nothing(table: str) -> None:
+    stopped = play(table, per_device_train_batch_size=16).stopped(0.0)
+
+    assert (stopped.seconds, stopped.billable_seconds()) == (0.0, 0.0)
