@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,33 +172,6 @@ def published(run: Run, workplace: Path) -> None:
 
 def artifacts(store: MlflowClient, run_id: str) -> set[str]:
     return {item.path for item in store.list_artifacts(run_id)}
-
-
-@pytest.mark.usefixtures("published")
-@pytest.mark.slow
-def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store: MlflowClient) -> None:
-    code, out, _ = run("--view", "scaling")
-    result, rows = own_run(store, out)
-    by_hand = list(csv.DictReader(io.StringIO(published_table())))
-    seconds = [[float(row["billable_seconds"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
-    dollars = [[float(row["cost_usd"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
-
-    assert code == 0
-    assert [row["level"] for row in rows] == ["1 x ml.p3.2xlarge", "1 x ml.p3.16xlarge", "2 x ml.p3.16xlarge"]
-    assert [row["devices"] for row in rows] == ["1", "8", "16"]
-    for row, own_seconds, own_dollars in zip(rows, seconds, dollars, strict=True):
-        assert float(row["billable_seconds_mean"]) == pytest.approx(statistics.fmean(own_seconds))
-        assert float(row["billable_seconds_deviation"]) == pytest.approx(statistics.stdev(own_seconds))
-        assert float(row["cost_usd_mean"]) == pytest.approx(statistics.fmean(own_dollars), rel=1e-5)
-    assert float(rows[2]["dearer_usd"]) == pytest.approx(statistics.fmean(dollars[2]) - statistics.fmean(dollars[1]))
-    assert "8 h 24 m ± 3 m 10 s" in out
-    assert "Published: distilbert-base-uncased on some_reviews" in out
-    assert "f1 ~ log2(devices) * log2(data_size)" in out
-    assert result.data.params == {"view": "scaling"}
-    page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
-    assert page.count("<h3>") == page.count('class="plotly-graph-div"') == 2
-    assert "<link" not in page
-    assert "<script src" not in page
 
 
 def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., str], store: MlflowClient) -> None:

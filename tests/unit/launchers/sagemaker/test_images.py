@@ -40,13 +40,6 @@ def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
     assert f".dkr.ecr.{region}." in chosen.uri
 
 
-def test_the_strategy_of_aws_s_own_library_gets_the_image_that_holds_it() -> None:
-    chosen = images.choose(spec(P4D, strategy="smddp"), "us-east-1")
-
-    assert "smdistributed-modelparallel:" in chosen.uri
-    assert "transformers==5.3.0" in chosen.requirements
-
-
 def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     bare = images.choose(spec(CPU), "us-east-1").requirements
     full = images.choose(spec(GPU), "us-east-1").requirements

@@ -21,7 +21,6 @@ from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
-ARN = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/mine"
 
 
 def channel(request: dict[str, Any], name: str) -> str:
@@ -124,18 +123,6 @@ def test_somebody_who_wants_to_stop_is_heard_between_two_uploads_and_nothing_is_
 
     assert not [key for key in aws.s3.objects if key.endswith("code.tar.gz")]
     assert aws.sagemaker.jobs == {}
-
-
-def test_attach_finds_a_job_or_says_that_there_is_none_or_that_aws_does_not_answer(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    assert launcher.attach(NAME) is None
-    launcher.submit(order(), JobInputs())
-    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=5)
-    assert launcher.attach(NAME) is not None  # ListTrainingJobs shows it
-    aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
-    with pytest.raises(LaunchRefused, match="sign in again"):
-        launcher.attach(NAME)
 
 
 @pytest.mark.parametrize("steps", range(8))
