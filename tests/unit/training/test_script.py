@@ -5,14 +5,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from paretune.core.script_metrics import PrintedNumbers
-from paretune.specification.container import EventReader, JobDocument
-from paretune.specification.job import JobSpec
+from paretune.specification.container import EventReader
 from paretune.specification.metrics import EVAL_LOSS, F1, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.callback import EventWriter
 from paretune.training.script import PrintedMetrics, trim_model_folder
@@ -69,11 +67,6 @@ def main():
 if __name__ == "__main__":
     main()
 '''
-
-
-def document(**values: Any) -> JobDocument:
-    spec = JobSpec(entry_script="mine.py", **values)
-    return JobDocument(job_name="job", spec=spec, plan=spec.plan(), attempt=2)
 
 
 # --- what it prints

@@ -13,7 +13,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from paretune.cli import main
-from tests.recorded_jobs import TOLD, published_table
 
 Run = Callable[..., tuple[int, str, str]]
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
@@ -160,18 +159,6 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert "Traceback" not in err
     assert not [text for text in expected if text not in err], err
     assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
-
-
-@pytest.fixture
-def published(run: Run, workplace: Path) -> None:
-    """The runs of an invented benchmark, imported."""
-    (workplace / "theirs.csv").write_text(published_table())
-    words = [word for name, text in TOLD.items() for word in (f"--{name}", text)]
-    assert main(["import", "--recorded_runs", "theirs.csv", "--price_as_of", "2021-08", *words]) == 0
-
-
-def artifacts(store: MlflowClient, run_id: str) -> set[str]:
-    return {item.path for item in store.list_artifacts(run_id)}
 
 
 def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., str], store: MlflowClient) -> None:

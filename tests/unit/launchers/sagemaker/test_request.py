@@ -53,13 +53,6 @@ def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
     return make
 
 
-def channels(request: dict[str, Any]) -> dict[str, str]:
-    """Name to address."""
-    return {
-        channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"] for channel in request["InputDataConfig"]
-    }
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_request_is_that_of_its_golden_file_and_keeps_the_rules_of_the_api(ask: Ask, name: str) -> None:
     request = ask(**CASES[name])
