@@ -9,7 +9,6 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun
 
 _numbers = itertools.count(1)
-"""What that table does not tell of its runs."""
 
 
 def recorded(
