@@ -241,7 +241,7 @@ class Attempts:
 
     def _create(self) -> Job:
         workplace = self.record.workplace
-        workplace.budgets(self.record.spec, self.record.attribution).reserve(self.record.run.run_id)
+        workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
         inputs = self.inputs()
         if not self.document.spec.on_sagemaker:
             return self._launcher.submit(self.document, inputs)

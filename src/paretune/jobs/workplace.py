@@ -1,8 +1,8 @@
 """The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -110,9 +110,54 @@ class Workplace:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
         return Attribution.of(spec.tags, self.environment, study)
 
-    def budgets(self, spec: JobSpec, attribution: Attribution) -> "JobBudgets":
-        """The budgets that a job counts against."""
-        return JobBudgets(workplace=self, spec=spec, attribution=attribution)
+    def check_budgets(self, spec: JobSpec, attribution: Attribution) -> "list[BudgetStatus]":
+        """The budgets that a job counts against; nothing is reserved.
+
+        Raises:
+            BudgetRefused: some budget does not cover the worst case of the job, or its price is not known.
+            BadInput: the file of the budgets has faults, or its storage cannot be opened.
+            LaunchRefused: the storage of the budgets does not answer.
+        """
+        with _refused_if_away():
+            ledger = self.budget_ledger(spec.budget)
+            return [] if ledger is None else ledger.check(self._request(spec, attribution, ""))
+
+    def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str) -> None:
+        """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
+        with _refused_if_away():
+            if (ledger := self.budget_ledger(spec.budget)) is not None:
+                ledger.reserve(self._request(spec, attribution, run_id))
+
+    def book(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
+        """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
+
+        `usd` is None if the cost is not known: then the worst case is booked. As long as instances kept after the job
+        can cost `kept_usd`, both stay reserved.
+        """
+        if not self.launcher.is_billed:
+            return ""
+        try:
+            ledger = self.budget_ledger(spec.budget)
+            if ledger is None or ledger.book(run_id, usd, kept_usd) or not usd:
+                return ""
+        except (BadInput, LostContact) as error:
+            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
+        return (
+            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
+            "for it; set PARETUNE_STORAGE as it was when the job was launched"
+        )
+
+    def _request(self, spec: JobSpec, attribution: Attribution, run_id: str) -> "BudgetRequest":
+        from paretune.ledger.budget_ledger import BudgetRequest
+
+        return BudgetRequest(
+            run_id=run_id,
+            worst_usd=self.launcher.worst_case_usd(spec),
+            tags=attribution.of_budgets(spec.tags),
+            origin=self.launcher.origin,
+            now=self.clock.now(),
+            instance_type=spec.instance_type,
+        )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
         """The reason why the job of a run with these tags is not found from here; empty if it is looked for right.
@@ -151,75 +196,13 @@ class Workplace:
         return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobBudgets:
-    """The budgets that one job counts against, if any: checked before launch, reserved, and booked at its end."""
-
-    workplace: Workplace
-    spec: JobSpec
-    attribution: Attribution  # study, user and team, by which budgets choose jobs beside the tags of the job
-
-    def check(self) -> "list[BudgetStatus]":
-        """The budgets that the job counts against; nothing is reserved.
-
-        Raises:
-            BudgetRefused: some budget does not cover the worst case of the job, or its price is not known.
-            BadInput: the file of the budgets has faults, or its storage cannot be opened.
-            LaunchRefused: the storage of the budgets does not answer.
-        """
-        ledger = self._ledger()
-        try:
-            return [] if ledger is None else ledger.check(self._request(""))
-        except LostContact as error:
-            raise LaunchRefused(str(error)) from error
-
-    def reserve(self, run_id: str) -> None:
-        """Reserve the worst case of the job, unless that is done.
-
-        Raises:
-            BudgetRefused: some budget does not cover it; nothing was launched.
-            LaunchRefused: the storage of the budgets does not answer; nothing was launched.
-        """
-        ledger = self._ledger()
-        try:
-            if ledger is not None:
-                ledger.reserve(self._request(run_id))
-        except LostContact as error:
-            raise LaunchRefused(f"{error}; nothing was launched") from error
-
-    def book(self, run_id: str, usd: float | None, kept_usd: float | None) -> str:
-        """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
-
-        `usd` is None if the cost is not known: then the worst case is booked. `kept_usd` stays reserved for instances
-        kept after the job.
-        """
-        if not self.workplace.launcher.is_billed:
-            return ""
-        try:
-            ledger = self._ledger()
-            if ledger is None or ledger.book(run_id, usd, kept_usd) or not usd:
-                return ""
-        except (BadInput, LostContact) as error:
-            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
-        return (
-            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
-            "for it; set PARETUNE_STORAGE as it was when the job was launched"
-        )
-
-    def _request(self, run_id: str) -> "BudgetRequest":
-        from paretune.ledger.budget_ledger import BudgetRequest
-
-        return BudgetRequest(
-            run_id=run_id,
-            worst_usd=self.workplace.launcher.worst_case_usd(self.spec),
-            tags=self.attribution.of_budgets(self.spec.tags),
-            origin=self.workplace.launcher.origin,
-            now=self.workplace.clock.now(),
-            instance_type=self.spec.instance_type,
-        )
-
-    def _ledger(self) -> "BudgetLedger | None":
-        return self.workplace.budget_ledger(self.spec.budget)
+@contextmanager
+def _refused_if_away() -> Iterator[None]:
+    """Refuse the launch in the block if the storage of the budgets does not answer."""
+    try:
+        yield
+    except LostContact as error:
+        raise LaunchRefused(f"{error}; nothing was launched") from error
 
 
 @dataclass(frozen=True, kw_only=True)
