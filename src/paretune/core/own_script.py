@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ _OVERRIDES = re.compile(r"^\s*(?:import|from) hydra\b|\bOmegaConf\.from_cli\b", 
 _PLACES = re.compile(r"\bargv\[\d+\]")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
 _NOTEBOOK = re.compile(r"^\s*get_ipython\(\)", re.MULTILINE)
-_MOST_MODULES = 200  # of the script's folder that it imports, itself included
+_MOST_MODULES = 50  # of the script's folder that it imports, itself included
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,7 @@ class OwnScript:
     """Whether it takes arguments that its text does not name: those of Hugging Face's parser, or all that are written
     after it."""
     has_hugging_face_parser: bool
+    mentions_seed: bool
     uses_hydra: bool
     takes_overrides: bool  # whether its arguments are `key=value`, as Hydra and OmegaConf read them
     required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
@@ -55,8 +56,13 @@ def read_own_script(path: Path) -> OwnScript:
     modules = dict(_modules(path)) if path.is_file() else {}
     text = "\n".join(modules.values())
     trees = [ast.parse(module) for module in modules.values()]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    calls = [call for call in calls if getattr(call.func, "attr", "") == "add_argument"]
+    beside = [tree for file, tree in zip(modules, trees, strict=True) if file.parent == path.parent]
+    calls, own_calls = _calls(trees), [call for call in _calls(beside) if _is_argument(call)]
+    parsed = [call for call in calls if _READS_ANYTHING.search(ast.unparse(call.func))]
+    classes = {
+        node.id for call in parsed for word in call.args for node in ast.walk(word) if isinstance(node, ast.Name)
+    }
+    calls = [call for call in calls if _is_argument(call)]
     words = [(word, call) for call in calls for word in call.args]
     arguments = {
         word.value.lstrip("-"): _action(call)
@@ -67,21 +73,22 @@ def read_own_script(path: Path) -> OwnScript:
     # Not Hugging Face's parser, and no other.
     has_none = bool(modules) and not (calls or has_other or _MAY_PARSE.search(text))
     has_hugging_face = bool(_READS_ANYTHING.search(text))
-    reads_places = bool(_PLACES.search(text)) and not (calls or has_other or has_hugging_face)
-    fields = [name for tree in trees if has_hugging_face for node in tree.body for name in _required_fields(node)]
-    own = ast.parse(modules[path]) if path in modules else ast.Module([], [])
+    own = modules.get(path, "")
+    reads_places = bool(_PLACES.search(own)) and not (calls or has_other or has_hugging_face)
+    fields = [name for tree in trees for node in tree.body for name in _required_fields(node, classes)]
     return OwnScript(
         arguments=arguments,
         reads_anything=has_hugging_face or not (arguments or has_other or has_none or reads_places),
         has_hugging_face_parser=has_hugging_face,
         reads_places=reads_places,
-        first_word="fit" if _FIT.search(text) else "",
-        is_notebook=bool(_NOTEBOOK.search(text)),
-        constants={name: node.lineno for node in own.body for name in _constants(node)},
+        first_word="fit" if _FIT.search(own) else "",
+        is_notebook=bool(_NOTEBOOK.search(own)),
+        constants={name: node.lineno for node in ast.parse(own).body for name in _constants(node)},
         metrics=tuple(dict.fromkeys(name for tree in trees for node in ast.walk(tree) for name in _metrics(node))),
+        mentions_seed=bool(re.search(r"\bseed\b", text)),
         uses_hydra=bool(_HYDRA.search(text)),
         takes_overrides=bool(_OVERRIDES.search(text)),
-        required=() if "add_subparsers" in text else tuple(filter(None, [*map(_required, calls), *fields])),
+        required=() if "add_subparsers" in text else tuple(filter(None, [*map(_required, own_calls), *fields])),
         is_complete=has_none
         or reads_places
         or (bool(arguments) and not has_other and all(isinstance(word, ast.Constant) for word, _ in words)),
@@ -89,29 +96,41 @@ def read_own_script(path: Path) -> OwnScript:
 
 
 def _modules(script: Path) -> Iterator[tuple[Path, str]]:
-    """The script and the modules beside it that it imports, each with its text; those that are no Python are left out.
+    """The script and the modules of its folder that it imports, each with its text.
 
-    Python says why, when it runs them.
+    Those that are no Python are left out: Python says why, when it runs them.
     """
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MOST_MODULES:
         path = waiting.pop()
         text = read_text(path, LARGEST_SCRIPT)
         try:
-            names = {name for node in ast.walk(ast.parse(text)) for name in _packages(node)}
+            found = {file for node in ast.walk(ast.parse(text)) for file in _imported(node, path, script.parent)}
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         yield path, text
-        new = {path for name in names if (path := script.parent / f"{name}.py").is_file()} - seen
-        seen |= new
-        waiting += new
+        waiting += found - seen
+        seen |= found
 
 
-def _packages(node: ast.AST) -> Iterator[str]:
+def _calls(trees: Sequence[ast.AST]) -> list[ast.Call]:
+    return [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def _is_argument(call: ast.Call) -> bool:
+    return getattr(call.func, "attr", "") == "add_argument"
+
+
+def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
+    """The files below `root` that an import in the file `path` may mean."""
+    stems = list[Path]()
     if isinstance(node, ast.Import):
-        yield from (alias.name.partition(".")[0] for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-        yield node.module.partition(".")[0]
+        stems = [root / alias.name.replace(".", "/") for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.level < len(path.parents):
+        module = (path.parents[node.level - 1] if node.level else root) / (node.module or "").replace(".", "/")
+        stems = [module, *(module / alias.name for alias in node.names)]
+    files = (file for stem in stems for file in (stem.parent / f"{stem.name}.py", stem / "__init__.py"))
+    yield from (file for file in files if file.is_relative_to(root) and file.is_file())
 
 
 def _constants(node: ast.stmt) -> Iterator[str]:
@@ -158,9 +177,9 @@ def _action(call: ast.Call) -> str:
     return action.strip("'\"").rpartition(".")[2]
 
 
-def _required_fields(node: ast.AST) -> Iterator[str]:
-    """The fields of a dataclass that have no default, which Hugging Face's parser makes required options of."""
-    if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(item) for item in node.decorator_list):
+def _required_fields(node: ast.AST, classes: Collection[str]) -> Iterator[str]:
+    """The fields without a default of one of the dataclasses that Hugging Face's parser makes options of."""
+    if isinstance(node, ast.ClassDef) and node.name in classes:
         for field in node.body:
             if (
                 isinstance(field, ast.AnnAssign)

@@ -24,6 +24,7 @@ from paretune.launchers.notice import send
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import notify_address
+from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
@@ -64,7 +65,7 @@ def next_attempt(
         return attempt(
             spec=spec, plan=spec.plan()
         ), f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
-    if kind is not FailureKind.OUT_OF_MEMORY or job.project is not None:
+    if kind is not FailureKind.OUT_OF_MEMORY or not accumulates(job):
         return None, ""
     batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
     if plan is None:
@@ -240,7 +241,7 @@ class Attempts:
 
     def _create(self) -> Job:
         workplace = self.record.workplace
-        workplace.budgets(self.record.spec, self.record.attribution).reserve(self.record.run.run_id)
+        workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
         inputs = self.inputs()
         if not self.document.spec.on_sagemaker:
             return self._launcher.submit(self.document, inputs)

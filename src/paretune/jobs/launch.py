@@ -128,7 +128,7 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
         if same := _same_jobs(spec, inputs, workplace):
             return _followed(spec, workplace, opened, same[0])
         if spec.budget is not None:
-            workplace.budgets(spec, workplace.attribution(spec)).check()  # before a run is opened
+            workplace.check_budgets(spec, workplace.attribution(spec))  # before a run is opened
         estimate, sentences, warnings = _foresee(spec, inputs, workplace)
         record = JobRecord(spec, workplace)
         record.describe(inputs, estimate=estimate, warnings=warnings)

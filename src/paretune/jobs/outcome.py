@@ -231,8 +231,7 @@ def conclude(
         profile, remark = _profile(job)
         outcome = replace(outcome, remarks=(*outcome.remarks, remark))
     # Booked before the run is closed, so that `sync` books it if this process is killed in between.
-    budgets = record.workplace.budgets(record.spec, record.attribution)
-    if problem := budgets.book(record.run.run_id, bill.cost_usd, outcome.kept_usd):
+    if problem := record.workplace.book(record.spec, record.run.run_id, bill.cost_usd, outcome.kept_usd):
         outcome = replace(outcome, remarks=(*outcome.remarks, problem))
     written = record_end(record, outcome, profile)
     if written.has_completed or error is not None or job is None:

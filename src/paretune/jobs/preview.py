@@ -86,7 +86,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher, attribution = workplace.launcher, workplace.attribution(spec)
     require_answer(tracking_uri())
     worst_usd = launcher.worst_case_usd(spec)
-    budgets = workplace.budgets(spec, attribution).check()
+    budgets = workplace.check_budgets(spec, attribution)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
     job = foreseen(spec, inputs, workplace)

@@ -108,25 +108,24 @@ class JobRecord:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, "true") == "true"
         with self.run.later():
-            self._describe_request(tags.get(schema.COMMAND))
+            self._describe_request()
+            self.watch()
         self.former_metrics = self.run.metrics()
 
-    def _describe_request(self, command: str | None = None) -> None:
-        """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
+    def _describe_request(self) -> None:
+        """Tag location, price and specification, by which the same command finds the job, beside the first tags."""
         launcher, spec = self.workplace.launcher, self.spec
         ours = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
                 schema.ORIGIN: launcher.origin,
-                schema.LAUNCHER: launcher.name,
-                schema.WATCHED_BY: None if self.is_beside else this_process(),
+                schema.SPEC_HASH: spec.spec_hash(),
                 schema.RETRIES_SMALLER: spell(self.retries_smaller),
                 **{f"{schema.PREFIX}{name}": text for name, text in ours.items()},
                 **price_tags(launcher.price(spec)),
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
             }
         )
-        self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: command or spec.command()})
         self.run.log_params(params_of(spec))
 
     def _tag_plan(self, plan: BatchPlan) -> None:

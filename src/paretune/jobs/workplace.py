@@ -1,8 +1,8 @@
 """The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,19 +14,20 @@ from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
+from paretune.estimating.architecture import architecture_of
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
-from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.container import JobInputs
+from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.storage.address import address_fault
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
+    from paretune.estimating.estimator import Estimate
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
     from paretune.tracking import Tracking
 
@@ -109,9 +110,54 @@ class Workplace:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
         return Attribution.of(spec.tags, self.environment, study)
 
-    def budgets(self, spec: JobSpec, attribution: Attribution) -> "JobBudgets":
-        """The budgets that a job counts against."""
-        return JobBudgets(workplace=self, spec=spec, attribution=attribution)
+    def check_budgets(self, spec: JobSpec, attribution: Attribution) -> "list[BudgetStatus]":
+        """The budgets that a job counts against; nothing is reserved.
+
+        Raises:
+            BudgetRefused: some budget does not cover the worst case of the job, or its price is not known.
+            BadInput: the file of the budgets has faults, or its storage cannot be opened.
+            LaunchRefused: the storage of the budgets does not answer.
+        """
+        with _refused_if_away():
+            ledger = self.budget_ledger(spec.budget)
+            return [] if ledger is None else ledger.check(self._request(spec, attribution, ""))
+
+    def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str) -> None:
+        """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
+        with _refused_if_away():
+            if (ledger := self.budget_ledger(spec.budget)) is not None:
+                ledger.reserve(self._request(spec, attribution, run_id))
+
+    def book(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
+        """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
+
+        `usd` is None if the cost is not known: then the worst case is booked. As long as instances kept after the job
+        can cost `kept_usd`, both stay reserved.
+        """
+        if not self.launcher.is_billed:
+            return ""
+        try:
+            ledger = self.budget_ledger(spec.budget)
+            if ledger is None or ledger.book(run_id, usd, kept_usd) or not usd:
+                return ""
+        except (BadInput, LostContact) as error:
+            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
+        return (
+            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
+            "for it; set PARETUNE_STORAGE as it was when the job was launched"
+        )
+
+    def _request(self, spec: JobSpec, attribution: Attribution, run_id: str) -> "BudgetRequest":
+        from paretune.ledger.budget_ledger import BudgetRequest
+
+        return BudgetRequest(
+            run_id=run_id,
+            worst_usd=self.launcher.worst_case_usd(spec),
+            tags=attribution.of_budgets(spec.tags),
+            origin=self.launcher.origin,
+            now=self.clock.now(),
+            instance_type=spec.instance_type,
+        )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
         """The reason why the job of a run with these tags is not found from here; empty if it is looked for right.
@@ -150,75 +196,13 @@ class Workplace:
         return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobBudgets:
-    """The budgets that one job counts against, if any: checked before launch, reserved, and booked at its end."""
-
-    workplace: Workplace
-    spec: JobSpec
-    attribution: Attribution  # study, user and team, by which budgets choose jobs beside the tags of the job
-
-    def check(self) -> "list[BudgetStatus]":
-        """The budgets that the job counts against; nothing is reserved.
-
-        Raises:
-            BudgetRefused: some budget does not cover the worst case of the job, or its price is not known.
-            BadInput: the file of the budgets has faults, or its storage cannot be opened.
-            LaunchRefused: the storage of the budgets does not answer.
-        """
-        ledger = self._ledger()
-        try:
-            return [] if ledger is None else ledger.check(self._request(""))
-        except LostContact as error:
-            raise LaunchRefused(str(error)) from error
-
-    def reserve(self, run_id: str) -> None:
-        """Reserve the worst case of the job, unless that is done.
-
-        Raises:
-            BudgetRefused: some budget does not cover it; nothing was launched.
-            LaunchRefused: the storage of the budgets does not answer; nothing was launched.
-        """
-        ledger = self._ledger()
-        try:
-            if ledger is not None:
-                ledger.reserve(self._request(run_id))
-        except LostContact as error:
-            raise LaunchRefused(f"{error}; nothing was launched") from error
-
-    def book(self, run_id: str, usd: float | None, kept_usd: float | None) -> str:
-        """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
-
-        `usd` is None if the cost is not known: then the worst case is booked. `kept_usd` stays reserved for instances
-        kept after the job.
-        """
-        if not self.workplace.launcher.is_billed:
-            return ""
-        try:
-            ledger = self._ledger()
-            if ledger is None or ledger.book(run_id, usd, kept_usd) or not usd:
-                return ""
-        except (BadInput, LostContact) as error:
-            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
-        return (
-            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
-            "for it; set PARETUNE_STORAGE as it was when the job was launched"
-        )
-
-    def _request(self, run_id: str) -> "BudgetRequest":
-        from paretune.ledger.budget_ledger import BudgetRequest
-
-        return BudgetRequest(
-            run_id=run_id,
-            worst_usd=self.workplace.launcher.worst_case_usd(self.spec),
-            tags=self.attribution.of_budgets(self.spec.tags),
-            origin=self.workplace.launcher.origin,
-            now=self.workplace.clock.now(),
-            instance_type=self.spec.instance_type,
-        )
-
-    def _ledger(self) -> "BudgetLedger | None":
-        return self.workplace.budget_ledger(self.spec.budget)
+@contextmanager
+def _refused_if_away() -> Iterator[None]:
+    """Refuse the launch in the block if the storage of the budgets does not answer."""
+    try:
+        yield
+    except LostContact as error:
+        raise LaunchRefused(f"{error}; nothing was launched") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +213,7 @@ class Workplaces:
     interruption: Interruption
     home: Path
     shows_work: bool = False
+    _clock: Clock = field(default_factory=SystemClock)
     _workplaces: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
 
     @classmethod
@@ -247,9 +232,9 @@ class Workplaces:
         location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.sagemaker.s3_bucket)
         key = (*location, spec.project is None)
         if key not in self._workplaces:
-            clock = self._clock(spec)
+            clock = self._virtual_clock if spec.is_simulated else self._clock
             self._workplaces[key] = Workplace(
-                launcher=open_launcher(spec, self.home, clock, self.environment, self.interruption.check),
+                launcher=self._launcher(spec, clock),
                 home=self.home,
                 clock=clock,
                 environment=self.environment,
@@ -259,9 +244,31 @@ class Workplaces:
             )
         return self._workplaces[key]
 
-    def _clock(self, spec: JobSpec) -> Clock:
-        """The machine's clock, or the virtual one of the home folder; one object for all jobs that use it."""
-        for workplace in self._workplaces.values():
-            if isinstance(workplace.clock, VirtualClock) == spec.is_simulated:
-                return workplace.clock
-        return VirtualClock(self.home) if spec.is_simulated else SystemClock()
+    @cached_property
+    def _virtual_clock(self) -> VirtualClock:
+        """The clock of all simulated jobs."""
+        return VirtualClock(self.home)
+
+    def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
+        """The launcher that a job asks for. Each is imported only where it is used: `local` needs no AWS libraries."""
+        if isinstance(clock, VirtualClock):
+            from paretune.launchers.simulated.launcher import SimulatedLauncher
+            from paretune.launchers.simulated.timeline import TimelineFactory
+
+            return SimulatedLauncher(self.home, clock, self.environment, TimelineFactory(self._predict))
+        if spec.on_sagemaker:
+            from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+
+            return SageMakerLauncher(spec, clock, self.environment, check=self.interruption.check)
+        from paretune.launchers.local import LocalLauncher
+
+        return LocalLauncher(self.home, clock, self.environment)
+
+    def _predict(self, document: JobDocument) -> "Estimate | None":
+        """The estimate of a simulated job, from what was measured."""
+        built = architecture_of(document.spec.model, document.spec.task, self.environment)
+        return self._forecast.estimator.estimate(document.spec, built, None, plan=document.plan)
+
+    @cached_property
+    def _forecast(self) -> Forecast:
+        return Forecast(open_tracking(self.environment, self._virtual_clock))

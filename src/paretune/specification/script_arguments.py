@@ -6,7 +6,7 @@ recorded must be what ran.
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from paretune.core.untrusted import at_home
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.parameters import affecting, extra_of, spell
 
@@ -41,13 +42,13 @@ _FROM_CHANNELS = ("model", "dataset", "validation_file", "test_file")
 def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[str]:
     """The words after the script's name.
 
-    A script that reads anything, such as one of Hugging Face's, gets the TrainingArguments that paretune sets, and what
-    the user has given. Another one gets only what the user has given, and `output_dir` if it declares it; with Hydra or
-    OmegaConf as overrides `key=value`. Last come all of `training_arguments`, the script's own.
+    A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and what the user has given.
+    Another one gets only what the user has given, and `output_dir` if it declares it; with Hydra or OmegaConf as
+    overrides `key=value`. Last come all of `training_arguments`, the script's own.
     """
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
-    if script.reads_anything:
+    if script.has_hugging_face_parser:
         values = {
             "output_dir": output_dir,
             "learning_rate": plan.learning_rate,
@@ -73,20 +74,27 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
-def script_in_words(spec: JobSpec, plan: BatchPlan) -> dict[str, str]:
-    """What a script is passed, which numbers it is expected to report, and what its text does not tell, in words."""
+def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) -> dict[str, str]:
+    """What a script is passed, which numbers it is expected to report, and what its text does not tell, in words.
+
+    `wanted` are the metrics that somebody needs of it.
+    """
     path = at_home(spec.entry_script or "").resolve()
     script, unclear = read_own_script(path), list[str]()
     if script.reads_anything and not script.has_hugging_face_parser:
-        unclear.append("how it reads its arguments: it gets those of Hugging Face's scripts")
+        unclear.append("how it reads its arguments: those that are given are passed by Hugging Face's names")
     elif not script.reads_anything and not script.is_complete:
         unclear.append("all arguments that it has: those that are given are passed as they are")
     defined = [item["Name"] for item in spec.metric_definitions]
-    if not (script.metrics or defined):
+    reports, words = [*script.metrics, *defined], script_arguments(spec, plan, "OUTPUT_DIR")
+    if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
+        unclear.append(f"whether it reports {', '.join(unseen)}, which its text does not show")
+    if not reports:
         unclear.append("which metrics it prints: lines such as `accuracy: 0.9` are read, others by metric_definitions")
     return {
-        "passes": shlex.join(script_arguments(spec, plan, "OUTPUT_DIR")) or "no arguments",
-        "reports": ", ".join([*script.metrics, *defined]),
+        "passes": shlex.join(words) or "no arguments",
+        "its own defaults": ", ".join(name for name in script.arguments if f"--{name}" not in words),
+        "reports": ", ".join(reports),
         "unclear": "; ".join(unclear),
     }
 
@@ -96,6 +104,15 @@ def own_settings(spec: JobSpec) -> str:
     names = [name for name in (*_PLANNED, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
     given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
     return " ".join(f"{name}={spell(value)}" for name, value in (spec.project_parameters or given).items())
+
+
+def accumulates(spec: JobSpec) -> bool:
+    """Whether the job can train with a smaller per-device batch and more accumulation steps; True if nothing tells."""
+    path = at_home(spec.entry_script or "").resolve()
+    if spec.project is not None or spec.entry_script is None or not path.is_file():
+        return spec.project is None
+    script = read_own_script(path)
+    return script.has_hugging_face_parser or script.argument("gradient_accumulation_steps") is not None
 
 
 def takes_seed(spec: JobSpec) -> bool:
@@ -176,9 +193,10 @@ def _with_lines(text: str, *lines: str) -> str:
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
     """The given parameters with their values, by the script's own names; the learning rate as scaled to the batch."""
     values = dict[str, Any]()
-    if spec.model_fields_set.intersection(_PLANNED) and not script.reads_anything:  # which gets the whole plan anyway
-        values = {name: getattr(plan, name) for name in map(str, _PLANNED) if _name_in(script, name)}
-        values = values or {_PLANNED[0]: plan.per_device_train_batch_size}
+    has_plan = script.has_hugging_face_parser  # which gets the whole plan anyway
+    if spec.model_fields_set.intersection(_PLANNED) and not has_plan:
+        names = _PLANNED[:2] if script.reads_anything else [name for name in _PLANNED if _name_in(script, name)]
+        values = {name: getattr(plan, name) for name in names or _PLANNED[:1]}
         if plan.gradient_accumulation_steps > 1 and not {*_PLANNED[1:]} & values.keys():
             # The script does not accumulate: it takes the whole batch at once, or is refused.
             if not spec.model_fields_set.intersection(_PLANNED[:2]):
@@ -188,8 +206,9 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
     if "learning_rate" in values:
         values["learning_rate"] = plan.learning_rate
-    if script.is_complete and not _name_in(script, "seed"):  # a study repeats a training with other seeds
-        values.pop("seed", None)
+    may_take_seed = script.mentions_seed and not script.is_complete
+    if not (script.argument("seed") or has_plan or script.uses_hydra or may_take_seed):
+        values.pop("seed", None)  # of a repeat in a study
     if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
         precision = values.pop("precision")
         values |= {precision: True} if precision in ("bf16", "fp16") else {}

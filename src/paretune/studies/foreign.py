@@ -61,14 +61,11 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     recorded = {run.tags.get(schema.TRIAL): run for run in tracking.runs(f"tags.`{schema.PARENT}` = '{run_id}'")}
     trials = []
     for trial in ended:
-        told = zip(metrics, trial.values or (), strict=False)
-        state = _ENDED[trial.state.name]
+        told, state = zip(metrics, trial.values or (), strict=False), _ENDED[trial.state.name]
+        params = trial.params.items()
         read = Trial(
             number=trial.number,
-            point={
-                key: value if isinstance(value, str | int | float) else spell(value)
-                for key, value in trial.params.items()
-            },
+            point={key: value if isinstance(value, str | int | float) else spell(value) for key, value in params},
             given=FOREIGN,
             status=state,
             values={metric: value for metric, value in told if math.isfinite(value)},

@@ -24,6 +24,7 @@ from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
+from paretune.specification.script_arguments import script_in_words
 from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.notebook import live_chart
@@ -133,6 +134,9 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
     head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
     shown = ["  " + ", ".join(f"{name} {value}" for name, value in row.items()) for row in rows]
+    if jobs[0].entry_script:
+        words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+        shown += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
     parts = ["dry run: nothing was launched", "", head, *shown, *filter(None, ["", _prices(jobs, workplace)])]
     return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
 

@@ -60,7 +60,7 @@ def write_model(
         reason = f"{type(error).__name__}: {first_line(error)}"
         tell(f"the adapters could not be merged; the model folder has the adapters alone ({reason})")
         return
-    for path in folder.glob("adapter_*"):
+    for path in folder.glob("adapter_*") if processes.is_first() else ():  # which may have failed to write the model
         path.unlink()
 
 

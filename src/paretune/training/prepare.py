@@ -19,7 +19,6 @@ from paretune.specification.container import TELLS, JobDocument, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 
@@ -55,8 +54,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     from paretune.training.rows import sources, tokenised
 
     datasets.disable_progress_bars()
-    faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
-    faults += package_faults(spec)
+    faults = _training_argument_faults(spec) + device.device_faults(spec) + package_faults(spec)
     with collecting(faults):
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init)
@@ -109,19 +107,6 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-def strategy_faults(spec: JobSpec) -> list[str]:
-    """Faults for parameters that the strategy does not support; always empty for a user's own script."""
-    if spec.entry_script is not None:
-        return []
-    faults = []
-    if spec.is_compiled and spec.strategy in {"fsdp", *DEEPSPEED, DEVICE_MAP}:
-        faults.append(f"torch_compile goes with strategy ddp, got {spec.strategy}: leave it out of training_arguments")
-    for name in ("fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"):
-        if name in spec.training_arguments and not (name == "deepspeed" and spec.strategy in DEEPSPEED):
-            faults.append(f"training_arguments must not set {name}: use the parameter strategy")
-    return faults
-
-
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
     """Reasons why a model with this configuration cannot be divided, or its activations checkpointed."""
     degrees, faults = spec.degrees, list[str]()
@@ -143,17 +128,12 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     if spec.checkpoints_activations:
         from paretune.training.model import auto_class
 
-        model_classes = auto_class(spec.task)._model_mapping
-        if type(config) in model_classes:
-            faults += activation_faults(model_classes[type(config)], spec.model)
+        classes = auto_class(spec.task)._model_mapping
+        kind = classes.get(type(config), None)  # None: `model_faults` has reported it
+        if kind is not None and not getattr(kind, "supports_gradient_checkpointing", False):
+            rule = f"transformers cannot compute the layers of {spec.model} again"
+            faults.append(f"gradient_checkpointing: {rule}: leave it out")
     return faults
-
-
-def activation_faults(model_class: type[Any], name: str) -> list[str]:
-    """The reasons why activations of the model `name` cannot be checkpointed; empty if they can."""
-    if getattr(model_class, "supports_gradient_checkpointing", False):
-        return []
-    return [f"gradient_checkpointing: transformers cannot compute the layers of {name} again: leave it out"]
 
 
 def _pipeline_faults(spec: JobSpec) -> list[str]:

@@ -19,7 +19,7 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, multilabel_confusion_matrix
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from paretune.core.errors import BadInput, refuse
+from paretune.core.errors import refuse
 from paretune.specification import metrics
 from paretune.specification.data_files import label_columns
 from paretune.specification.job import JobSpec
@@ -27,6 +27,16 @@ from paretune.specification.job import JobSpec
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
 _EXAMPLES = 5  # rows or labels that a fault names
+_CELLS = {
+    metrics.CLASSIFICATION: "one class per row, as text or a whole number",
+    metrics.MULTI_LABEL: "lists of texts or whole numbers, or text such as a|b",
+}
+_REMEDIES = {
+    list: ": set task=multi-label for rows with several labels, or label_column to another column",
+    dict: ": set label_column to another column",
+    float: ": a script of your own (entry_script) can learn numbers",
+}
+"""Task to what a cell of the label column may hold, and type of a cell that holds no class to what to do."""
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
 """Split to labels, and the names of the C classes or labels."""
@@ -178,20 +188,6 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
     return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
 
 
-def label_type_faults(spec: JobSpec, features: Mapping[str, Any]) -> list[str]:
-    """The fault that the label column holds lists or objects, which the task cannot use; empty if it holds values."""
-    kind = features.get(spec.label_column)
-    if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
-        return []
-    is_list = isinstance(kind, datasets.List | datasets.LargeList)
-    if is_list and spec.task != metrics.CLASSIFICATION:
-        return []
-    content = "objects" if isinstance(kind, dict) else "lists" if is_list else str(kind)
-    needed = "one class per row, as text or a whole number" if spec.task == metrics.CLASSIFICATION else "lists or text"
-    remedy = "set task=multi-label for rows with several labels, or label_column" if is_list else "set label_column"
-    return [f"label_column {spec.label_column!r} must hold {needed}, and holds {content}: {remedy} to another column"]
-
-
 def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
     """The labels of all splits, none for causal-lm; removes a hidden test split (all -1). Raises BadInput."""
     if spec.task == metrics.CAUSAL_LM:
@@ -217,31 +213,22 @@ def _rows_of_labels(
     spec: JobSpec, cells: Mapping[str, Sequence[Any]], declared: Sequence[str]
 ) -> dict[str, list[list[str]]]:
     """Split to the names of the labels of each row: one class, several labels, or a label for each word."""
-    column = f"label_column {spec.label_column!r}"
-    if spec.task == metrics.CLASSIFICATION and any(isinstance(cell, float) for cell in cells["train"]):
-        way = "a script of your own (entry_script) can learn numbers"
-        raise BadInput([f"{column} holds decimal numbers: classes must be text or whole numbers; {way}"])
     has_bars = any(isinstance(cell, str) and "|" in cell for split in cells.values() for cell in split)
+    rule, is_declared = _CELLS.get(spec.task, _CELLS[metrics.MULTI_LABEL]), range(len(declared))
+    if declared:
+        rule = f"numbers below {len(declared)}, as its {len(declared)} names are declared"
     rows, faults = {}, []
     for split, values in cells.items():
-        parsed: Sequence[Sequence[Any] | None]
-        if spec.task == metrics.CLASSIFICATION:
-            parsed = [[cell] for cell in values]
-        elif spec.task == metrics.TOKEN_CLASSIFICATION:
-            parsed = [cell if isinstance(cell, list) else words_of(cell) for cell in values]
-        else:
-            parsed = [_labels_of(cell, "|" if has_bars else ",") for cell in values]
-        is_declared = range(len(declared))
+        parsed = [_labels_of(spec.task, cell, "|" if has_bars else ",") for cell in values]
         wrong = [
             number
             for number, row in enumerate(parsed)
             if row is None or (declared and any(item not in is_declared for item in row))
         ]
         if wrong:
-            rule = f"{column} must hold lists of texts or whole numbers, or text such as a|b"
-            if declared:
-                rule = f"{column} must hold numbers below {len(declared)}, as its {len(declared)} names are declared"
-            faults.append(f"{rule}; {len(wrong)} {split} rows hold others: {_examples(wrong, values)}")
+            others = f"{len(wrong)} {split} rows hold others: {_examples(wrong, values)}"
+            remedy = _REMEDIES.get(type(values[wrong[0]]), "") if spec.task == metrics.CLASSIFICATION else ""
+            faults.append(f"label_column {spec.label_column!r} must hold {rule}; {others}{remedy}")
             continue
         rows[split] = [[declared[item] if declared else str(item) for item in row or ()] for row in parsed]
     refuse(faults)
@@ -351,18 +338,20 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
     return labels
 
 
-def _labels_of(cell: Any, separator: str) -> list[Any] | None:
-    """The labels of a row; None if the cell is neither a list nor text nor a whole number."""
+def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
+    """The labels of a row; None if the cell does not go with the task."""
+    if task == metrics.CLASSIFICATION:
+        return [cell] if isinstance(cell, str | int) else None
+    if task == metrics.TOKEN_CLASSIFICATION:
+        return cell if isinstance(cell, list) else words_of(cell) if isinstance(cell, str) else None
     if isinstance(cell, str):
         text = cell.strip()
         if not (text.startswith("[") and text.endswith("]")):
             return [part.strip() for part in text.split(separator) if part.strip()]
         with suppress(ValueError, SyntaxError):  # as JSON or pandas writes a list
             cell = ast.literal_eval(text)
-    elif cell is None:
-        cell = []
-    elif isinstance(cell, int) and not isinstance(cell, bool):
-        cell = [cell]
+    elif cell is None or (isinstance(cell, int) and not isinstance(cell, bool)):
+        cell = [] if cell is None else [cell]
     if not isinstance(cell, list) or not all(isinstance(item, str | int) for item in cell):
         return None
     return [item.strip() if isinstance(item, str) else item for item in cell]

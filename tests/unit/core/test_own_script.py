@@ -45,6 +45,18 @@ def test_a_module_beside_it_may_declare_the_arguments(script: Path) -> None:
     assert list(read_own_script(script).arguments) == ["depth"]
 
 
+def test_a_module_of_a_package_beside_it_may_declare_the_arguments(script: Path) -> None:
+    (script.parent / "utils").mkdir()
+    (script.parent / "utils" / "__init__.py").write_text("from .options import parser\n")
+    (script.parent / "utils" / "options.py").write_text(
+        "import argparse\nparser.add_argument('--depth', required=True)\n"
+    )
+    for text in ("from utils import parser\n", "import utils.options\n", "from utils.options import parser\n"):
+        script.write_text(text)
+        own = read_own_script(script)
+        assert (list(own.arguments), own.is_complete, own.required) == (["depth"], True, ())
+
+
 def test_a_script_without_a_parser_takes_nothing(script: Path) -> None:
     script.write_text("import torch\ntorch.nn.Linear(2, 2)\n")
 

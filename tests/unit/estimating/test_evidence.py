@@ -12,7 +12,6 @@ from paretune.core.clock import SystemClock
 from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
 from paretune.estimating.evidence import Evidence, collect, read
-from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
@@ -100,28 +99,6 @@ def test_a_job_counts_where_it_ran_and_not_where_it_was_asked_to() -> None:
 
     assert (time.setting.devices, time.setting.rows) == (4, 8)
     assert time.step_seconds == 0.5  # the global batch size is still 32
-
-
-def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more() -> None:
-    (full,) = read([run_of(OOM, {}, per_device_train_batch_size=64)]).did_not_fit
-
-    def ruled_out(**changes: Any) -> bool:
-        spec, result = described(**changes)
-        return Footprint.of(spec, spec.plan(), result.memory).is_no_easier(full)
-
-    assert ruled_out(per_device_train_batch_size=64)
-    assert ruled_out(per_device_train_batch_size=128)
-    assert ruled_out(per_device_train_batch_size=64, instance_type="ml.g4dn.xlarge")  # 16 instead of 22 GiB
-    assert ruled_out(per_device_train_batch_size=64, instance_count=4)
-    assert ruled_out(per_device_train_batch_size=64, max_seq_length=512)
-    assert ruled_out(per_device_train_batch_size=64, dataset="bundled:imdb")  # longer rows
-    assert not ruled_out(per_device_train_batch_size=63)
-    assert not ruled_out(per_device_train_batch_size=64, instance_type="ml.p4d.24xlarge")
-    assert not ruled_out(per_device_train_batch_size=64, max_seq_length=64)
-    assert not ruled_out(per_device_train_batch_size=64, fine_tuning="head")
-    assert not ruled_out(per_device_train_batch_size=64, strategy="fsdp", instance_count=2)
-    assert not ruled_out(per_device_train_batch_size=64, model="bert-base-uncased")
-    assert not ruled_out(per_device_train_batch_size=64, training_arguments={"gradient_checkpointing": True})
 
 
 Put = Callable[..., None]

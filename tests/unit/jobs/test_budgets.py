@@ -14,7 +14,7 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.bill import KeptPool
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
-from paretune.jobs.workplace import JobBudgets, Workplace
+from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -49,9 +49,14 @@ class Payer(User):
         return statu
 
 
-def budgets(spec: JobSpec, workplace: Workplace) -> JobBudgets:
+def check(spec: JobSpec, workplace: Workplace) -> list[BudgetStatus]:
     """The budgets of a job that is launched there."""
-    return workplace.budgets(spec, workplace.attribution(spec))
+    return workplace.check_budgets(spec, workplace.attribution(spec))
+
+
+def reserve(spec: JobSpec, workplace: Workplace, run_id: str) -> None:
+    """Reserve its worst case in them."""
+    workplace.reserve(spec, workplace.attribution(spec), run_id)
 
 
 @pytest.fixture
@@ -73,14 +78,14 @@ def test_another_storage_does_not_get_the_month_a_second_time(payer: Payer, tmp_
     storages = [{"PARETUNE_STORAGE": f"sqlite:///{tmp_path / name}.db"} for name in ("one", "other")]
     places = [payer.place(), *(replace(payer.place(), environment=storage) for storage in storages)]
     for place in places[1:]:
-        budgets(payer.spec(), place).check()  # reserves nothing, so each may be the first
-    budgets(payer.spec(max_runtime_minutes=240.0), places[1]).reserve("a run")
+        check(payer.spec(), place)  # reserves nothing, so each may be the first
+    reserve(payer.spec(max_runtime_minutes=240.0), places[1], "a run")
     for place in (places[0], places[2]):
         with pytest.raises(BudgetRefused, match=r"accounts of team.yaml for 20.* are in sqlite:///.*one.db, got"):
-            budgets(payer.spec(), place).reserve("other run")
+            reserve(payer.spec(), place, "other run")
 
     payer.clock.sleep(31 * 86_400)
-    budgets(payer.spec(), places[2]).reserve("other run")
+    reserve(payer.spec(), places[2], "other run")
 
 
 def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
@@ -88,10 +93,10 @@ def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer,
     assert here.budget_ledger("team.yaml") is None
     with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist"):
         here.budget_ledger("nowhere.yaml")
-    assert budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here).check() == []
+    assert check(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here) == []
     record = JobRecord(JobSpec(budget="team.yaml"), here)
     record.describe(JobInputs())
-    budgets(record.spec, here).reserve(record.run.run_id)
+    reserve(record.spec, here, record.run.run_id)
     record.run.flush()
     assert payer.standing("all").balance.committed_usd == 0.0
     assert "paretune.budget" not in record.run.tags()
@@ -136,7 +141,7 @@ def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
     payer: Payer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payer.is_killed(max_runtime_minutes=270.0)  # 4.5 of 5 USD
-    monkeypatch.setattr(JobBudgets, "check", lambda _: [])  # as if it had looked before the other
+    monkeypatch.setattr(Workplace, "check_budgets", lambda *_: [])  # as if it had looked before the other
     with pytest.raises(BudgetRefused, match=r"4\.5 promised to running jobs"):
         payer.type(seed=7)
 

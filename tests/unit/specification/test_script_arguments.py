@@ -12,7 +12,13 @@ import yaml
 from paretune.core.errors import BadInput
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import OF_SCRIPTS, argument_faults, script_arguments
+from paretune.specification.script_arguments import (
+    OF_SCRIPTS,
+    accumulates,
+    argument_faults,
+    script_arguments,
+    script_in_words,
+)
 from paretune.studies.definition.file import StudyFile
 
 PLAIN = """
@@ -56,6 +62,9 @@ def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Pa
     assert line == "--output-dir /out --batch-size 64 --lr 0.01 --epochs 1"  # which accumulates no gradients
     both = JobSpec(entry_script=str(script), global_batch_size=64, per_device_train_batch_size=32)
     assert "train.py has no argument gradient_accumulation_steps" in argument_faults(both)[0]
+    assert not accumulates(both)  # so that it is not tried again with a smaller batch, which it would not get
+    script.write_text("from transformers import HfArgumentParser\n")
+    assert accumulates(both)
 
 
 def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
@@ -73,6 +82,15 @@ def test_a_script_without_a_parser_gets_no_arguments_and_refuses_those_that_are_
     assert words(script) == ""
     (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
     assert "train.py has no argument learning_rate: it has none" in fault
+
+
+def test_a_script_whose_parser_is_not_seen_gets_only_what_is_given(script: Path) -> None:
+    script.write_text("from options_of_somebody import parse_args\nargs = parse_args()\n")
+
+    assert words(script) == ""
+    assert words(script, learning_rate=0.1, seed=3, global_batch_size=32) == (
+        "--per_device_train_batch_size 16 --gradient_accumulation_steps 2 --learning_rate 0.1"
+    )
 
 
 def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None:
@@ -144,6 +162,18 @@ def test_the_two_lines_for_a_script_without_a_parser_train_with_what_is_given(sc
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0.2\n"
 
 
+def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(script: Path) -> None:
+    script.write_text(PLAIN + "print(f'epoch {epoch}: loss {loss}, f1 {f1}')\n")
+    spec = JobSpec(entry_script=str(script), training_arguments={"lr": 0.2})
+
+    assert script_in_words(spec, spec.plan(), ["f1", "recall"]) == {
+        "passes": "--output-dir OUTPUT_DIR --lr 0.2",
+        "its own defaults": "batch-size, epochs, quiet",
+        "reports": "loss, f1",
+        "unclear": "whether it reports recall, which its text does not show",
+    }
+
+
 def test_an_argument_of_type_bool_gets_no_text_for_false(script: Path) -> None:
     script.write_text(PLAIN + "parser.add_argument('--shuffle', type=bool, default=True)\n")
 
@@ -152,10 +182,12 @@ def test_an_argument_of_type_bool_gets_no_text_for_false(script: Path) -> None:
 
 
 def test_a_required_field_of_hugging_face_s_parser_has_to_be_given(script: Path) -> None:
-    fields = (
+    script.write_text(
+        "from transformers import HfArgumentParser\n"
         "@dataclass\nclass Model:\n    model_name_or_path: str = field(metadata={})\n    size: int = field(default=1)\n"
+        "@dataclass\nclass Collator:\n    tokenizer: str\n"
+        "HfArgumentParser((Model, TrainingArguments))\n"
     )
-    script.write_text(f"from transformers import HfArgumentParser\n{fields}")
 
     (fault,) = argument_faults(JobSpec(entry_script=str(script)))
     assert fault == "train.py does not run without --model_name_or_path: give it as model"

@@ -120,14 +120,6 @@ def test_parameters_written_twice_are_written_once_however_many_and_long(store: 
     assert recorded["training_arguments"] == "x" * 6000
 
 
-def test_events_given_twice_are_written_once(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    run.log_events(losses(1, 2))
-    run.log_events(losses(1, 2, 3, since=5000.0))  # a job that began again passes its first steps once more
-
-    assert history_of(store, run, "train/loss") == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
-
-
 def test_events_are_written_once_by_a_second_process_too(store: MlflowClient) -> None:
     first = tracking().begin("tiny")
     first.log_events(losses(1, 2))
@@ -240,14 +232,6 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
     actual = [record for record in caplog.records if record.name == "paretune.tracking.run"]
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
-
-
-def test_a_run_ends_with_its_status(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    for status in RunStatus:
-        run.end(status)
-
-        assert store.get_run(run.run_id).info.status == status.value
 
 
 @contextmanager
@@ -380,19 +364,6 @@ def test_what_is_recorded_together_is_written_in_one_request_and_a_new_run_is_no
     assert recorded.tags["paretune.state"] == "Running"
     assert recorded.tags["paretune.job_name"] == "job-1"
     assert recorded.metrics == {"train/loss": 0.5, "f1": 0.5}
-
-
-def test_a_value_that_mlflow_refuses_holds_up_no_other_kind(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    with run.later():
-        run.log_params({"model": "tiny"})
-        run.set_tags({"paretune.state": "Running", "not a\x00name": "x"})
-    run.log_metrics({"f1": 0.5})
-
-    recorded = store.get_run(run.run_id).data
-    assert run.has_gap
-    assert recorded.params == {"model": "tiny"}
-    assert recorded.metrics == {"f1": 0.5}
 
 
 _OPEN = """

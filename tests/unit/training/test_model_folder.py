@@ -202,3 +202,16 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     with safe_open(trained.path / "adapter_model.safetensors", "pt") as adapters:
         assert len([*adapters.keys()]) > 0
     assert "No space left on device" in trained.said[0]
+
+
+def test_only_the_process_that_has_written_the_model_removes_the_adapters(
+    base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, division = make(base_of()), Mock()
+    division.parts_of.return_value = iter([{}])
+    (trained.path / "adapter_model.safetensors").touch()
+    monkeypatch.setenv("RANK", "1")
+
+    write_model(trained.model, trained.path, trained.spec, tell=trained.said.append, division=division)
+
+    assert (trained.path / "adapter_model.safetensors").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from paretune.specification.container import TELLS
 from paretune.specification.job import JobSpec
-from paretune.training.prepare import main, package_faults, strategy_faults
+from paretune.training.prepare import main, package_faults
 
 
 @pytest.mark.slow
@@ -82,25 +82,6 @@ def test_training_arguments_that_cannot_work_are_refused_before_the_job(
     (result,) = faults_of(model=str(tiny_model), dataset=str(reviews), training_arguments=json.dumps(arguments))
 
     assert fault in result
-
-
-@pytest.mark.parametrize(
-    ("spec", "fault"),
-    [
-        (
-            JobSpec(strategy="fsdp", training_arguments={"torch_compile": True}),
-            "torch_compile goes with strategy ddp, got fsdp",
-        ),
-        (
-            JobSpec(training_arguments={"fsdp": True}),
-            "training_arguments must not set fsdp: use the parameter strategy",
-        ),
-    ],
-)
-def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None:
-    (strategy_fault,) = strategy_faults(spec)
-
-    assert fault in strategy_fault
 
 
 def test_four_bit_weights_without_their_package_are_refused_here_and_not_on_sagemaker(

@@ -1,7 +1,6 @@
 """Reads the command `estimate`: which jobs, and whether to record the table."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,6 @@ MAY_BE_LISTS = (
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
-MOST_ROWS = 1000
 _OF_THE_DATA = affecting(JobSpec, "data")
 
 
@@ -71,10 +69,6 @@ class EstimateRequest:
         faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
         faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
         lists = {name: tuple(dict.fromkeys(map(spell, values))) for name, values in choices.items() if values}
-        count = len(jobs) * math.prod(map(len, lists.values()))
-        if count > MOST_ROWS:
-            faults.append(f"the table would have {count} rows, at most {MOST_ROWS} are made: shorten the lists")
-            jobs, lists = jobs[:1], {name: values[:1] for name, values in lists.items()}
         specs = []
         for single, values in itertools.product(jobs, list(itertools.product(*lists.values()))):
             with collecting(faults):

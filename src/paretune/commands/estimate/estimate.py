@@ -1,9 +1,8 @@
 """Duration, cost and memory before anything is paid for: the table of estimates, probed if asked for."""
 
-import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,7 +124,7 @@ def _our_table(
             built[model] = architecture_of(model, task, environment)
     refuse(faults)
     facts = _facts(specs, home_of(environment))
-    refuse([*_precision_faults(specs), *_unknown_data(specs, facts)])
+    refuse(list(dict.fromkeys(_faults(specs, facts))))
     estimator, jobs, estimates = opened().estimator, [], []
     for (spec, price), facts_of_rows in zip(priced, facts, strict=True):
         architecture = built[spec.model]
@@ -144,39 +143,25 @@ def _our_table(
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
     """What earlier preparations, for this cluster or for this machine, tell of the rows of each job."""
-    known: dict[str, _Facts] = {}
 
-    def look_up(texts: Mapping[str, str]) -> _Facts:
-        key = json.dumps(texts)
-        if key not in known:
-            inputs = load_cached_inputs(JobSpec.read(texts), home)
-            known[key] = None if inputs is None or inputs.dataset is None else inputs.dataset.facts
-        return known[key]
+    def look_up(spec: JobSpec) -> _Facts:
+        inputs = load_cached_inputs(spec, home)
+        return None if inputs is None or inputs.dataset is None else inputs.dataset.facts
 
-    texts = [spec.as_text() for spec in specs]
-    return [look_up(each) or look_up({name: each[name] for name in _OF_THE_DATA}) for each in texts]
+    of_data = [JobSpec.read({name: spec.as_text()[name] for name in _OF_THE_DATA}) for spec in specs]
+    return [look_up(spec) or look_up(local) for spec, local in zip(specs, of_data, strict=True)]
 
 
-def _precision_faults(specs: Sequence[JobSpec]) -> list[str]:
-    """The reasons why the launch would refuse the number format on an instance type."""
-    requested = dict.fromkeys(
-        (spec.precision, spec.instance(name)) for spec in specs if spec.has_instances for name in spec.instance_types()
-    )
-    return [fault for precision, instance in requested for fault in hardware.precision_faults(precision, instance)]
-
-
-def _unknown_data(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> list[str]:
-    """The reasons why the rows of a data set cannot be known."""
-    unknown = {
-        spec.dataset
-        for spec, data in zip(specs, facts, strict=True)
-        if data is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None
-    }
-    return [
-        f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
-        f"prepare it once with `{command_line('train', {'dataset': name, 'dry_run': 'true'})}`"
-        for name in sorted(unknown)
-    ]
+def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
+    """The reasons why the launch would refuse the number format, and why the rows of a data set cannot be known."""
+    for spec, known in zip(specs, facts, strict=True):
+        for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
+            yield from hardware.precision_faults(spec.precision, instance)
+        if known is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
+            yield (
+                f"dataset {spec.dataset}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
+                f"prepare it once with `{command_line('train', {'dataset': spec.dataset, 'dry_run': 'true'})}`"
+            )
 
 
 def _remarks(estimates: Sequence[Estimate]) -> list[str]:

@@ -97,7 +97,7 @@ class Tools:
         """
         with self._working():
             request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
-            answer = run_estimate(request).to_dict()
+            answer: dict[str, Any] = run_estimate(request).to_dict()
             rows = [{name: value for name, value in row.items() if value is not None} for row in answer["rows"]]
             rows.sort(key=lambda row: (row.get("fits") == "no", row.get("cost_usd", math.inf)))
             return answer | {"rows": rows}

@@ -48,10 +48,10 @@ def table(design: Design, trials: Mapping[int, Trial]) -> pd.DataFrame:
     """A row for each row of the design: factors, status, run and all that was measured. Rows count from 1."""
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(design.rows, 1):
-        rows.append({"row": number, **design.label(row), **row, "status": "Pending"})
+        ended: dict[str, Any] = {"status": "Pending"}
         if (trial := trials.get(number)) is not None:
-            ended = {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin}
-            rows[-1] |= ended | dict(trial.measured)
+            ended = {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin, **trial.measured}
+        rows.append({"row": number, **design.label(row), **row, **ended})
     return pd.DataFrame(rows)
 
 

@@ -81,9 +81,8 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
 
 def _goal(front: StudyFront) -> str:
     goals = [f"{'less' if way == 'minimize' else 'more'} {label(name)}" for name, way in front.objectives.items()]
-    words = {"min": "at least", "max": "at most"}
     limits = [
-        f"{label(name)} {words[end]} {front.text(name, limit, 0.0)}"
+        f"{label(name)} {'at least' if end == 'min' else 'at most'} {front.text(name, limit, 0.0)}"
         for name, ends in front.constraints.items()
         for end, limit in ends.items()
     ]

@@ -8,7 +8,6 @@ curse), but never beyond what the point's own runs have shown.
 """
 
 import math
-import operator
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ import numpy as np
 from paretune.estimating.noise import are_alike
 from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import F1, OF_THE_CLUSTER, Constraints, Objective
+from paretune.studies.definition.objectives import F1, OF_THE_CLUSTER, Constraints, Objective, violations
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import Trial, TrialStatus, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
@@ -234,9 +233,9 @@ def _keys(trials: Sequence[Trial]) -> np.ndarray:
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:
     unmet = [f"{label(name)} was not measured" for name in constraints if name not in means]
-    for name, limits in constraints.items():
-        value = means.get(name, math.nan)
-        for is_missed, word, end in ((operator.lt, "below", "min"), (operator.gt, "above", "max")):
-            if end in limits and is_missed(value, limits[end]):
-                unmet.append(f"{label(name)} is {with_error(value)}, {word} {limits[end]:g}")
+    words = {"min": "below", "max": "above"}
+    for key, amount in violations(means, constraints).items():
+        name, end = key.rsplit(" ", 1)
+        if amount > 0 and name in means:
+            unmet.append(f"{label(name)} is {with_error(means[name])}, {words[end]} {constraints[name][end]:g}")
     return tuple(unmet)

@@ -81,9 +81,9 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     """Trials that ended without a result: a line for each reason, the most frequent first."""
     words = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
     reasons = Counter((words[trial.status], trial.reason) for trial in trials if trial.status in words)
-    ordered = reasons.most_common()
-    lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in ordered[:_MOST_REASONS]]
-    rest = sum(count for _, count in ordered[_MOST_REASONS:])
+    shown = reasons.most_common(_MOST_REASONS)
+    lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in shown]
+    rest = reasons.total() - sum(count for _, count in shown)
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 

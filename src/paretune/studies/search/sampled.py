@@ -74,27 +74,21 @@ class Sampled:
 
     def _why_none(self, too_long: int, dear: Sequence[JobSpec]) -> str:
         """The reason why there is no point, in words: jobs are too long or too dear, or all have run."""
+        reason = "no point was found that was not tried"
         if dear:
             reason = self._why_too_dear(dear)
         elif self._is_exact:
             reason = f"every {'other ' * bool(too_long)}point was tried"
-        else:
-            reason = "no point was found that was not tried"
-        if not too_long:
-            return reason
-        return (
-            f"{reason}; not tried: {too_long:,} that max_runtime_minutes would end by their estimates (raise it, or "
-            "set force)"
-        )
+        limit = "that max_runtime_minutes would end by their estimates (raise it, or set force)"
+        return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 
     def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
         none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
-        worst_usd = []
+        worst_usd = [math.inf]
         for spec in specs:
             with suppress(BudgetRefused):  # above max_cost_usd
                 worst_usd.append(self._money.worst_usd(spec) or math.inf)
-        least_usd = min(worst_usd, default=math.inf)
-        left = self._money.tightest_budget()
+        left, least_usd = self._money.tightest_budget(), min(worst_usd)
         if not left or math.isinf(least_usd):
             limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
             return f"{none_fits} {limit} with its worst case, or has a known price"

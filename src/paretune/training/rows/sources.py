@@ -29,7 +29,6 @@ from paretune.training.rows import hub
 from paretune.training.rows.tokenised import Rows
 from paretune.training.tasks import (
     cells_of,
-    label_type_faults,
     missing_faults,
     read_targets,
     strata,
@@ -186,7 +185,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
         except UnicodeDecodeError:  # the JSON reader accepts any bytes as text
             faults.append(f"dataset {spec.dataset} is not UTF-8 text in its {split} rows: convert it, e.g. with iconv")
             continue
-        faults += column_faults(spec, split, columns) + label_type_faults(spec, table.features)
+        faults += column_faults(spec, split, columns)
         kind = table.features.get(spec.text_column)
         inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}

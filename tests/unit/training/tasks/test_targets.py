@@ -87,14 +87,22 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
         ("multi-label", [[], [], []], "holds no label in any training row"),
         ("multi-label", [f"only {number}" for number in range(9)], "has 9 classes in 9 rows: is it the right column"),
         ("multi-label", [1.5, 2.5, 1.5], "3 train rows hold others: row 1 has 1.5"),
-        ("multi-label", [{"a": 1}, {"a": 2}], "must hold lists or text, and holds objects: set label_column"),
-        ("classification", [["a"], ["b"]], "must hold one class per row, as text or a whole number, and holds lists"),
+        (
+            "multi-label",
+            [{"a": 1}, {"a": 2}],
+            "text such as a|b; 2 train rows hold others",
+        ),
+        (
+            "classification",
+            [["a"], ["b"]],
+            "one class per row, as text or a whole number; 2 train rows hold",
+        ),
         ("classification", [["a"], ["b"]], "set task=multi-label for rows with several labels"),
-        ("classification", [{"a": 1}, {"a": 2}], "holds objects: set label_column to another column"),
+        ("classification", [{"a": 1}, {"a": 2}], "row 2 has {'a': 2}: set label_column to another column"),
         (
             "classification",
             [0.5, 1.5],
-            "classes must be text or whole numbers; a script of your own (entry_script) can",
+            "row 2 has 1.5: a script of your own (entry_script) can learn numbers",
         ),
     ],
 )
