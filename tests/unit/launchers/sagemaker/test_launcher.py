@@ -179,13 +179,8 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
         (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two and a new one
-        (
-            14,
-            0,
-            {"fine_tuning": "lora", "lora.merge": False},
-            34,
-        ),  # 14 + 0.03 x 28 x (2 + 3 x 3) = 23.2; layers unknown
-        (14, 0, {"fine_tuning": "lora"}, 62),  # merged as large as it was read: 28 more, as folder and archive
+        (14, 0, {"fine_tuning": "lora", "lora.merge": False}, 332),  # layers unknown: as if all were trained
+        (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, as folder and archive
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
         (14, 60, {"instance_type": "ml.g4dn.xlarge", "sagemaker.volume_size_in_gb": 116}, 116),
     ],
