@@ -6,7 +6,7 @@ and g bytes of a gathered weight or a sharded gradient, 2 in half precision and 
 
     ddp, smddp   once a step: all-reduce of 4 T
     deepspeed    (ZeRO 2) in every micro-batch: reduce-scatter of g T; once a step: all-gather of g T
-    fsdp         in every micro-batch: all-gather of g P, frozen weights too, for the forward pass and again for the
+    fsdp, smp    in every micro-batch: all-gather of g P, frozen weights too, for the forward pass and again for the
                  backward pass, and reduce-scatter of 4 T; where copies of the shards remain, all-reduce of 4 T
                  between the copies
     zero 3       the same without copies, with a reduce-scatter of g T

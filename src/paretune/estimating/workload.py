@@ -178,7 +178,7 @@ def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
     """Whether the weights beside adapters that are neither trained nor quantised are loaded in bf16.
 
     Norms, adapters and trained heads stay fp32. `precision` is the one the job computes in: the range of fp16 is too
-    small for weights, and deepspeed keeps weights of one format.
+    small for weights, and smp and deepspeed keep weights of one format.
     """
     return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
 

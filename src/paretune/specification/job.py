@@ -232,14 +232,14 @@ class JobSpec(Parameters):
         example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}],
     )
 
-    strategy: Literal["ddp", "fsdp", "smddp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
+    strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
         "ddp",
-        "who has which part of the model",
+        "who has which part of the model; smp is for scripts of your own",
         affects=STEP,
         group="strategy: how one job is spread over devices",
     )
     tensor_parallel_degree: int | None = parameter(
-        None, "fsdp: number of devices of one instance that split each layer's matrices", ge=1, affects=STEP
+        None, "fsdp, smp: number of devices of one instance that split each layer's matrices", ge=1, affects=STEP
     )
     pipeline_parallel_degree: int | None = parameter(
         None, "fsdp: number of pipeline stages, each with a part of the layers", ge=1, affects=STEP
@@ -248,7 +248,7 @@ class JobSpec(Parameters):
         None, "pipeline: parts of a per-device batch that follow each other; one per stage", ge=1, affects=STEP
     )
     hybrid_shard_degree: int | None = parameter(
-        None, "fsdp: number of devices that share one copy of the weights; 0 = all", ge=0, affects=STEP
+        None, "fsdp, smp: number of devices that share one copy of the weights; 0 = all", ge=0, affects=STEP
     )
     activation_offloading: bool = parameter(
         False, "save device memory: move checkpointed activations to main memory", affects=STEP

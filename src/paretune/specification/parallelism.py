@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
-SHARDED = ("fsdp", ZERO3)  # strategies that share the weights
+SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
 OF_STRATEGY = (
     *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "micro_batches", "hybrid_shard_degree"),
     *("activation_offloading", "cpu_offload"),

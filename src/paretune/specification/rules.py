@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
+SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")  # AWS, "Supported instance types" of SMP v2
 RESERVED_TRAINING_ARGUMENTS = {
     "output_dir": "paretune chooses the folder",
     "report_to": "paretune records the run itself",
@@ -94,8 +95,8 @@ _TABLE: Rules = (
         lambda job: (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet")),
         "entry_script must be a program, and {entry_script} is a file of rows: name it with dataset",
     ),
-    _only_with("hybrid_shard_degree", ("fsdp",), lambda job: job.hybrid_shard_degree),
-    _only_with("tensor_parallel_degree", ("fsdp",), lambda job: _degree(job, "tensor_parallel_degree") > 1),
+    _only_with("hybrid_shard_degree", ("fsdp", "smp"), lambda job: job.hybrid_shard_degree),
+    _only_with("tensor_parallel_degree", ("fsdp", "smp"), lambda job: _degree(job, "tensor_parallel_degree") > 1),
     _only_with("pipeline_parallel_degree", ("fsdp",), lambda job: _degree(job, "pipeline_parallel_degree") > 1),
     _only_with("cpu_offload", ("fsdp",), lambda job: job.cpu_offload),
     Rule(
@@ -105,7 +106,7 @@ _TABLE: Rules = (
     ),
     Rule(
         "activation_offloading",
-        lambda job: job.activation_offloading and not job.checkpoints_activations,
+        lambda job: job.activation_offloading and not (job.strategy == "smp" or job.checkpoints_activations),
         "activation_offloading keeps checkpointed activations: set gradient_checkpointing in training_arguments too",
     ),
     Rule(
@@ -248,7 +249,7 @@ _TABLE: Rules = (
     ),
     Rule(
         "strategy",
-        lambda job: job.strategy in ("smddp", *DEEPSPEED) and not job.has_instances,
+        lambda job: job.strategy in ("smddp", "smp", *DEEPSPEED) and not job.has_instances,
         "strategy {strategy} needs GPU instances of SageMaker: set instance_type, or use ddp",
     ),
     Rule(
@@ -399,11 +400,19 @@ def launch_faults(job: "JobSpec") -> list[str]:
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """
     faults = []
+    if job.strategy == "smp" and not job.runs_own_training:
+        return [
+            "strategy=smp needs a training script of your own that uses torch.sagemaker: give an entry_script, or take "
+            "strategy=fsdp, which also trains with tensor_parallel_degree"
+        ]
     for name in job.instance_types() if job.has_instances else ():
         instance = job.instance(name)
         if job.strategy == "smddp" and name not in SMDDP_INSTANCE_TYPES:
             rule = f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}"
             faults.append(f"{rule}, got {name}: use ddp, which uses NCCL, on all others")
+        elif job.strategy == "smp" and instance.family not in SMP_FAMILIES:
+            rule = f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}"
+            faults.append(f"{rule}, got {name}: use fsdp, or another instance_type")
         elif job.strategy in DEEPSPEED and not instance.has_gpu:
             faults.append(f"strategy {job.strategy} needs GPUs, and {name} has none: use fsdp or ddp")
     return faults

@@ -13,7 +13,7 @@ One training:
     trainer                 the Hugging Face Trainer with our batches and default arguments
     callback                events, throughput and stop requests of a running training
     checkpoints             chooses the checkpoint that a training continues from
-    strategies              ddp, fsdp, smddp or deepspeed: arguments of the Trainer, or a division of ours
+    strategies              ddp, fsdp, smddp, smp or deepspeed: arguments of the Trainer, or a division of ours
     parallel/               weights, matrices and layers of a model, divided over devices
     model                   finds and builds the model that trains
     model_folder            writes the trained model

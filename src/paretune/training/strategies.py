@@ -9,7 +9,7 @@
     device_map  one process loads the layers onto all of its devices                        (Hugging Face)
 
 smddp and deepspeed need GPUs and further packages. No training has run with them: smddp was started with a stand-in for
-its package, and for deepspeed only the configuration was checked.
+its package, and for deepspeed only the configuration was checked. smp is for training scripts of the user's own.
 """
 
 import importlib

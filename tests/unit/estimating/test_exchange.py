@@ -28,7 +28,7 @@ def test_shards_gather_frozen_weights_too_twice_in_every_micro_batch(half: bool,
 
 def test_shards_of_one_instance_send_only_gradients_over_the_network() -> None:
     exchange = exchange_of(
-        "fsdp", ParallelDegrees(devices=8, per_instance=4, hybrid_shard=4), half=True, trained=TRAINED, parameters=ALL
+        "smp", ParallelDegrees(devices=8, per_instance=4, hybrid_shard=4), half=True, trained=TRAINED, parameters=ALL
     )
 
     assert exchange.micro_batch.link == pytest.approx(3 / 4 * (2 * 2 * ALL + 4 * TRAINED))

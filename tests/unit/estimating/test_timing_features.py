@@ -105,7 +105,7 @@ def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("strategy", "weights", "state"),
-    [("ddp", 1, 1), ("fsdp", 16, 16), ("deepspeed", 1, 16), ("deepspeed_zero3", 16, 16)],
+    [("ddp", 1, 1), ("fsdp", 16, 16), ("deepspeed", 1, 16), ("deepspeed_zero3", 16, 16), ("smp", 16, 16)],
 )
 def test_strategies_share_weights_and_state(strategy: str, weights: int, state: int) -> None:
     memory = described(strategy=strategy, instance_type="ml.p4d.24xlarge", instance_count=2).memory

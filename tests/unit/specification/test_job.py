@@ -117,7 +117,7 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"dry_run": "maybe"}, "dry_run must be true or false, got 'maybe'"),
     (
         {"strategy": "fsd"},
-        "strategy must be one of ddp, fsdp, smddp, deepspeed, deepspeed_zero3, device_map, got 'fsd';",
+        "strategy must be one of ddp, fsdp, smddp, smp, deepspeed, deepspeed_zero3, device_map, got 'fsd';",
     ),
     (
         {"task": "summarization"},
@@ -136,12 +136,12 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"text_column": "label"}, "text_column and label_column must be two columns"),
     ({"validation_file": "v.csv"}, "validation_file goes with a data set of your own"),
     ({"dataset": "https://huggingface.co/datasets/imdb"}, "dataset must be a hub id, a path or s3://..., got"),
-    ({"tensor_parallel_degree": 2}, "tensor_parallel_degree goes with strategy=fsdp, got strategy=ddp"),
+    ({"tensor_parallel_degree": 2}, "tensor_parallel_degree goes with strategy=fsdp or smp, got strategy=ddp"),
     ({"strategy": "fsdp", "training_arguments.torch_compile": True}, "torch_compile goes with strategy ddp, got fsdp"),
     ({"training_arguments.fsdp": True}, "training_arguments must set nothing that belongs to the strategy"),
     ({"micro_batches": 2}, "micro_batches are those of a pipeline"),
     ({"activation_offloading": True}, "activation_offloading keeps checkpointed activations"),
-    ({"strategy": "smddp"}, "strategy smddp needs GPU instances of SageMaker"),
+    ({"strategy": "smp"}, "strategy smp needs GPU instances of SageMaker"),
     ({"spot": True}, "spot is for SageMaker"),
     ({"simulation": {"seed": 1}}, "simulation is for launcher=simulated, got launcher=auto"),
     (
@@ -226,6 +226,11 @@ def test_what_is_unusual_is_allowed_where_it_is_asked_for() -> None:
 
 def test_what_only_some_clusters_can_run_is_refused_at_launch() -> None:
     assert "strategy smddp needs" in launch_faults(JobSpec(strategy="smddp", instance_type=G5))[0]
+    assert (
+        "strategy smp needs an instance of"
+        in launch_faults(JobSpec(strategy="smp", instance_type=G5, entry_script="t.py"))[0]
+    )
+    assert "needs a training script" in launch_faults(JobSpec(strategy="smp", instance_type=P4D))[0]
     assert launch_faults(JobSpec(strategy="smddp", instance_type=P4D)) == []
 
 

@@ -22,9 +22,10 @@ _HUGGING_FACE = {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", 
 # The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100, compute
 # capability 7.0); the first seconds of a job find an image of the user's own that has none for its GPU.
 _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
-# The newest image that holds SMDDP 2.5.0. Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp
-# images, read 2026-11-20.
+# The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
+# Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
 _SMDDP = {"version": "2.4.1", "py_version": "py311"}
+_SMP = {"version": "2.5.1", "py_version": "py311"}
 
 OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
@@ -47,8 +48,8 @@ def choose(spec: JobSpec, region: str) -> Image:
     if spec.sagemaker.training_image is not None:
         return Image(uri=spec.sagemaker.training_image, requirements=added)
     target = {"region": region, "instance_type": spec.instance_type}
-    if spec.strategy == "smddp":
-        uri = _uri("pytorch-smp", **target, **_SMDDP)
+    if spec.strategy in {"smddp", "smp"}:
+        uri = _uri("pytorch-smp", **target, **(_SMDDP if spec.strategy == "smddp" else _SMP))
         return Image(uri=uri, requirements=(_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS), *added))
     if not spec.instance().has_gpu:
         uri = _uri("pytorch", **target, **_CPU)

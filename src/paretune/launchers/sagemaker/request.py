@@ -31,6 +31,12 @@ _SPOT_WAIT_S = 3600.0
 _LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
 _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
 _RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}  # as the SDK's driver sets them
+_SMP = {  # parameter to its name in SMP v2
+    "hybrid_shard_degree": "hybrid_shard_degree",
+    "tensor_parallel_degree": "tensor_parallel_degree",
+    "activation_offloading": "sm_activation_offloading",
+    "seed": "random_seed",
+}
 
 
 def create_request(
@@ -75,7 +81,7 @@ def create_request(
             # The command replaces the shell, so that it receives SIGTERM.
             "ContainerArguments": ["-c", f"{_START}{command}"],
         },
-        "HyperParameters": {},
+        "HyperParameters": {"mp_parameters": _smp_parameters(spec)} if spec.strategy == "smp" else {},
         # DescribeTrainingJob shows it to everybody who may call that.
         "Environment": {"PYTHONUNBUFFERED": "1", **_network(spec), **variables},
         "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
@@ -137,6 +143,11 @@ def _requirements(code: Mapping[str, Path | str], image: images.Image) -> str:
     content = code.get(archive.REQUIREMENTS, "")
     text = content if isinstance(content, str) else content.read_text()
     return "\n".join([text.strip(), *image.requirements, _OURS]).strip() + "\n"
+
+
+def _smp_parameters(spec: JobSpec) -> str:
+    settings = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
+    return json.dumps({name: value for name, value in settings.items() if value is not None and value is not False})
 
 
 def _inputs(

@@ -40,8 +40,9 @@ def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
     assert f".dkr.ecr.{region}." in chosen.uri
 
 
-def test_the_strategy_of_aws_s_own_library_gets_the_image_that_holds_it() -> None:
-    chosen = images.choose(spec(P4D, strategy="smddp"), "us-east-1")
+@pytest.mark.parametrize("strategy", ["smddp", "smp"])
+def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strategy: str) -> None:
+    chosen = images.choose(spec(P4D, strategy=strategy), "us-east-1")
 
     assert "smdistributed-modelparallel:" in chosen.uri
     assert "transformers==5.3.0" in chosen.requirements
@@ -73,6 +74,7 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
     ("changes", "part"),
     [
         ({"instance_type": "ml.g5.48xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
+        ({"instance_type": GPU, "strategy": "smp"}, "strategy=smp needs a training script of your own"),
         ({"instance_type": CPU, "strategy": "deepspeed"}, "needs GPUs, and ml.m5.large has none"),
         (
             {"instance_type": CPU, "sagemaker.training_image": "x/pytorch-training:2.9.0-gpu-py312"},

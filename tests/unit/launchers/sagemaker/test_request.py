@@ -134,8 +134,11 @@ def test_instances_are_kept_for_whole_seconds_with_the_index_for_pip(ask: Ask) -
     assert request["Environment"]["PIP_INDEX_URL"] == index
 
 
-def test_the_library_of_aws_is_switched_on_in_the_request(ask: Ask) -> None:
+def test_libraries_of_aws_are_switched_on_in_the_request(ask: Ask) -> None:
+    smp = ask(instance_type=GPU, strategy="smp", tensor_parallel_degree=4, activation_offloading=True)
     smddp = ask(run="run2", instance_type=GPU, instance_count=2, strategy="smddp")
 
+    degrees = {"tensor_parallel_degree": 4, "sm_activation_offloading": True}
+    assert json.loads(smp["HyperParameters"]["mp_parameters"]).items() >= degrees.items()
     enabled = {"sagemaker_distributed_dataparallel_enabled": True}
     assert json.loads(smddp["Environment"]["SM_FRAMEWORK_PARAMS"]) == enabled
