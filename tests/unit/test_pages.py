@@ -53,7 +53,7 @@ def test_the_notebook_is_kept_without_outputs(path: Path) -> None:
 
 
 def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> None:
-    quotes = re.findall(r"^### `(.*)`$", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE)
+    quotes = re.findall(r"^#### `(.*)`$", (ROOT / "docs" / "reference" / "files.md").read_text(), re.MULTILINE)
     code = "\n".join(path.read_text() for path in (ROOT / "src" / "paretune").rglob("*.py"))
     texts = re.sub(r'"\n +f?"', "", code)  # a text over several lines is one text
     patterns = [".{1,200}?".join(map(re.escape, quote.split("…"))) for quote in quotes]

@@ -105,9 +105,8 @@ class LocalJob(Job):
 
     def status(self) -> JobStatus:
         """State, seconds and results; the reason of a stop only if the user did not request it."""
-        state, end = self.state(), {"time": self._clock.now(), "reason": ""}
-        if state.is_terminal:
-            end = _read(self._end)
+        state = self.state()
+        end = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
         is_project, reason = _code(self.folder).exists(), end["reason"]
         if is_project and "ended with exit code" in reason:  # the command has printed the reason
             reason = ": ".join([reason, *self._last_words()])

@@ -11,6 +11,7 @@ from typing import Any
 
 from paretune.core.errors import Interrupted, JobFailed, ParetuneError
 from paretune.jobs.launch import launch_here
+from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import parse_job_name
 from paretune.specification import metrics
@@ -127,6 +128,7 @@ def _run(specs: Sequence[JobSpec], workplace: Workplace) -> tuple[list[RecordedR
     try:
         for spec in specs:
             outcome = launch_here(spec)
+            assert isinstance(outcome, JobOutcome)  # none is a dry run
             kept_usd[outcome.run_id] = outcome.kept_usd or 0.0
     except Interrupted:
         raise

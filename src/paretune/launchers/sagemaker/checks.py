@@ -64,7 +64,8 @@ def _policy(statements: list[Any]) -> str:
 
 def bucket_findings(account: Account) -> Iterator[Finding]:
     """Whether the bucket exists, in the region of the jobs, and belongs to this account."""
-    bucket, region, s3, error = account.bucket, account.region, account.client("s3"), None
+    bucket, region, s3 = account.bucket, account.region, account.client("s3")
+    error: Exception | None = None
     try:
         answer = s3.head_bucket(Bucket=bucket)
     except AWS_ERRORS as refusal:

@@ -242,8 +242,8 @@ class SageMakerJob(Job):
 
     def release_warm_pool(self) -> None:
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        pool, refusal = self.warm_pool(), None
-        if pool is None or not self._keeps_instances:
+        refusal: Exception | None = None
+        if (pool := self.warm_pool()) is None or not self._keeps_instances:
             return
         try:
             self._account.client("sagemaker").update_training_job(
