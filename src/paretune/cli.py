@@ -56,7 +56,7 @@ COMMANDS = {
     "report": Entry("Look at runs", "tables of recorded runs, priced again on other terms", "report"),
     "sync": Entry("Look at runs", "adopt running jobs, collect finished ones, fill MLflow", "sync"),
     "import": Entry("Look at runs", "bring a table of recorded runs into MLflow, marked published", "imports"),
-    "reconcile": Entry("Look at runs", "AWS's bill against what was recorded", "bill", "bill"),
+    "reconcile": Entry("Look at runs", "AWS's bill against what was recorded", "reconcile", "bill"),
     "demo": Entry("More", "a whole simulated study in seconds, with nothing to configure", "demo"),
     "mcp": Entry("More", "a server for agents on standard input and output, within a budget", "mcp"),
 }

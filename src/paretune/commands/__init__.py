@@ -1,6 +1,5 @@
 """The commands, each in its folder. The core imports none of them.
 
-bill          `reconcile`: AWS's bill against the recorded costs of jobs
 demo          `demo`: a whole simulated study
 doctor        `doctor`: checks machine, AWS account and MLflow
 estimate      `estimate`: seconds, dollars and memory of jobs before they are paid for
@@ -8,6 +7,7 @@ imports       `import`: a table of finished runs, brought into MLflow
 mcp           `mcp`: a server for agents
 mlflow_run    `mlflow run --backend sagemaker`: any MLflow project as a SageMaker training job
 prices        `prices`: the prices of a region
+reconcile     `reconcile`: AWS's bill against the recorded costs of jobs
 report        `report`: tables, figures and findings of recorded jobs
 study         `study`: the front of a study within its budget; its work is `paretune.studies`
 sync          `sync`: follows and collects jobs whose launcher has ended

@@ -35,12 +35,11 @@ and 350 after 60 (airflow#33982), because its limit does not count them."""
 LONGEST_SHARE = 2.0
 """The first upload of a script counts with so many times the longest public one: leaving out each repository in turn,
 no longest upload of the others was exceeded by more (1,077 against 582 s)."""
-_START_S = 60.0
-_COMPRESSED_RATE = 5e6
-_UNCOMPRESSED_RATE = 10e6
-"""Bounds: seconds until an upload begins and after it, and bytes a second; half of the usual rate of public jobs holds
-for 95 % of uploads if rates scatter as those do (a fifth to two fifths). That of uncompressed files is assumed."""
-_SAVING_RATE = 500e6  # bytes a second of a checkpoint to the instance's own disk; assumed
+_START_S = 60.0  # bound of the seconds until an upload begins and after it
+_SLOWEST_COMPRESSED_BYTES_PER_S = 5e6
+"""Half of the usual rate of public jobs holds for 95 % of uploads if rates scatter as those do, by 0.2 to 0.4."""
+_SLOWEST_UNCOMPRESSED_BYTES_PER_S = 10e6  # assumed
+_SAVING_BYTES_PER_S = 500e6  # of a checkpoint to the instance's own disk; assumed
 
 
 def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
@@ -80,11 +79,11 @@ def upload_seconds(spec: JobSpec, environment: Mapping[str, str]) -> tuple[float
     """Return the expected seconds of a job's upload, and the bound that its worst case counts with."""
     size, usually = output_bytes(spec, environment), usual("uploading", kind_of(spec.instance()))
     if not spec.runs_own_training:
-        rate = _COMPRESSED_RATE if size <= COMPRESSED_BYTES else _UNCOMPRESSED_RATE
+        rate = _SLOWEST_COMPRESSED_BYTES_PER_S if size <= COMPRESSED_BYTES else _SLOWEST_UNCOMPRESSED_BYTES_PER_S
         return usually.seconds + transfer_s(size), _START_S + size / rate
     if size <= SCRIPT_BYTES:
         return usually.seconds, usually.bound
-    return usually.seconds + transfer_s(size), max(usually.bound, _START_S + size / _UNCOMPRESSED_RATE)
+    return usually.seconds + transfer_s(size), max(usually.bound, _START_S + size / _SLOWEST_UNCOMPRESSED_BYTES_PER_S)
 
 
 def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
@@ -119,7 +118,7 @@ def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     if spec.runs_own_training:
         return 0.0
     checkpoint = written_shares(spec, _architecture(spec, environment))[1]
-    return checkpoint * _fp32_bytes(spec, environment) / _SAVING_RATE
+    return checkpoint * _fp32_bytes(spec, environment) / _SAVING_BYTES_PER_S
 
 
 def _fp32_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:

@@ -1,8 +1,8 @@
 """The places where jobs run.
 
-A new launcher is a folder here, a line in `jobs.workplace.Workplaces`, a choice of `JobSpec.launcher` and a fixture of
-the contract suite (tests/launcher_contract.py). `JobSpec.on_sagemaker` and `has_instances`, `specification.rules` and
-the key of `Workplaces.of` know only the three of today.
+A new launcher is a folder here, a branch of `jobs.workplace.Workplaces`, a choice of `JobSpec.launcher` and a fixture
+of the contract suite (tests/launcher_contract.py). What differs on AWS asks `JobSpec.on_sagemaker`, or `has_instances`
+for its catalogue and prices: grep for both, and for the prefix `ml.`; a third place makes them questions to a launcher.
 
 base          the interface: `Launcher`, `Job`, `JobState`, and the features that only some launchers support
 archive       the code that travels to a job or into a container

@@ -1,7 +1,8 @@
 """SageMaker's training instances and their hardware; their prices are in `pricing`.
 
 The data sheets of their accelerators are in `estimating.hardware`. instances.csv has every type of CreateTrainingJob's
-TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. A file of the user's own
+TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. Its columns `memory_gb` and
+`accelerator_memory_gb` are GiB, as AWS lists them; `local_storage_gb` is GB. A file of the user's own
 with the same columns, ~/.paretune/instances.csv, describes these and newer types.
 """
 

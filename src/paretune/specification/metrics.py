@@ -65,8 +65,10 @@ SCRIPT_METRICS = {
 class Task:
     """The metrics of a task.
 
-    A new task is also a choice of `JobSpec.task`, a row of `training.tasks` and of the heads in `training.model`, a way
-    to read rows in `training.rows`, and an objective of studies (`studies.definition.objectives`).
+    A new task is also a choice of `JobSpec.task`; a branch of the functions of `training.tasks`, whose last one takes
+    every task that is not named; a head in `training.model`; the labels in `training.rows` and `specification`'s
+    `data_files` and `rules`; an objective of studies (`studies.definition.objectives`); a pipeline in `jobs.model` and
+    `tracking.models`. `baseline` and `trivial` are compared as more is better.
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one

@@ -1,1 +1,1 @@
-"""The command `main`: one job. `paretune.jobs` does the work."""
+"""The command `train`, in MLproject `main`: one job. `paretune.jobs` does the work."""

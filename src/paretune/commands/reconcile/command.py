@@ -27,4 +27,4 @@ def _bill(bill: str) -> Iterator[Fault]:
         yield Fault(("bill",), text)
 
 
-COMMAND = command_of(ReconcileRequest, imported_later("paretune.commands.bill.run:run_reconcile"))
+COMMAND = command_of(ReconcileRequest, imported_later("paretune.commands.reconcile.run:run_reconcile"))

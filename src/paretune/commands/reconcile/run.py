@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from paretune.commands.bill.command import ReconcileRequest
-from paretune.commands.bill.lines import SUFFIXES, Bill, read_bill
+from paretune.commands.reconcile.command import ReconcileRequest
+from paretune.commands.reconcile.lines import SUFFIXES, Bill, read_bill
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput, as_json
 from paretune.core.untrusted import at_home, markdown
