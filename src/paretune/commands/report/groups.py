@@ -113,9 +113,9 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     shown, columns = frame.copy(), {factor: "level", **({"devices": "devices"} if is_scaling else {})}
     for name in [*_NAMES, metrics.THROUGHPUT_SAMPLES] if is_scaling else [*QUANTITIES][:-1]:
         columns[QUANTITIES[name]] = name
-        shown[name] = [_mean(name, *pair) for pair in frame[[f"{name}_mean", f"{name}_deviation"]].to_numpy()]
+        shown[name] = list(map(partial(_mean, name), frame[f"{name}_mean"], frame[f"{name}_deviation"]))
     for name in () if is_scaling else _COMPARED:
-        shown[f"{name}_against"] = [_interval(name, *ends) for ends in frame[_against(name)].to_numpy()]
+        shown[f"{name}_against"] = [_interval(name, *ends) for ends in frame[_against(name)].itertuples(index=False)]
     columns |= {"n": "n"} | (_STEPS if is_scaling else {text: f"{name}_against" for name, text in _COMPARED.items()})
     settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {factor}
     # More devices have a larger batch unless somebody fixes it.
