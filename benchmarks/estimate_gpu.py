@@ -158,9 +158,9 @@ def compare() -> None:
         )
         spec = spec_of(changes, instance_type=INSTANCE, dataset="rows.csv")
         facts = {"train_rows": ROWS, "train_tokens": ROWS * spec.max_seq_length, "validation_rows": 500}
-        item = Estimator(Evidence()).estimate(
-            spec, of_config(_config(row["model"]).to_dict(), spec.task), None, facts=facts
-        )
+        built = of_config(_config(row["model"]).to_dict(), spec.task)
+        assert built is not None
+        item = Estimator(Evidence()).estimate(spec, built, None, facts=facts)
         assert item is not None
         speed, memory = item.plan.global_batch_size / item.time.step_seconds / rate - 1, item.memory.gib / peak - 1
         inside += item.memory.gib_low <= peak <= item.memory.gib_high

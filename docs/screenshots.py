@@ -27,8 +27,14 @@ _HOUSE = Path(__file__).resolve().parents[1]
 _SERVER_PATIENCE_S = 120.0
 _PAGE_PATIENCE_MS = 90_000.0
 _WIDTH, _HEIGHT = 1440, 900
-_WIDTHS = {"pareto": 1440, "pareto-pane": 590, "pareto-narrow": 400}
-"""Pictures of the page: a screen, what MLflow leaves beside its list of artifacts, and a phone, in dark colours."""
+_VIEWS = {
+    "pareto": (1440, "light"),
+    "pareto-dark": (1440, "dark"),
+    "pareto-pane": (590, "light"),  # what MLflow leaves beside its list of artifacts
+    "pareto-narrow": (400, "dark"),  # a phone
+}
+"""Pictures of the page of a study: width in pixels and colours."""
+_STEPS = 12  # of `paretune study --once`, before the picture of a running study
 _NO_ASSISTANT = """
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
@@ -93,30 +99,44 @@ def open_run(page: Any, address: str, experiment: str, run_id: str) -> None:
     page.get_by_text("Show more", exact=True).first.click()
 
 
+def photograph(page: Any, store: str, kind: str, artifact: str, pictures: dict[Path, tuple[int, str]]) -> None:
+    """Take pictures of an HTML file of the newest run of this kind."""
+    (run, *_) = MlflowClient(store).search_runs(["0"], f"tags.`paretune.kind` = '{kind}'")
+    with tempfile.TemporaryDirectory() as target:
+        page.goto(Path(MlflowClient(store).download_artifacts(run.info.run_id, artifact, target)).as_uri())
+        for path, (width, colours) in pictures.items():
+            page.set_viewport_size({"width": width, "height": _HEIGHT})
+            page.emulate_media(color_scheme=colours)
+            page.wait_for_timeout(1000)  # the chart takes its new size
+            page.screenshot(path=path)
+
+
 def main(study: Path, folder: Path) -> None:
-    """Run the study and photograph its own run, the best trial's and its page."""
+    """Rehearse the study and photograph its page as it runs and when it has ended, runs in MLflow, and a report."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
         (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
-        words = [sys.executable, "-m", "paretune", "study", "--study", f"studies/{study.name}"]
+        command = [sys.executable, "-m", "paretune"]
+        words = [*command, "study", "--study", f"studies/{study.name}"]
+        for _ in range(_STEPS):
+            subprocess.run([*words, "--once"], cwd=workspace, check=False)  # it ends with 75: there is more to do
+        with browser() as page:
+            photograph(page, store, "study", "pareto.html", {folder / "study-running.png": (_WIDTH, "light")})
         subprocess.run(words, cwd=workspace, check=True)
+        report = [*command, "report", "--view", "compare", "--by", "learning_rate"]
+        subprocess.run(report, cwd=workspace, check=True)
         (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
-        run_id = parent.info.run_id
+        (best, *_) = MlflowClient(store).search_runs(["0"], "metrics.f1 > 0", order_by=["metrics.f1 DESC"])
         with mlflow_ui(store, workspace) as address, browser() as page:
-            (best, *_) = MlflowClient(store).search_runs(["0"], "metrics.f1 > 0", order_by=["metrics.f1 DESC"])
-            for name, shown in (("study-run", run_id), ("trial-run", best.info.run_id)):
-                open_run(page, address, "0", shown)
+            for name, shown in (("study-run", parent), ("trial-run", best)):
+                open_run(page, address, "0", shown.info.run_id)
                 page.wait_for_timeout(1000)  # the picture in the note
                 page.screenshot(path=folder / f"{name}.png")
-            page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(workspace))).as_uri())
-            for name, width in _WIDTHS.items():
-                page.set_viewport_size({"width": width, "height": _HEIGHT})
-                page.emulate_media(color_scheme="dark" if width == min(_WIDTHS.values()) else "light")
-                page.wait_for_timeout(1000)  # the chart takes its new size
-                page.screenshot(path=folder / f"{name}.png")
-    names = ("study-run", "trial-run", *_WIDTHS)
+            photograph(page, store, "report", "report.html", {folder / "report.png": (_WIDTH, "light")})
+            photograph(page, store, "study", "pareto.html", {folder / f"{name}.png": of for name, of in _VIEWS.items()})
+    names = ("study-running", "study-run", "trial-run", "report", *_VIEWS)
     for name in names:
         _shrink(folder / f"{name}.png")
     print(f"{', '.join(names)} are in {folder}")

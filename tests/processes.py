@@ -41,7 +41,7 @@ def working_in(folder: Path) -> list[psutil.Process]:
 
 
 class Command:
-    """A command in a process, a `subprocess.Popen` or what is asked like one; what it prints goes to a file."""
+    """A command in a process; what it prints goes to a file."""
 
     def __init__(self, process: Any, log: Path) -> None:
         self.process = process
@@ -76,15 +76,8 @@ def command(
             start_new_session=True,
             **options,
         )
-    with ended(process, home):
-        yield Command(process, log)
-
-
-@contextmanager
-def ended(process: Any, home: Path) -> Iterator[None]:
-    """After the block the process and every one that works in `home` are gone."""
     try:
-        yield
+        yield Command(process, log)
     finally:
         if process.poll() is None:
             process.kill()

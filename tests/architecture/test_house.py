@@ -154,19 +154,6 @@ def test_the_study_in_a_page_is_the_file_that_its_command_runs(name: str) -> Non
     assert yaml.safe_load(text) == yaml.safe_load((ROOT / "studies" / "smoke.yaml").read_text())
 
 
-def test_the_reader_of_commands_finds_wrong_names() -> None:
-    actual, mlflow = (
-        "$ paretune train --spot --sed 1 --model=x",
-        "A=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why",
-    )
-    text = f"```bash\n{mlflow}\n{actual}\nls\n```\n"
-
-    assert [job_of(words) for words in commands_of(text)] == [
-        ("train", {"sed": "1", "model": "a b"}),
-        ("train", {"spot": "true", "sed": "1", "model": "x"}),
-    ]
-
-
 def project_files() -> list[Path]:
     """Files that are in git, or would be after `git add --all`."""
     listed = subprocess.run(
@@ -198,17 +185,3 @@ def test_no_file_names_a_folder_of_one_machine_or_a_package_registry() -> None:
     ]
 
     assert not result
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text"),
-    [
-        (FOLDERS_OF_ONE_MACHINE, "see /" + "work/main/x"),
-        (FOLDERS_OF_ONE_MACHINE, '"/' + 'root/.cache"'),
-        (PACKAGE_REGISTRIES, "https://files.python" + "hosted.org/packages"),
-        (PACKAGE_REGISTRIES, "https://py" + "pi.org/simple"),
-        (PACKAGE_REGISTRIES, "http://py" + "pi-mirror.internal:8080/simple"),
-    ],
-)
-def test_the_search_finds_what_it_looks_for(pattern: re.Pattern[str], text: str) -> None:
-    assert pattern.search(text)

@@ -90,11 +90,3 @@ def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
     )
 
     assert output == "same\n"
-
-
-@pytest.mark.slow
-def test_importing_the_launching_wing_writes_no_file(tmp_path: Path) -> None:
-    launching = [name for name in MODULES if not name.startswith("paretune.training")]
-    run_python(f"import importlib\nfor name in {launching}:\n    importlib.import_module(name)", tmp_path)
-
-    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +12,6 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
-from tests.forks.commands import forked
 from tests.processes import Command, command, paretune, wait_until
 from tests.stand_ins.sagemaker.emulator import Emulator
 
@@ -29,13 +27,11 @@ class Cloud:
         emulator: the account.
         folder: the user's current folder.
         environment: what the user's shell has set.
-        has_forks: whether commands are forks of a process that has imported paretune, which begin at once.
     """
 
     emulator: Emulator
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
-    has_forks: bool = True
 
     def __post_init__(self) -> None:
         self.environment = (
@@ -54,23 +50,7 @@ class Cloud:
 
     def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
         """The same, while the block runs."""
-        return self._command([*(words or ("train",)), *spelled(job)], self.environment)
-
-    def restart(self, run_id: str, **job: object) -> AbstractContextManager[Command]:
-        """The command `main` for an MLflow run that is there."""
-        return self._command(["train", *spelled(job)], self.environment | {"MLFLOW_RUN_ID": run_id})
-
-    def mlflow(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command of MLflow's."""
-        return subprocess.run(
-            [sys.executable, "-m", "mlflow", *words],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
+        return self._command([*(words or ("train",)), *spelled(job)])
 
     @property
     def client(self) -> MlflowClient:
@@ -125,12 +105,10 @@ class Cloud:
         assert running.process.poll() is None, running.text
         return self.emulator.jobs()[job_number]
 
-    def _command(self, words: list[str], environment: dict[str, str]) -> AbstractContextManager[Command]:
-        workspace: dict[str, Any] = {"home": self.folder / ".paretune", "cwd": self.folder, "environment": environment}
+    def _command(self, words: list[str]) -> AbstractContextManager[Command]:
         log = self.folder / f"printed-{len(list(self.folder.glob('printed-*')))}"
-        if self.has_forks:
-            return forked(words, log=log, **workspace)
-        return command(paretune(*words), log=log, **workspace)
+        home = self.folder / ".paretune"
+        return command(paretune(*words), home=home, cwd=self.folder, environment=self.environment, log=log)
 
 
 @dataclass(frozen=True)

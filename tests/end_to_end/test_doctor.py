@@ -74,34 +74,3 @@ def test_a_paid_check_whose_job_has_no_capacity_says_why_and_is_open(cloud: Clou
     assert "no capacity" in done.text
     assert "the paid checks have cost 0.0000 USD" in done.text
     assert {run.info.status for run in cloud.runs()} == {"FAILED"}
-
-
-def test_with_something_wrong_no_job_is_paid_for_and_all_of_it_is_said(
-    cloud: Cloud, own_job: dict[str, object]
-) -> None:
-    cloud.emulator.set_quota("ml.m5.large", 0)
-
-    done = cloud.run(
-        "doctor", paid="true", json="true", sagemaker={"s3_bucket": "nobody-has-made-this"}, role="Nobody", **own_job
-    )
-
-    assert done.code == 2
-    document = document_of(done.text)
-    wrong = {check["subject"]: check for check in document["checks"] if check["verdict"] == "wrong"}
-    assert set(wrong) == {"role", "bucket", "quotas"}
-    assert document["wrong"] == 3
-    assert wrong["bucket"]["commands"] == ["aws s3 mb s3://nobody-has-made-this --region us-east-1"]
-    assert "aws service-quotas request-service-quota-increase" in wrong["quotas"]["commands"][0]
-    assert document["paid"] == []
-    assert cloud.emulator.jobs() == []
-    assert cloud.runs() == []
-
-
-def test_a_stranger_s_bucket_is_refused(cloud: Cloud) -> None:
-    cloud.emulator.inject("HeadBucket", "AccessDenied", "Forbidden", times=1, status=403)
-
-    done = cloud.run("doctor", sagemaker={"s3_bucket": "somebody-else-s"}, instance_type="ml.m5.large")
-
-    assert done.code == 2, done.text
-    assert "use the bucket somebody-else-s, which must belong to account" in done.text
-    assert "`aws s3 ls`" in done.text

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import tarfile
@@ -19,7 +18,7 @@ from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
 from paretune.tracking.schema import unpacked
-from tests.processes import command, use_one_core, wait_until
+from tests.processes import use_one_core
 from tests.stand_ins.sagemaker.client import Client
 from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 
@@ -268,20 +267,6 @@ def test_a_command_that_fails_fails_mlflow_run_with_its_reason(place: Place, she
     assert run.data.tags["paretune.state"] == "Failed"
 
 
-def test_ctrl_c_stops_the_job(place: Place, shell_project: Path, tmp_path: Path) -> None:
-    words = place.words(shell_project, "-e", "sleep")
-    options = {"home": tmp_path, "cwd": place.folder, "environment": place.environment, "log": tmp_path / "log"}
-    with command(words, **options, preexec_fn=use_one_core) as typed:  # type: ignore[arg-type]
-        wait_until(lambda: "\nsleeping" in typed.text, within_s=60, what="the command runs")
-        typed.process.send_signal(signal.SIGINT)
-        code = typed.wait(60)
-
-        assert code != 0
-        assert "got the signal" in typed.text
-    run = place.latest()
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
-
-
 def test_from_python_it_returns_at_once_and_can_be_asked_waited_for_and_cancelled(
     place: Place, shell_project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,29 +292,6 @@ def test_from_python_it_returns_at_once_and_can_be_asked_waited_for_and_cancelle
     assert place.tracking.get_run(greeted.run_id).info.status == "FINISHED"
     assert place.tracking.get_run(sleeping.run_id).info.status == "KILLED"
     assert len(place.emulator.jobs()) == len(set(place.emulator.jobs()))
-
-
-def test_a_run_is_taken_up_again_and_filled_only_once(place: Place, conda_project: Path) -> None:
-    data = place.folder / "rows"
-    data.mkdir()
-    (data / "part.csv").write_text("a\n")
-    done = place.run(conda_project, "-P", f"data={data / 'part.csv'}", wait=False)
-    assert done.returncode == 0, done.stderr
-    run_id = place.latest().info.run_id
-    assert place.latest().info.status == "RUNNING"
-    uploads = len(place.emulator.requests("CreateTrainingJob"))
-
-    for _ in range(2):
-        again = place.run(conda_project, "-P", f"data={data / 'part.csv'}", run_id=run_id)
-        assert again.returncode == 0, again.stdout + again.stderr
-
-    run = place.tracking.get_run(run_id)
-    assert run.info.status == "FINISHED"
-    for name in ("loss", "job_seconds"):
-        points = [(point.step, point.value) for point in place.tracking.get_metric_history(run_id, name)]
-        assert len(points) == len(set(points)) == (3 if name == "loss" else 1)
-    assert len(place.tracking.search_runs(["0"], f"tags.`mlflow.parentRunId` = '{run_id}'")) == 1
-    assert len(place.emulator.requests("CreateTrainingJob")) == uploads
 
 
 def test_on_two_instances_the_first_one_s_records_count(place: Place, shell_project: Path) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, or share a study
     "demo": "../unit/commands/demo/test_run.py",
     "mcp": "test_agents.py",
-    "prices --refresh": "test_refresh_prices.py",
+    "prices --refresh": "../unit/commands/prices/test_prices.py",
     "study --storage": "test_two_drivers.py",
 }
 ENDS_WITH = {"max_cost_usd": 4, "once": 75}
@@ -98,32 +98,12 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unexpected: dict[str, tuple[int, str]] = {}
     done: list[list[str]] = []
-    trained = [
-        "--model",
-        str(tiny_model),
-        "--dataset",
-        "rows.csv",
-        "--max_seq_length",
-        "32",
-        "--register",
-        "sentiment-en",
-    ]
+    trained = ["--model", str(tiny_model), "--dataset", "rows.csv", "--max_seq_length", "32"]
+    trained += ["--register", "sentiment-en"]
     assert main(["train", *trained, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
     for compiler in ("none", "inductor"):  # for the report that compares them
-        assert (
-            main(
-                [
-                    "train",
-                    "--launcher",
-                    "simulated",
-                    "--instance_type",
-                    "ml.g5.xlarge",
-                    "--training_arguments.torch_compile",
-                    compiler,
-                ]
-            )
-            == 0
-        )
+        simulated = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]
+        assert main(["train", *simulated, "--training_arguments.torch_compile", compiler]) == 0
     for entry_point, parameters in commands():
         if is_run_elsewhere(entry_point, parameters):
             continue

@@ -1,7 +1,5 @@
 """Whatever happens to the launcher or to its instances: one job, one run, everything recorded, the right bill."""
 
-import os
-import random
 import signal
 
 import pytest
@@ -13,7 +11,6 @@ from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("PARETUNE_KILLS", "4"))
 """Random moments at which a launcher is killed; a kill takes about ten seconds."""
 
 PRICE = PriceList.read({}).price("ml.m5.large", "us-east-1")
@@ -34,28 +31,6 @@ def assert_complete(cloud: Cloud, run: Run, instances: int = 1) -> None:
     assert steps[-1] == len(steps) * (steps[1] - steps[0])  # every point, at even distances
 
 
-def test_a_launcher_that_is_killed_at_any_moment_is_started_again_and_pays_once(
-    cloud: Cloud, tiny_job: dict[str, object]
-) -> None:
-    job = tiny_job | {"instance_count": 2, "num_train_epochs": 4, "max_train_samples": 96}
-    run_id = cloud.client.create_run("0").info.run_id
-    moments = random.Random(20261120)
-    killed = 0
-    for _ in range(KILLS):
-        with cloud.restart(run_id, **job) as running:
-            try:
-                running.process.wait(moments.uniform(1.0, 12.0))
-            except Exception:  # it still runs
-                running.process.send_signal(signal.SIGKILL)
-                running.process.wait()
-                killed += 1
-    with cloud.restart(run_id, **job) as running:
-        assert running.wait(WITHIN_S) == 0, running.text
-
-    assert killed >= min(3, KILLS - 1)  # the later ones find the job ended and are done before their moment comes
-    assert_complete(cloud, cloud.the_run(), instances=2)
-
-
 def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
@@ -74,28 +49,6 @@ def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
     assert done.code == 0, done.text
     assert_complete(cloud, cloud.the_run())
     assert "nothing to do" in cloud.run("sync").text
-
-
-def test_a_job_that_somebody_watches_is_left_alone_by_sync_and_stopped_by_a_signal(
-    cloud: Cloud, long_job: dict[str, object]
-) -> None:
-    with cloud.start(**long_job) as running:
-        cloud.until_it_trains(running)
-        done = cloud.run("sync")
-        assert done.code == 0, done.text
-        assert "another process on this machine is watching it" in done.text
-        assert running.process.poll() is None
-
-        running.process.send_signal(signal.SIGTERM)
-        assert running.wait(WITHIN_S) == 130, running.text
-
-    run, job = cloud.the_run(), cloud.described()
-    assert job["TrainingJobStatus"] == "Stopped"
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
-    assert PRICE is not None
-    dollars = job["BillableTimeInSeconds"] * PRICE.usd_per_hour / 3600
-    assert run.data.metrics["cost_usd"] == pytest.approx(dollars)
-    assert len(cloud.created()) == 1
 
 
 def test_a_detached_job_goes_on_and_sync_collects_it(cloud: Cloud, tiny_job: dict[str, object]) -> None:
@@ -131,20 +84,3 @@ def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
     assert_complete(cloud, run)
     bucket, _, prefix = report["CheckpointConfig"]["S3Uri"].removeprefix("s3://").partition("/")
     assert cloud.client_of("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["KeyCount"] == 0
-
-
-def test_a_tracking_store_that_goes_away_meanwhile_costs_nothing(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
-    store, away = cloud.folder / "mlflow.db", cloud.folder / "away.db"
-    with cloud.start(**job) as running:
-        cloud.until_it_trains(running)
-        running.process.send_signal(signal.SIGSTOP)
-        store.rename(away)
-        store.mkdir()  # a store that can be opened by nobody
-        running.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: "MLflow does not answer" in running.text, within_s=WITHIN_S, what="the gap is noticed")
-        store.rmdir()
-        away.rename(store)
-        assert running.wait(WITHIN_S) == 0, running.text
-
-    assert_complete(cloud, cloud.the_run())

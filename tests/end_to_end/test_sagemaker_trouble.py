@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from paretune.tracking.schema import unpacked
 from tests.end_to_end.cloud import Cloud
 
 pytestmark = pytest.mark.slow
@@ -34,34 +33,6 @@ def write(cloud: Cloud, body: str) -> None:
     (cloud.folder / "train.py").write_text(SCRIPT.format(body=body))
 
 
-def test_out_of_memory_is_tried_again_with_half_the_batch_and_all_attempts_are_paid(
-    cloud: Cloud, script: dict[str, object]
-) -> None:
-    write(cloud, "if arguments.per_device_train_batch_size > 4: raise MemoryError('too much')")
-
-    done = cloud.run(**script, per_device_train_batch_size=16)
-
-    assert done.code == 0, done.text
-    assert "again with per-device batch 8 x 2" in done.text
-    assert "again with per-device batch 4 x 4" in done.text
-    run, names = cloud.the_run(), cloud.emulator.jobs()
-    assert names == [f"paretune-{run.info.run_id}-{attempt}" for attempt in (1, 2, 3)]
-    billed = sum(cloud.described(name)["BillableTimeInSeconds"] for name in names)
-    assert run.data.metrics["billable_seconds"] == billed
-    assert unpacked(run.data.tags)["paretune.used_per_device_train_batch_size"] == "4"
-
-
-def test_no_capacity_anywhere_says_what_to_do_and_costs_nothing(cloud: Cloud, script: dict[str, object]) -> None:
-    write(cloud, "")
-    cloud.emulator.lack_capacity("ml.m5.large", times=1)
-
-    done = cloud.run(**script)
-
-    assert done.code == 3
-    assert "fallback_instance_types" in done.text
-    assert cloud.the_run().data.metrics["cost_usd"] == 0
-
-
 def test_a_failing_job_shows_the_reason_of_the_instance_that_failed_first_its_last_lines_and_where_to_look(
     cloud: Cloud, script: dict[str, object]
 ) -> None:
@@ -82,17 +53,6 @@ def test_a_failing_job_shows_the_reason_of_the_instance_that_failed_first_its_la
     assert run.info.status == "FAILED"
     assert "no such luck" in run.data.tags["paretune.failure_reason"]
     assert run.data.metrics["cost_usd"] > 0
-
-
-def test_a_broken_hardware_is_told_as_awss_own_trouble(cloud: Cloud, script: dict[str, object]) -> None:
-    write(cloud, "import time; print('working', flush=True); time.sleep(600)")
-    with cloud.start(**script) as running:
-        while not cloud.emulator.jobs() and running.process.poll() is None:
-            pass
-        cloud.emulator.kill_instance(cloud.emulator.jobs()[0], "algo-1")
-
-        assert running.wait(120) == 3
-        assert "AWS's own trouble" in running.text
 
 
 def test_a_script_finds_its_files_its_modules_and_its_requirements(cloud: Cloud, script: dict[str, object]) -> None:

@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
 from tests.end_to_end.cloud import Cloud, account
@@ -64,7 +63,7 @@ def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
         try:
             wait_until(lambda: _answers(port), within_s=60, what="the MLflow server starts")
             address = f"http://ada:{IN_THE_ADDRESS}@127.0.0.1:{port}"
-            yield Cloud(emulator, workplace, PLANTED | {"MLFLOW_TRACKING_URI": address}, has_forks=False)
+            yield Cloud(emulator, workplace, PLANTED | {"MLFLOW_TRACKING_URI": address})
         finally:
             server.terminate()
             server.wait(30)
@@ -80,13 +79,7 @@ def _answers(port: int) -> bool:
 
 def _objects(cloud: Cloud) -> Iterator[tuple[str, bytes]]:
     """Everything in S3; archives file by file."""
-    s3 = boto3.client(
-        "s3",
-        endpoint_url=cloud.emulator.url,
-        region_name="us-east-1",
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",  # noqa: S106  # the emulator's own
-    )
+    s3 = cloud.client_of("s3")
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=cloud.emulator.bucket):
         for entry in page.get("Contents", []):
             content = s3.get_object(Bucket=cloud.emulator.bucket, Key=entry["Key"])["Body"].read()
@@ -99,13 +92,7 @@ def _objects(cloud: Cloud) -> Iterator[tuple[str, bytes]]:
 
 
 def _log_lines(cloud: Cloud, job_name: str) -> str:
-    logs = boto3.client(
-        "logs",
-        endpoint_url=cloud.emulator.url,
-        region_name="us-east-1",
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",  # noqa: S106  # the emulator's own
-    )
+    logs = cloud.client_of("logs")
     streams = logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{job_name}/")["logStreams"]
     pages = [
         logs.get_log_events(logGroupName=GROUP, logStreamName=stream["logStreamName"], startFromHead=True)

@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable
@@ -118,32 +117,6 @@ def test_a_simulated_job_has_curve_metrics_price_and_report(simulate: Simulate, 
     }
 
 
-def test_out_of_memory_goes_on_with_a_smaller_batch_and_the_same_global_one(simulate: Simulate) -> None:
-    run = simulate(per_device_train_batch_size=64, instance_count=1)
-
-    assert tags(run)["out_of_memory_retries"] == "1"
-    assert tags(run)["used_per_device_train_batch_size"] == "32"
-    assert run.data.metrics["billable_seconds"] == pytest.approx(140 + 600 + 320)
-    assert run.data.metrics["f1"] == pytest.approx(0.9 - 0.064)
-
-
-def test_a_smaller_batch_that_the_table_does_not_hold_fails_and_only_what_ran_is_paid(simulate: Simulate) -> None:
-    run = simulate(3, per_device_train_batch_size=64, instance_count=4)
-
-    assert tags(run)["state"] == "Failed"
-    assert tags(run)["out_of_memory_retries"] == "1"
-    assert tags(run)["failure_reason"].startswith("no recorded run with the smaller per-device batch")
-    assert run.data.metrics["billable_seconds"] == pytest.approx(140)
-
-
-def test_without_capacity_the_next_type_is_taken(simulate: Simulate, capsys: pytest.CaptureFixture[str]) -> None:
-    run = simulate(3, fallback_instance_types=LARGE, simulation=json.dumps({"capacity_error_rate": 1}))
-
-    assert f"no capacity for {SMALL}: trying {LARGE}" in capsys.readouterr().err
-    assert run.info.status == "FAILED"
-    assert LARGE in tags(run)["failure_reason"]
-
-
 def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(simulate: Simulate) -> None:
     run = simulate(3, simulation='{"failure_rate": 1}')
 
@@ -151,41 +124,6 @@ def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(simulate: Simulate
     assert tags(run)["failure_reason"] == "simulated, by failure_rate"
     assert 0 < run.data.metrics["billable_seconds"] < 760
     assert run.data.metrics["cost_usd"] > 0
-
-
-def test_a_job_at_its_maximum_runtime_is_stopped(simulate: Simulate) -> None:
-    run = simulate(3, max_runtime_minutes=5)
-
-    assert "MaxRuntimeExceeded" in tags(run)["failure_reason"]
-    assert run.data.metrics["billable_seconds"] == pytest.approx(305)
-
-
-def test_the_same_command_meets_the_same_trouble(simulate: Simulate) -> None:
-    trouble = '{"failure_rate": 0.3, "seconds_noise": 0.1, "f1_noise": 0.02}'
-    first, again = simulate(simulation=trouble, seed=5), simulate(simulation=trouble, seed=5)
-
-    names = ("f1", "billable_seconds", "job_seconds", "cost_usd")
-    assert [first.data.metrics[name] for name in names] == pytest.approx([again.data.metrics[name] for name in names])
-
-
-def test_a_probe_records_start_up_and_step_time_and_no_f1(simulate: Simulate) -> None:
-    run = simulate(per_device_train_batch_size=16, learning_rate=8e-5, probe_steps=96)
-    result = run.data.metrics
-
-    assert "f1" not in result
-    assert result["billable_seconds"] == pytest.approx(120 + 64)
-    assert result["billable_seconds"] - result["train_seconds"] == pytest.approx(120)
-    assert 16 / result["throughput_samples_per_second"] == pytest.approx(640 / 960)
-
-
-def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--launcher", "simulated", "--simulation.runs", "runs.csv", "--instance_type", SMALL]
-    assert main(["train", *words, "--num_train_epochs", "2", "--learning_rate", "8e-5", "--dry_run", "--json"]) == 0
-
-    printed = capsys.readouterr().out
-    assert '"billable_seconds": 760.0' in printed
-    assert '"origin": "simulated"' in printed
-    assert store.search_runs(["0"]) == []
 
 
 @pytest.mark.parametrize(
@@ -311,10 +249,3 @@ def _write_table(run: Run, path: Path) -> None:
         writer = csv.DictWriter(file, fieldnames=list(row))
         writer.writeheader()
         writer.writerow(row)
-
-
-def test_a_failed_job_ends_its_run_with_the_reason(store: MlflowClient) -> None:
-    record = _begin(_spec(simulation={"failure_rate": 1}), looks=1000)
-
-    assert store.get_run(record.run.run_id).info.status == "FAILED"
-    assert "simulated, by failure_rate" in store.get_run(record.run.run_id).data.tags["paretune.failure_reason"]

@@ -235,26 +235,6 @@ def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(long_j
     assert curves(stopped[0]) == expected
 
 
-def test_a_half_copied_checkpoint_is_passed_over_for_the_one_before(long_job: JobSpec, tmp_path: Path) -> None:
-    folders = instances_of(make_job(tmp_path / "job", long_job), 2)
-    with running(folders) as (first, second):
-        wait_for_step(folders[0], 25)
-        first.send_signal(signal.SIGTERM)
-        assert [first.wait(ENDS_WITHIN_S), second.wait(ENDS_WITHIN_S)] == [0, 0]
-    copy_checkpoints_to_all(folders)
-    sealed = [path for path in folders[0].checkpoints.glob("checkpoint-*/complete.json") if path.stat().st_size]
-    *_, older, newest = (path.parent.name for path in sorted(sealed, key=lambda path: path.stat().st_mtime))
-    (folders[1].checkpoints / newest / "model.safetensors").unlink()  # it was not in S3 yet when that instance started
-
-    with running(folders) as processes:
-        wait_for_step(folders[0], 35)
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        assert [process.wait(ENDS_WITHIN_S) for process in processes] == [0, 0]
-
-    assert f"continuing from {older}" in messages(folders[0])
-
-
 def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     long_job: JobSpec, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.specification.container import Event, EventReader, JobFolder
-from paretune.tracking import RunStatus, Tracking
+from paretune.tracking import Tracking
 from tests.processes import command, paretune, use_one_core, wait_until, working_in
 from tests.tracking_server import free_port, tracking_server
 
@@ -87,35 +87,6 @@ def test_a_metric_with_a_name_that_mlflow_refuses_keeps_no_other_one_from_being_
 
 
 @pytest.mark.slow
-def test_what_is_recorded_while_the_server_is_away_is_there_once_it_is_back(
-    workplace: Path, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    with tracking_server(workplace, port):
-        run = Tracking(os.environ, SystemClock()).begin("a run")
-        run.log_events([Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
-    assert not run.has_gap
-    run.log_params({"model": "mine"})
-    run.set_tags({"paretune.state": "Running", "paretune.launcher": "local"})
-    run.log_events([Event(time=2.0, step=2, metrics={"train/loss": 0.25})])
-    run.log_metrics({"f1": 0.75})
-    run.end(RunStatus.FINISHED)
-    assert run.has_gap
-    with tracking_server(workplace, port):
-        for _ in range(2):
-            run.set_tags({"paretune.state": "Completed"})
-            run.log_metrics({"f1": 0.75})
-            run.end(RunStatus.FINISHED)
-
-        (found,) = MlflowClient().search_runs(["0"])
-        assert found.data.params == {"model": "mine"}
-        assert found.data.tags["paretune.state"] == "Completed"
-        assert found.data.tags["paretune.launcher"] == "local"
-        assert (_curve("train/loss"), _curve("f1")) == ([1, 2], [0])
-        assert found.info.status == "FINISHED"
-
-
-@pytest.mark.slow
 def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
     workplace: Path, tiny_model: Path, reviews: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,30 +122,6 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
             assert running.wait(2 * WITHIN_S) == 0, running.text
             _check_record(home)
         assert "has gaps" not in running.text
-
-
-@pytest.mark.slow
-def test_artifacts_that_a_server_could_not_store_at_a_job_s_end_are_stored_by_sync(
-    workplace: Path, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    folder = workplace / "server"  # with a store of its own, whose artifacts go through the server
-    folder.mkdir()
-    artifacts = folder / "artifacts"
-    with tracking_server(folder, port):
-        artifacts.write_text("a file, where the server would make its folder of artifacts")
-
-        assert main(["train", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]) == 0
-
-        assert "has gaps" in capsys.readouterr().out
-        (run,) = MlflowClient().search_runs(["0"])
-        assert (run.info.status, run.data.tags["paretune.gap"]) == ("FINISHED", "true")
-        artifacts.unlink()
-        assert main(["sync"]) == 0
-        assert [item.path for item in MlflowClient().list_artifacts(run.info.run_id)] == ["report.json"]
-        capsys.readouterr()
-        assert main(["sync"]) == 0
-        assert "nothing to do" in capsys.readouterr().out
 
 
 def _events(job: Path) -> list[Event]:

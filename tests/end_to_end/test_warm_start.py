@@ -1,16 +1,12 @@
 """From its second job on, a launcher of this machine forks jobs: same results, and a kill leaves nothing."""
 
 import json
-import os
-import signal
 from pathlib import Path
 
-import psutil
 import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from tests.processes import command, paretune, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -53,41 +49,3 @@ def test_a_forked_job_trains_as_a_process_of_its_own_does(workplace: Path, study
         trial = by_rate[run.data.params["learning_rate"]]
         assert run.data.metrics["eval_loss"] == trial.data.metrics["eval_loss"]
         assert run.data.metrics["f1"] == trial.data.metrics["f1"]
-
-
-def test_a_killed_launcher_leaves_no_process(workplace: Path, study: dict[str, object]) -> None:
-    assert isinstance(study["job"], dict)
-    study["job"] |= {"num_train_epochs": 1000}
-    study |= {"n_parallel": 2}
-    (workplace / "warm.yaml").write_text(json.dumps(study))
-
-    def ours() -> list[psutil.Process]:
-        home = str(workplace / ".paretune")
-        return [each for each in psutil.process_iter() if home in " ".join(_environment_of(each))]
-
-    log = workplace / "printed"
-    with command(
-        paretune("study", "--study", "warm.yaml"),
-        home=workplace / ".paretune",
-        cwd=workplace,
-        environment=dict(os.environ),
-        log=log,
-    ) as running:
-        wait_until(
-            lambda: len(list(workplace.glob(".paretune/jobs/*/process.json"))) == 2,
-            within_s=WITHIN_S,
-            what="two jobs run",
-        )
-        os.kill(running.process.pid, signal.SIGKILL)
-        wait_until(
-            lambda: not [each for each in ours() if each.pid != os.getpid()],
-            within_s=WITHIN_S,
-            what="no process is left",
-        )
-
-
-def _environment_of(process: psutil.Process) -> list[str]:
-    try:
-        return [f"{name}={text}" for name, text in process.environ().items()]
-    except psutil.Error:
-        return []

@@ -2,14 +2,12 @@
 
 import os
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.faults.worlds import World, Worlds
-from tests.forks.commands import Commands, serving
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
@@ -36,12 +34,6 @@ def trial(request: pytest.FixtureRequest) -> Trial:
     return Trial(random.Random(f"{SEED} {request.node.name}"), repeat)
 
 
-@pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with serving(tmp_path_factory.mktemp("server")) as result:
-        yield result
-
-
 @pytest.fixture
-def worlds(commands: Commands, empty_store: Path, tmp_path: Path) -> Worlds:
-    return Worlds(commands, empty_store, tmp_path, namespaces_are_missing())
+def worlds(empty_store: Path, tmp_path: Path) -> Worlds:
+    return Worlds(empty_store, tmp_path, namespaces_are_missing())

@@ -157,19 +157,15 @@ def simulated_jobs(home: Path) -> list[Created]:
 
 def _simulated_job(path: Path) -> Created:
     raw, stop = json.loads(path.read_text()), path.with_suffix(".stop.json")
-    timeline, begin, billed = raw["timeline"], 0.0, 0.0
-    whole = sum(phase["seconds"] for phase in timeline["phases"])
-    request = json.loads(stop.read_text())["time"] - raw["created"] if stop.exists() else float("inf")
-    until = whole
-    for phase in timeline["phases"]:
-        end = begin + phase["seconds"]
-        if begin <= request < end:
-            until = min(whole, request + (5.0 if phase["runs"] else 0.0))
-        begin = end
-    begin = 0.0
-    for phase in timeline["phases"]:
-        billed += max(0.0, min(until - begin, phase["seconds"])) if phase["runs"] else 0.0
-        begin += phase["seconds"]
+    timeline, until, billed, begin = raw["timeline"], math.inf, 0.0, 0.0
+    request = json.loads(stop.read_text())["time"] - raw["created"] if stop.exists() else math.inf
+    whole = sum(seconds for _, seconds in timeline["phases"])
+    for status, seconds in timeline["phases"]:
+        runs = status not in ("Starting", "Pending", "Interrupted")
+        if begin <= request < begin + seconds:
+            until = request + (5.0 if runs else 0.0)
+        billed += max(0.0, min(until - begin, seconds)) if runs else 0.0
+        begin += seconds
     state = "Stopped" if until < whole else "Failed" if timeline["failure"] else "Completed"
     points: Counter[tuple[str, int]] = Counter()
     for moment, event in timeline["events"]:

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from tests.faults.commands import Forked
 from tests.faults.conftest import Trial
 from tests.faults.proxy import standing_before
 from tests.faults.worlds import World, Worlds
-from tests.forks.commands import Forked
 
 pytestmark = pytest.mark.slow
 

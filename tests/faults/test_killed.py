@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
+from tests.faults.commands import Forked
 from tests.faults.conftest import Trial
 from tests.faults.worlds import World, Worlds
-from tests.forks.commands import Forked
 
 pytestmark = pytest.mark.slow
 

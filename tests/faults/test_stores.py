@@ -61,13 +61,12 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
         world.attempts = 10  # some find no capacity, or run out of memory
         path = write_study(world.folder, name="restarted", budget_usd=9.0, n_parallel=2)
         words = ["paretune", "study", "--study", "study.yaml", "--storage", server.address]
-        study = world.commands.begin(words, cwd=world.folder, environment=world.environment)
+        study = world.begin_words(words)
         study.has_ended_within(trial.draw.uniform(0.5, 4.0))
         server.restart()
         study.wait()
-        again = world.commands.begin(words, cwd=world.folder, environment=world.environment)
+        again = world.begin_words(words)
         assert again.wait() == 0, again.text
-        world.begun += [study, again]
         running, _, balance = books_of(path, server.address)
         assert running == []
         assert balance.committed_usd == 0

@@ -18,8 +18,8 @@ from mlflow.entities import Run
 
 from tests.conftest import copy_store, user_s_own
 from tests.end_to_end.cloud import Cloud, account, spelled
+from tests.faults.commands import Forked, begin
 from tests.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
-from tests.forks.commands import Commands, Forked
 from tests.stand_ins.sagemaker.emulator import Emulator
 
 SCRIPT = """
@@ -71,7 +71,6 @@ class World:
 
     name: str
     folder: Path
-    commands: Commands
     environment: dict[str, str]
     job: dict[str, object] = field(default_factory=dict)
     emulator: Emulator | None = None
@@ -99,13 +98,13 @@ class World:
             configuration = {"instance_type": "ml.m5.large", "max_runtime_minutes": 5, **self.job}
             configuration |= {"run_id": run_id} if run_id else {}
             words = ["mlflow", "run", str(self.folder / "project"), "--backend", "sagemaker"]
-            return self._begin([*words, "--backend-config", json.dumps(configuration)], **options)
+            return self.begin_words([*words, "--backend-config", json.dumps(configuration)], **options)
         custom = {"MLFLOW_RUN_ID": run_id} if run_id else {}
-        return self._begin(["paretune", "train", *spelled(self.job)], custom, **options)
+        return self.begin_words(["paretune", "train", *spelled(self.job)], custom, **options)
 
     def sync(self, within_s: float = 180.0, **options: Any) -> str:
         """Run `sync` to its end; what it printed."""
-        done = self._begin(["paretune", "sync"], **options)
+        done = self.begin_words(["paretune", "sync"], **options)
         code = done.wait(within_s)
         assert code == 0, f"sync ended with {code}:\n{done.text}"
         assert not _TRACEBACK.search(done.text), done.text
@@ -143,17 +142,16 @@ class World:
     def faults(self) -> list[str]:
         """What the books have wrong, and what commands have printed that they must not."""
         result = faults_of(self.created(), self.runs(), self.client, attempts=self.attempts)
-        return result + [
-            f"{done.order.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)
-        ]
+        return result + [f"{done.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)]
 
     def write_script(self, *, steps: int = 20, pause_s: float = 0.1, body: str = "", ending: str = "") -> None:
         """What the job runs."""
         text = SCRIPT.format(steps=steps, pause_s=pause_s, body=body, ending=ending)
         (self.folder / "train.py").write_text(text)
 
-    def _begin(self, words: list[str], more: dict[str, str] | None = None, **options: Any) -> Forked:
-        done = self.commands.begin(words, cwd=self.folder, environment=self.environment | (more or {}), **options)
+    def begin_words(self, words: list[str], more: dict[str, str] | None = None, **options: Any) -> Forked:
+        """Begin any command."""
+        done = begin(words, cwd=self.folder, environment=self.environment | (more or {}), **options)
         self.begun.append(done)
         return done
 
@@ -166,7 +164,6 @@ class Worlds:
         missing: why no instance can run on this machine; None where they can.
     """
 
-    commands: Commands
     store: Path
     root: Path
     missing: str | None = None
@@ -191,7 +188,7 @@ class Worlds:
         environment = custom | user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
         # A server's refusal is tried again at once: pauses of seconds would only make the tests longer.
         environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
-        world = World(name, folder, self.commands, environment)
+        world = World(name, folder, environment)
         try:
             if name in ("sagemaker", "project"):
                 with account(

@@ -156,7 +156,7 @@ def _metrics(node: ast.AST) -> Iterator[str]:
             yield from (key for word in node.args for key in _keys(word))
         elif name in {"log_metric", "save_metrics"}:
             ending = "_loss" if name == "save_metrics" else ""  # of Hugging Face's Trainer
-            yield from (f"{word.value}{ending}" for word in node.args[:1] if isinstance(word, ast.Constant))
+            yield from (f"{word.value!s}{ending}" for word in node.args[:1] if isinstance(word, ast.Constant))
 
 
 def _template(node: ast.AST) -> str:

@@ -110,8 +110,10 @@ class Workplace:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
         return Attribution.of(spec.tags, self.environment, study)
 
-    def check_budgets(self, spec: JobSpec, attribution: Attribution) -> "list[BudgetStatus]":
-        """The budgets that a job counts against; nothing is reserved.
+    def check_budgets(
+        self, spec: JobSpec, attribution: Attribution, worst_usd: float | None = None
+    ) -> "list[BudgetStatus]":
+        """The budgets that a job counts against, by default with the launcher's worst case; nothing is reserved.
 
         Raises:
             BudgetRefused: some budget does not cover the worst case of the job, or its price is not known.
@@ -120,13 +122,13 @@ class Workplace:
         """
         with _refused_if_away():
             ledger = self.budget_ledger(spec.budget)
-            return [] if ledger is None else ledger.check(self._request(spec, attribution, ""))
+            return [] if ledger is None else ledger.check(self._request(spec, attribution, "", worst_usd))
 
-    def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str) -> None:
+    def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
         """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
         with _refused_if_away():
             if (ledger := self.budget_ledger(spec.budget)) is not None:
-                ledger.reserve(self._request(spec, attribution, run_id))
+                ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
     def book(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
         """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
@@ -147,12 +149,14 @@ class Workplace:
             "for it; set PARETUNE_STORAGE as it was when the job was launched"
         )
 
-    def _request(self, spec: JobSpec, attribution: Attribution, run_id: str) -> "BudgetRequest":
+    def _request(
+        self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None
+    ) -> "BudgetRequest":
         from paretune.ledger.budget_ledger import BudgetRequest
 
         return BudgetRequest(
             run_id=run_id,
-            worst_usd=self.launcher.worst_case_usd(spec),
+            worst_usd=self.launcher.worst_case_usd(spec) if worst_usd is None else worst_usd,
             tags=attribution.of_budgets(spec.tags),
             origin=self.launcher.origin,
             now=self.clock.now(),

@@ -107,7 +107,7 @@ class LocalJob(Job):
     def status(self) -> JobStatus:
         """State, seconds and results; the reason of a stop only if the user did not request it."""
         state = self.state()
-        end = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
+        end: dict[str, Any] = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
         is_project, reason = _code(self.folder).exists(), end["reason"]
         if is_project and "ended with exit code" in reason:  # the command has printed the reason
             reason = ": ".join([reason, *self._last_words()])

@@ -27,7 +27,7 @@ def live_chart() -> Callable[[StudyAnswer], None] | None:
         dressed(figure).update_layout(title=title, margin={"t": 80})
         bundle = {"text/plain": answer.state()} | figure._repr_mimebundle_()
         if handle is None:
-            handle = display(bundle, raw=True, display_id=True)
+            handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]  # IPython has no types
         else:
             handle.update(bundle, raw=True)
 

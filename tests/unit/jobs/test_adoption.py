@@ -13,7 +13,6 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs import launch
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
@@ -22,7 +21,7 @@ from paretune.launchers.base import job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher, first_document
 from tests.workplaces import make_workplace
 
@@ -166,39 +165,9 @@ def test_the_same_command_typed_on_several_machines_at_the_same_moment_starts_on
     assert len({result.run_id for result in results}) == 1
 
 
-def test_ctrl_c_while_another_command_decides_leaves_no_job_and_no_open_run(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = iter([[], [RecordedRun(run_id="f" * 32, params={}, tags={})]])  # it has opened its run a moment later
-    monkeypatch.setattr(launch, "_same_jobs", lambda *_: next(seen))
-    monkeypatch.setattr(Interruption, "check", interrupt)
-
-    with pytest.raises(Interrupted):
-        user.type()
-
-    (run,) = user.client.search_runs(["0"])
-    assert user.launcher.created == []
-    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "")
-
-
 def test_a_trial_of_a_study_is_left_to_its_driver(user: User) -> None:
     run_id = user.is_killed()
     user.client.set_tag(run_id, "paretune.trial", "3")
-
-    assert user.type().run_id != run_id
-
-
-def test_a_job_that_has_died_with_its_launcher_is_not_watched(user: User) -> None:
-    run_id = user.is_killed()
-    user.launcher.jobs_outlive_submitter = False
-
-    assert user.type().run_id != run_id
-
-
-def test_a_job_in_another_region_is_left_alone(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = user.is_killed()
-    user.client.set_tag(run_id, "paretune.region", "eu-west-1")
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: {"region": "us-east-1"})
 
     assert user.type().run_id != run_id
 

@@ -1,11 +1,8 @@
 """What is said of a job before it is paid for."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.estimating.estimator import Estimate
@@ -52,12 +49,6 @@ def foreseen(
     )
     reference = {"disk_bytes": None, "price": PRICE} | custom
     return ForeseenJob(spec=spec, region="us-east-1", estimate=estimate, **reference)
-
-
-def test_nothing_is_said_of_the_default_job() -> None:
-    job = foreseen(learning_rate_scaling="none", instance_type="local")
-
-    assert warnings_of([job]) == []
 
 
 @pytest.mark.parametrize(
@@ -135,29 +126,6 @@ def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
     assert [text.rpartition("; ")[2] for text in warnings] == ([] if mended is None else [mended])
 
 
-@pytest.mark.parametrize(
-    ("volume", "message"),
-    [
-        (1, "volume_size_in_gb 15, or leave it out"),
-        (14, "volume_size_in_gb 14 is below 15 GiB"),  # 4.2 GiB, rounded up, and 10 to spare
-        (15, None),
-        (None, None),
-    ],
-)
-def test_a_volume_below_what_lies_on_it_is_named(volume: int | None, message: str | None) -> None:
-    job = foreseen(
-        launcher="simulated",
-        instance_type="ml.p3.2xlarge",
-        sagemaker={"volume_size_in_gb": volume},
-        disk_bytes=4.2 * 2**30,
-    )
-
-    warnings = warnings_of([job])
-
-    assert len(warnings) == (message is not None)
-    assert message is None or message in warnings[0]
-
-
 def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> None:
     unsure = Price(
         usd_per_hour=1.0,
@@ -177,14 +145,6 @@ def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> No
     assert "uncertain" in uncertain
 
 
-def test_of_many_jobs_the_first_one_is_described_and_the_others_are_counted() -> None:
-    jobs = [foreseen(learning_rate_scaling="none", global_batch_size=size) for size in (16, 64, 128)]
-
-    (text,) = warnings_of(jobs)
-
-    assert text.startswith("2 of 3 jobs, the first on 1 x local: global batch size 64 is above")
-
-
 def test_a_search_is_told_only_what_is_true_of_all_its_points() -> None:
     jobs = [foreseen(learning_rate_scaling="none", global_batch_size=size) for size in (16, 64)]
 
@@ -197,20 +157,3 @@ def run(*words: str) -> int:
 
 
 CLUSTER_WORDS = ("--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000")
-
-
-def test_a_run_keeps_its_warnings_and_they_are_said_once(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", "--global_batch_size", "128") == 0
-
-    output = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
-    (recorded,) = MlflowClient(f"sqlite:///{workplace / 'mlflow.db'}").search_runs(["0"])
-    assert len(output) == 1
-    assert recorded.data.tags["paretune.warnings"] == output[0].removeprefix("warning: ")
-
-
-def test_a_dry_run_says_the_phases_of_the_job(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("train", "--dry_run", "true", "--json") == 0
-    phases = json.loads(capsys.readouterr().out)["phases"]
-
-    assert list(phases) == ["waiting", "starting", "data", "image", "training", "uploading"]
-    assert all(phase["seconds_low"] <= phase["seconds"] <= phase["seconds_high"] for phase in phases.values())

@@ -112,14 +112,6 @@ def sync_all(payer: Payer) -> list[Collected]:
     ).run()
 
 
-def test_sync_books_the_job_of_a_killed_command(payer: Payer) -> None:
-    payer.is_killed()
-    sync_all(payer)
-
-    balance = payer.standing().balance
-    assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
-
-
 def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_name(
     payer: Payer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,23 +34,6 @@ def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "part"), [(FailureKind.OUT_OF_MEMORY, "a larger instance"), (FailureKind.DISK_FULL, "volume_size_in_gb")]
-)
-def test_a_project_s_failure_has_a_next_step_too(kind: FailureKind, part: str) -> None:
-    project = ON_SAGEMAKER.replace(project="https://example.com/project.git")
-
-    message = failure_message(project, (kind, "the reason"), "with batch 8")
-
-    assert message.startswith("the reason: ")
-    assert part in message
-    assert "max_seq_length" not in message
-
-
-def test_a_job_without_a_failure_has_no_message() -> None:
-    assert failure_message(ON_SAGEMAKER, None, "") == ""
-
-
-@pytest.mark.parametrize(
     ("fine_tuning", "remedy"),
     [
         ("full", "lower max_seq_length, set fine_tuning to lora, qlora or head, or use"),

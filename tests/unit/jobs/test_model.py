@@ -19,7 +19,6 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import Run, schema
 from paretune.tracking.models import logged_model_of
 
-ARCHIVE = "s3://mine/paretune-1/output/model.tar.gz"
 PRICE = Price(
     usd_per_hour=0.115,
     region="us-east-1",
@@ -71,13 +70,6 @@ def test_a_card_has_the_figures_and_their_sources_as_hugging_face_reads_them(job
     assert report["pipeline_tag"] == "text-classification"
     for part in ("| 0.7500 |", "| 0.6000 |", "| 0.01230 USD |", "c0ffee", "bad, good", "measured", job.spec.command()):
         assert part in text
-
-
-def test_a_model_in_s3_comes_with_the_command_that_fetches_it(job: JobOutcome) -> None:
-    text = card_of(replace(job, model=ARCHIVE))
-
-    assert f"aws s3 cp {ARCHIVE} -" in text
-    assert 'model="model"' in text
 
 
 def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_card(

@@ -60,29 +60,10 @@ def test_the_summary_has_every_number_with_its_unit() -> None:
     assert "mlflow ui" in text
 
 
-def test_a_measured_zero_is_shown() -> None:
-    rows = rows_of(str(outcome(metrics=MEASURED | {"f1": 0.0, "truncated_share": 0.0})))
-
-    assert rows["F1 (macro, validation)"] == "0.0000"
-    assert rows["truncated texts"] == "0.0%"
-
-
-def test_a_language_model_shows_perplexity_and_no_f1() -> None:
-    rows = rows_of(str(outcome(metrics={"perplexity": 23.456})))
-
-    assert rows["perplexity"] == "23.46"
-    assert not any("F1" in name for name in rows)
-
-
 def test_an_unknown_price_is_said_and_never_zero_dollars() -> None:
     reference = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
 
     assert rows_of(str(outcome(metrics=reference, price=None)))["cost"] == "unknown: no price"
-
-
-def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
-    assert "gaps" in str(outcome(has_gap=True))
-    assert "gaps" not in str(outcome())
 
 
 def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:

@@ -80,28 +80,6 @@ def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(
     assert (first.dataset.folder / "train.arrow").stat().st_mtime_ns == written
 
 
-@pytest.mark.slow
-def test_faults_of_model_data_and_arguments_and_those_found_meanwhile_are_reported_at_once(
-    workplace: Path, reviews: Path
-) -> None:
-    (workplace / "no-weights").mkdir()
-    spec = JobSpec(
-        model="./no-weights", dataset=str(reviews), text_column="words", training_arguments={"weight_decai": 0.1}
-    )
-
-    def check() -> None:
-        raise BadInput(["the account has no quota"])
-
-    with pytest.raises(BadInput) as raised:
-        inputs_of(spec, make_workplace(home=workplace / "home", environment=dict(os.environ)), meanwhile=check)
-
-    first, *faults = raised.value.faults
-    assert first == "the account has no quota"
-    assert len(faults) == 3
-    for name in ("weight_decai", "no-weights", "'words'"):
-        assert sum(name in fault for fault in faults) == 1
-
-
 def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
     home, interruption, seen = workplace / "home", Interruption(), []
 
@@ -185,14 +163,6 @@ def test_what_is_checked_or_made_differently_is_made_again(
     cache_inputs(spec, tmp_path, inputs)
 
     assert load_cached_inputs(spec.replace(**changes), tmp_path) is None
-
-
-def test_a_file_that_was_written_again_is_read_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
-    cache_inputs(spec, tmp_path, inputs)
-
-    os.utime(tmp_path / "rows.csv", ns=(1, 1))
-
-    assert load_cached_inputs(spec, tmp_path) is None
 
 
 @pytest.fixture

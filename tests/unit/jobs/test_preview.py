@@ -6,7 +6,7 @@ import pytest
 
 from paretune.estimating.architecture import well_known
 from paretune.jobs.advice import ForeseenJob
-from paretune.jobs.preview import JobPreview, _summary
+from paretune.jobs.preview import _summary
 from paretune.launchers.storage import host_bytes
 from paretune.pricing.prices import Price
 from paretune.specification.container import JobInputs, PreparedDataset
@@ -37,23 +37,6 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     assert lines["disk"].endswith("a volume of 104 GiB")
     assert lines["budgets"] == "budget team: 10 of 20 USD left"
     assert lines["leaves this machine"].endswith("dataset, model, code")
-
-
-def test_a_project_has_no_batch_of_ours() -> None:
-    spec = JobSpec(project="own", entry_point="fit", project_parameters={"depth": 3})
-
-    lines = _summary(job(spec), spec.plan(), JobInputs(), {})
-
-    assert lines["would run"] == "entry point fit of own with depth=3"
-    assert not {"settings", "disk"} & set(lines)
-    assert lines["leaves this machine"] == "nothing"
-
-
-def test_warnings_stand_before_the_line_that_launches() -> None:
-    shown = str(JobPreview(spec=CLOUD, document={"warnings": ["it is slow"]}, summary={"where": "here"}))
-
-    assert shown.index("warning: it is slow") < shown.index("to launch it: ")
-    assert shown.splitlines()[-1].endswith(CLOUD.command())
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,6 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_log_file_gets_evaluations_and_messages_and_no_bar() -> None:
-    stream = io.StringIO()
-    progress = ProgressPrinter(stream)
-    progress(EVENTS)
-    progress.close()
-
-    assert stream.getvalue() == "step 2: f1 0.8124, loss 0.4000\ncontinuing from checkpoint-2\n"
-
-
 def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
     stream = Terminal()
     progress = ProgressPrinter(stream)

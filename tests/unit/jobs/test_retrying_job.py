@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
@@ -230,28 +230,6 @@ def names(desk: Desk) -> Names:
     return lambda count: [f"paretune-{desk.run_id}-{number}" for number in range(1, count + 1)]
 
 
-@pytest.mark.parametrize(
-    ("found", "parts"),
-    [
-        ({}, ["no metrics in its output_dir", '{"do_train": true, "do_eval": true}']),
-        ({"train_seconds": 3.0}, ["no results of an evaluation"]),
-        ({"train_seconds": 3.0, "f1": 0.8}, []),
-        ({"eval_accuracy": 0.8}, []),
-    ],
-)
-def test_a_script_that_leaves_no_results_is_told_what_it_lacks(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, found: dict[str, float], parts: list[str]
-) -> None:
-    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics=found))
-    outcome = desk.follow(desk.attempts(ScriptedLauncher([DONE]), entry_script="examples/run_glue.py"))
-    said = "".join(outcome.remarks)
-
-    assert all(part in said for part in parts)
-    assert bool(said) == bool(parts)
-    assert desk.tags.get("remarks", "") == said
-    assert not parts or ("run_glue.py has left" in str(outcome) and "Hugging Face's examples" in str(outcome))
-
-
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)
@@ -319,16 +297,6 @@ def test_a_run_closed_by_somebody_during_a_long_upload_is_open_again_when_its_jo
     assert desk.tags["state"] == "Running"
 
 
-def test_out_of_memory_at_batch_1_is_the_end(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([MEMORY])
-
-    with pytest.raises(OutOfMemory, match="lower max_seq_length"):
-        desk.follow(desk.attempts(launcher, per_device_train_batch_size=1))
-
-    assert launcher.created == names(1)
-    assert desk.tags["state"] == "Failed"
-
-
 def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_price_counts(
     desk: Desk, names: Names
 ) -> None:
@@ -371,15 +339,6 @@ def _stopped_by_the_service(job: ScriptedJob) -> JobState:
     return JobState.COMPLETED if job.ending == DONE else JobState.STOPPED
 
 
-def test_without_a_list_no_capacity_is_the_end_and_says_what_to_do(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([CAPACITY])
-
-    with pytest.raises(JobFailed, match="fallback_instance_types"):
-        desk.follow(desk.attempts(launcher))
-
-    assert launcher.created == names(1)
-
-
 @pytest.mark.parametrize("looks", range(9))  # the job has ended by the eighth
 def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts_nothing_twice(
     desk: Desk, names: Names, looks: int
@@ -413,17 +372,6 @@ def test_a_run_that_has_ended_is_followed_to_the_same_end_again(desk: Desk, name
     assert launcher.created == names(2)
     assert (desk.metrics, desk.tags) == before
     assert [point.step for point in desk.client.get_metric_history(desk.run_id or "", "train/loss")] == [1]
-
-
-def test_a_job_that_fails_for_another_reason_is_not_tried_again(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([BROKEN, DONE])
-
-    with pytest.raises(JobFailed, match="broken") as caught:
-        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE))
-
-    assert launcher.created == names(1)
-    assert caught.value.log_tail == ("last line",)
-    assert desk.tags["failure_reason"] == "broken"
 
 
 def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:

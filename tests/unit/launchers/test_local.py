@@ -4,14 +4,11 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -25,7 +22,6 @@ from paretune.specification.container import (
     JobDocument,
     JobFolder,
     JobInputs,
-    JobReport,
     ProjectPayload,
     write_json,
 )
@@ -280,16 +276,6 @@ def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_
     assert _process(job) is None
 
 
-def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
-    job = place.submit("failing")
-    place.end(job)
-
-    JobReport(metrics={"f1": 1.0}).write(_folder(job).report)
-
-    assert job.state() is place.attached(job.name).state() is JobState.FAILED
-    assert job.status().report is None
-
-
 LAUNCHING = """
 import sys, time
 from pathlib import Path
@@ -343,28 +329,6 @@ def test_a_job_ends_when_its_launcher_is_killed(tmp_path: Path, processes: int) 
     seen = LocalLauncher(home, SystemClock(), {}).attach("paretune-test-1")
     assert seen is not None
     assert seen.state() is JobState.FAILED
-
-
-def test_two_launchers_that_submit_one_job_at_the_same_time_start_it_once(
-    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    document, inputs = order("quick")
-    starts: list[str] = []
-    other = threading.Thread(target=lambda: workshop.launcher().submit(document, inputs))
-    start = LocalLauncher._start
-
-    def start_while_the_other_begins(self: LocalLauncher, *arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
-        starts.append(document.job_name)
-        if len(starts) == 1:
-            other.start()
-            other.join(0.5)  # it waits for this one
-        return start(self, *arguments, **options)
-
-    monkeypatch.setattr(LocalLauncher, "_start", start_while_the_other_begins)
-    workshop.launcher().submit(document, inputs)
-    other.join()
-
-    assert len(starts) == 1
 
 
 def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(

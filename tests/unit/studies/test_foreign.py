@@ -73,17 +73,6 @@ def test_further_trials_are_added_and_recorded_ones_stay(study: optuna.Study) ->
     assert paretune.front("toy").objectives == {"cost": "minimize", "recall": "maximize"}
 
 
-def test_repeats_of_a_trial_are_one_point(study: optuna.Study) -> None:
-    best = study.best_trials[0]
-    study.enqueue_trial(best.params)
-    study.optimize(objective, n_trials=1)
-    repeats = {study.trials[-1].number: best.number}
-
-    points = paretune.log_study(study, "repeated", repeats=repeats).answer.front.points
-
-    assert len(next(point for point in points if point.number == best.number).trials) == 2
-
-
 def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:
     with pytest.raises(BadInput, match="no trial that has ended"):
         paretune.log_study(optuna.create_study(study_name="empty"))

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from paretune.cli import main
-from paretune.core.errors import BadInput, CallAgain, LaunchRefused
+from paretune.core.errors import CallAgain, LaunchRefused
 from paretune.launchers.base import Job
 from paretune.specification.container import Event, JobDocument, JobInputs
-from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.history import MOST_REFUSED
 from paretune.tracking import Tracking
@@ -97,30 +96,6 @@ def test_a_launcher_that_refuses_every_round_is_reported_in_the_end(desk: Desk) 
         assert rounds.call() == ""
     with pytest.raises(LaunchRefused, match="3 times in a row"):
         rounds.call()
-
-
-def test_a_job_that_cannot_be_is_asked_about_by_one_round_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(spec: JobSpec) -> None:
-        if spec.learning_rate == RATES[0]:
-            raise BadInput(["no such thing"])
-
-    monkeypatch.setattr(desk.launcher, "check", check)
-    desk.launcher.judge = lambda spec, times: "endless"
-    rounds = Rounds(desk, {"n_parallel": 4})
-    for _ in range(4):
-        rounds.call()
-    assert sum("not possible" in text for text in desk.said) == 1
-    assert len(rounds.drivers[-1].running) == 3
-
-
-def test_an_error_of_a_round_leaves_its_jobs_to_the_next_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.launcher.judge = lambda spec, times: "endless"
-    driver = desk.driver(once=True)
-    driver.adopt()
-    driver.begin({"learning_rate": RATES[0]})
-    driver.stop(KeyboardInterrupt())
-    assert not any(job.stopped for job in desk.launcher.jobs.values())
-    assert [trial.number for trial in driver.table.trials()[0]] == [0]
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.verification import RUNS
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, SMALL, Desk, QuickClock, repeated, searched, until_ended
-from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE
+from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched, until_ended
+from tests.unit.jobs.test_retrying_job import CAPACITY, DONE
 
 
 @pytest.fixture
@@ -70,18 +70,6 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
         assert repeat.value("global_batch_size") == first.value("global_batch_size") == 64
 
 
-def test_what_is_recommended_after_a_repeat_is_repeated_too(desk: Desk) -> None:
-    driver = desk.driver()
-    searched(driver)
-
-    def recommended() -> list[Pick]:
-        was_worse_than_it_seemed = len(point_at(driver, RATES[0]).trials) > 1
-        return [pick_at(driver, RATES[2 if was_worse_than_it_seemed else 0])]
-
-    assert repeated(driver, recommended).reasons == {}
-    assert len(point_at(driver, RATES[2]).trials) == RUNS
-
-
 def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(desk: Desk) -> None:
     driver = desk.driver()
     desk.launcher.scatter = 0.0
@@ -93,25 +81,6 @@ def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(de
     assert set(found.reasons.values()) == {
         "the training does not depend on the seed: all repeats gave exactly the same value"
     }
-
-
-def test_a_script_without_a_seed_that_gives_the_same_value_again_is_repeated_once(desk: Desk) -> None:
-    (desk.folder / "own.py").write_text("p.add_argument('--learning_rate')\n")
-    driver = desk.driver(job={"instance_type": SMALL, "entry_script": str(desk.folder / "own.py")})
-    desk.launcher.scatter = 0.0
-    searched(driver)
-
-    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
-
-    assert found.repeats == 1
-    assert "does not depend on the seed" in found.reasons[point_at(driver, RATES[0]).number]
-
-
-def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> None:
-    driver = desk.driver(n_parallel=4)
-    searched(driver)
-
-    assert repeated(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).repeats == 2 * (RUNS - 1)
 
 
 def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,16 +102,6 @@ def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
 
     assert found.repeats == 1
     assert "repeats would cost more than the search has" in found.reasons[0]
-
-
-def test_a_job_whose_repeats_fail_is_given_up(desk: Desk) -> None:
-    driver = desk.driver()
-    searched(driver)
-    desk.launcher.judge = lambda spec, times: DONE if spec.seed == 42 else BROKEN
-
-    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
-
-    assert set(found.reasons.values()) == {"of 3 repeats 0 completed"}
 
 
 def test_a_repeat_without_capacity_is_tried_again_after_its_pause_and_counts_once(desk: Desk) -> None:

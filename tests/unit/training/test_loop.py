@@ -20,7 +20,6 @@ from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
 from paretune.training.stop_signal import StopSignal
 from paretune.training.tasks import multi_label_metrics
-from paretune.training.trainer import LengthGroupedTrainer
 from tests.unit.training.conftest import SPEC
 
 
@@ -53,30 +52,6 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: J
     assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
     assert report.metrics["vocabulary"] > 50
     assert "resumed" not in report.metrics
-
-
-def test_the_model_is_kept_although_its_evaluation_fails(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(LengthGroupedTrainer, "_evaluate_share", fail)
-    report = report_of(SPEC, folder)
-
-    assert report.metrics["train_seconds"] > 0
-    assert not {"f1", "eval_loss", "test_f1"} & set(report.metrics)
-    assert (folder.model / "model.safetensors").is_file()
-
-
-@pytest.mark.slow
-def test_the_confusion_matrix_is_that_of_the_validation_rows_also_where_test_rows_are_evaluated(
-    folder: JobFolder,
-) -> None:
-    report = report_of(SPEC, folder)
-
-    assert 0 <= report.metrics["test_f1"] <= 1
-    assert sum(map(sum, report.confusion_matrix)) == 8
-    correct = sum(row[index] for index, row in enumerate(report.confusion_matrix))
-    assert report.metrics["accuracy"] == correct / 8
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])

@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-)
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
@@ -74,14 +70,6 @@ def test_a_folder_without_a_tokenizer_is_refused(tiny_model: Path, tmp_path: Pat
 # --- checking
 
 
-def test_an_encoder_is_refused_for_causal_lm_and_its_length_is_checked_at_once(tiny_model: Path) -> None:
-    kind, length = model_faults(JobSpec(model=str(tiny_model), task="causal-lm", max_seq_length=65), tiny_model)
-
-    assert kind.startswith("task causal-lm needs a causal language model such as gpt2 or llama")
-    assert f"{tiny_model} is a bert model" in kind
-    assert length == f"max_seq_length must be at most 64 for {tiny_model}, got 65"
-
-
 def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: Path) -> None:
     folder, mark = tmp_path / "model", tmp_path / "ran"
     shutil.copytree(tiny_model, folder)
@@ -127,22 +115,3 @@ def test_random_weights_need_no_file_follow_the_seed_and_are_all_trained(
     assert torch.equal(weights(1), weights(1))
     assert not torch.allclose(weights(1), weights(2))
     assert not torch.allclose(weights(1), pretrained.get_input_embeddings().weight)
-
-
-def test_matrix_parameters_leave_out_tables_that_are_only_looked_up() -> None:
-    sizes = {
-        "vocab_size": 50,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    apart = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False))
-    tied = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=True))
-
-    found = Shape.of(apart)
-
-    # attention 4 x 32 x 32, gate, up and down 3 x 32 x 64, three norms of 32, output layer 50 x 32
-    assert found.matrices == 4 * 32 * 32 + 3 * 32 * 64 + 3 * 32 + 50 * 32
-    assert found.trained_share == 1
-    assert Shape.of(tied).matrices == found.matrices  # the shared table multiplies, so it counts

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,26 +44,6 @@ def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
     assert len(refused.faults) == len(expected)
     for fault, beginning in zip(refused.faults, expected, strict=True):
         assert fault.startswith(beginning)
-
-
-@pytest.mark.slow
-def test_a_local_model_and_a_local_file_are_prepared_without_asking_anyone(
-    run_prepare: Callable[..., Any], tiny_model: Path, reviews: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as way_out:
-        way_out.setblocking(False)
-        proxy = f"http://127.0.0.1:{way_out.getsockname()[1]}"
-        on_line: dict[str, str | None] = {"HF_HUB_OFFLINE": None, "HTTPS_PROXY": proxy, "HTTP_PROXY": proxy}
-
-        prepared = run_prepare(on_line, model=str(tiny_model), dataset=str(reviews), max_seq_length="16")
-
-        with pytest.raises(BlockingIOError):  # nobody is waiting to be let through
-            way_out.accept()
-    assert prepared.code == 0, prepared.faults
-    assert prepared.answer["model"] == str(tiny_model)
-    assert prepared.dataset()["labels"] == ["negative", "positive"]
-    assert prepared.dataset()["facts"]["train_rows"] == 108
-    assert 0 < prepared.dataset()["facts"]["baseline_f1_majority"] < prepared.dataset()["facts"]["baseline_f1_tfidf"]
 
 
 # --- in this process: the same entry point, without the seconds that importing takes

@@ -19,12 +19,6 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda rank: monkeypatch.setenv("RANK", str(rank))
 
 
-def test_a_job_of_one_process_has_nobody_to_share_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-
-    assert not strategies.divides(JobSpec(strategy="fsdp"))
-
-
 @pytest.mark.parametrize(
     ("rank", "changes", "data_rank"),
     [

@@ -70,13 +70,6 @@ def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
     assert {name: getattr(made, name) for name in custom} == custom
 
 
-def test_the_rate_warms_up_for_a_share_of_the_steps(folder: JobFolder) -> None:
-    made = arguments_of(BASE.replace(training_arguments={"warmup_ratio": 0.1}), folder)
-
-    assert made.get_warmup_steps(250) == 25
-    assert arguments_of(BASE, folder).get_warmup_steps(250) == 0
-
-
 def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: JobFolder) -> None:
     custom = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
     made = arguments_of(BASE.replace(probe_steps=40, num_train_epochs=50.0, training_arguments=custom), folder)

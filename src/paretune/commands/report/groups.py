@@ -195,7 +195,9 @@ def _add_ratios(group: Group, frame: pd.DataFrame) -> None:
                 continue
             logarithms = difference(values, others) if is_f1 else difference(np.log(values), np.log(others))
             frame.loc[name, columns] = logarithms if is_f1 else np.exp(logarithms)
-        frame[f"{quantity}_against"] = [_interval(*ends, form) for ends in frame[columns].to_numpy()]
+        frame[f"{quantity}_against"] = [
+            _interval(value, low, high, form) for value, low, high in frame[columns].to_numpy()
+        ]
 
 
 def _interval(value: float, low: float, high: float, form: str) -> str:

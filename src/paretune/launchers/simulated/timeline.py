@@ -90,7 +90,10 @@ class Timeline:
             return self
         events = [entry for entry in self.events if entry[0] <= moment]
         last = Event(time=0.0, step=max((event.step for _, event in events), default=0), message="stopped")
-        phases = tuple((name, min(ended, end) - begin) for name, begin, ended in self.spans if begin < end)
+        # A job that is stopped at the moment of its creation has its first phase all the same.
+        phases = tuple(
+            (name, min(ended, end) - begin) for name, begin, ended in self.spans if begin < end or begin == 0
+        )
         events.append((end, last))
         return replace(self, phases=phases, events=tuple(events), failure=failure, report=None, is_stopped=True)
 

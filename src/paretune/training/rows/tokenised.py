@@ -173,10 +173,11 @@ def prepare(
 def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
     """Metrics of simple ways to do the task, learnt from the training rows and measured on the validation rows."""
     parts = [rows[split] for split in ("train", "validation") if split in rows]
-    pair = [(part.texts, part.labels) for part in parts if part.labels is not None]
-    if len(pair) < 2:
+    pairs = [(part.texts, part.labels) for part in parts if part.labels is not None]
+    if len(pairs) < 2:
         return {}
-    return word_baselines(*pair, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pair)
+    train, validation = pairs
+    return word_baselines(train, validation, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pairs)
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:

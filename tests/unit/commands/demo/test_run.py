@@ -25,23 +25,6 @@ def test_the_environment_and_folder_are_restored_and_hidden_meanwhile(
     assert (dict(os.environ), Path.cwd()) == (before, here)
 
 
-@pytest.mark.parametrize(
-    ("variables", "is_terminal", "opens"),
-    [({}, True, False), ({"DISPLAY": ":0"}, True, True), ({"WAYLAND_DISPLAY": "w"}, False, False)],
-)
-def test_a_browser_is_opened_only_from_a_terminal_with_a_display(
-    variables: dict[str, str], is_terminal: bool, opens: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    for name, text in variables.items():
-        monkeypatch.setenv(name, text)
-    monkeypatch.setattr(demo.sys, "platform", "linux")
-    monkeypatch.setattr(demo.sys.stdout, "isatty", lambda: is_terminal)
-
-    assert demo._has_display() is opens
-
-
 @pytest.mark.slow
 def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -3,9 +3,6 @@
 import csv
 import json
 import os
-import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
 from paretune.cli import main
-from paretune.jobs.preparation import cache_inputs
-from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 
 Command = Callable[..., tuple[int, str, str]]
@@ -116,26 +111,6 @@ def test_a_table_is_recorded_only_if_asked_for(run: Command, client: MlflowClien
     assert "nothing like it was measured" in run(instance_type="ml.g5.xlarge")[1]  # an estimate is no evidence
 
 
-def test_without_a_store_a_table_takes_three_seconds_of_cpu_and_leaves_nothing(tmp_path: Path) -> None:
-    words = ["estimate", "--instance_type", "ml.g5.xlarge,ml.p4d.24xlarge", "--instance_count", "1,2,4"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "PARETUNE_"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "paretune", *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("nothing like it was measured") == 6
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 3
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simulated_jobs(
     run: Command, client: MlflowClient
 ) -> None:
@@ -152,36 +127,12 @@ def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simula
     assert "3 runs (1 published, 1 simulated) of this model on this cluster" in out
 
 
-def test_rows_that_were_prepared_on_this_machine_are_known_for_every_cluster(
-    run: Command, workplace: Path, reviews: Path, client: MlflowClient, tmp_path: Path
-) -> None:
-    assert run(dataset=str(reviews), instance_type="ml.g5.xlarge")[0] == 2
-    (workplace / "rows").mkdir()
-    facts = {"train_rows": 108.0, "train_tokens": 1080.0, "validation_rows": 12.0}
-    dataset = PreparedDataset(key="k", folder=workplace / "rows", labels=("a", "b"), facts=facts)
-    dataset.write()
-    cache_inputs(JobSpec(dataset=str(reviews)), workplace / ".paretune", JobInputs(dataset=dataset, model=workplace))
-
-    assert run(dataset=str(reviews), instance_type="ml.g5.xlarge,local", instance_count="1,2", record="true")[0] == 0
-    (recorded,) = runs_of(client)
-    assert [row["steps"] for row in table_of(recorded, tmp_path)] == ["7", "4", "7", "4"]  # 108 / 16, 108 / 32
-
-
 def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
     code, out, _ = run(instance_type="ml.p5en.48xlarge", region="us-east-1")
 
     assert code == 0
     assert "no price" in out
     assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
-
-
-def test_the_region_is_that_of_the_profile_when_any_type_is_sagemaker_s(
-    run: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (workplace / "ours.toml").write_text('region = "eu-west-1"')
-    monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
-
-    assert "prices of eu-west-1" in run(instance_type="local,ml.g5.xlarge")[1]
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {

@@ -16,7 +16,6 @@ from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
-FULL = {"per_device_train_batch_size": 4096, "max_seq_length": 512, "dataset": "a/b", "max_train_samples": 9000}
 
 
 def estimate(price: Price | None = PRICE, **changes: Any) -> Estimate:
@@ -86,22 +85,6 @@ def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
     assert "USD per billion tokens" in lines(item)[0]
     assert "USD per billion tokens" not in lines(estimate())[0]
     assert read(estimate())[0]["tokens"] == ""
-
-
-def test_the_text_marks_the_front_and_names_what_differs() -> None:
-    head, best, worse, *_ = lines(estimate(fine_tuning="head"), estimate(fine_tuning="full"))
-
-    assert head.split()[:3] == ["cluster", "batch", "fine_tuning"]
-    assert best.split()[:6] == ["*", "1", "x", "ml.g5.xlarge", "16", "head"]
-    assert worse.split()[:5] == ["1", "x", "ml.g5.xlarge", "16", "full"]
-    assert "model" not in head  # the same in all rows
-
-
-def test_the_text_says_what_does_not_fit_and_what_has_no_price() -> None:
-    _, line, *_ = lines(estimate(price=None, **FULL))
-
-    assert "does NOT fit" in line
-    assert "no price" in line
 
 
 def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:

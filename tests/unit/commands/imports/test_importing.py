@@ -121,14 +121,6 @@ def test_a_store_that_goes_away_is_said(store: MlflowClient, monkeypatch: pytest
         bring(table())
 
 
-def test_measured_columns_are_recorded(store: MlflowClient) -> None:
-    columns = ",train_seconds,peak_memory_gib,run_id"
-    bring(table([f"{ROWS[0]},800,11.5,x"], columns))
-    (run,) = runs(store)
-
-    assert (run.data.metrics["train_seconds"], run.data.metrics["peak_memory_gib"]) == (800, 11.5)
-
-
 def test_the_dollars_and_the_data_size_of_a_table_are_kept(store: MlflowClient) -> None:
     columns = ",hourly_price_usd,price_as_of,cost_usd,dataset_size"
     path = table([f"{ROWS[0]},3.825,2021-08,0.57,100000"], columns.replace("hourly_price_usd", "usd an hour"))
@@ -198,13 +190,6 @@ def test_a_wrong_request_is_refused_before_anything_is_imported(
     assert len([fault for fault in caught.value.faults if part in fault]) == 1
 
 
-def test_a_table_without_seconds_is_not_imported(workplace: Path) -> None:
-    path = workplace / "f1.csv"
-    path.write_text("instance_type,instance_count,per_device_train_batch_size,learning_rate,f1\nlocal,1,8,5e-5,0.9\n")
-    with pytest.raises(BadInput, match="column billable_seconds is missing"):
-        ImportRequest.from_text({"recorded_runs": str(path)})
-
-
 def test_runs_of_a_model_in_a_folder_teach_estimates_after_the_folder_has_gone(store: MlflowClient) -> None:
     folder = Path("own-model")
     folder.mkdir()
@@ -215,22 +200,6 @@ def test_runs_of_a_model_in_a_folder_teach_estimates_after_the_folder_has_gone(s
     (folder / "config.json").unlink()
 
     assert not [text for text in imported.remarks if "estimates" in text]
-    assert len(collect(Tracking({}, SystemClock())).times) == 1
-
-
-def test_runs_that_teach_estimates_nothing_say_why(store: MlflowClient) -> None:
-    imported = bring(table(ROWS[:1]), model="nobody/knows-it")
-
-    model, rows = (text for text in imported.remarks if "estimates learn nothing" in text)
-    assert "nobody/knows-it is not well known, give model=FOLDER" in model
-    assert "set max_train_samples" in rows
-    assert not collect(Tracking({}, SystemClock())).times
-
-
-def test_steps_of_a_table_tell_the_rows_that_estimates_learn_from(store: MlflowClient) -> None:
-    path = table([f"{ROWS[0]},750,3"], more=",num_steps,num_train_epochs")
-
-    bring(path, model="bert-base-uncased")
     assert len(collect(Tracking({}, SystemClock())).times) == 1
 
 

@@ -122,11 +122,6 @@ def test_a_study_is_launched_by_its_file_and_may_not_bring_a_script(agent: Agent
     assert agent.begun == [("study", {"n_trials": "1", "study": str(path), "budget": agent.budget})]
 
 
-def test_what_nobody_launched_has_no_status_and_no_front(agent: Agent) -> None:
-    assert "nothing was launched under the name '../x'" in agent.call("stop", name="../x")
-    assert "none is called" in agent.call("front", study="nothing")
-
-
 def test_a_wrong_budget_is_refused_before_the_server_begins(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mcp", "--budget", "nowhere.yaml"]) == 2
     assert "budget must name a YAML file" in capsys.readouterr().err

@@ -98,13 +98,6 @@ def test_only_an_hour_of_on_demand_training_in_the_region_counts(aws: Aws) -> No
         read(aws, gpu(usagetype="USE1-Host:ml.g5.xlarge"))
 
 
-def test_of_prices_that_contradict_each_other_the_highest_is_taken_and_called_uncertain(aws: Aws) -> None:
-    (price,) = read(aws, gpu("1.4"), gpu("1.5", sku="H"))
-
-    assert (price.usd_per_hour, price.confidence) == (1.5, "uncertain")
-    assert "2 prices from 1.4 USD" in price.source
-
-
 def test_the_api_is_asked_page_by_page_for_training_in_the_region(aws: Aws) -> None:
     aws.pricing.page_size = 2
     names = [f"ml.m5.{size}xlarge" for size in range(1, 6)]

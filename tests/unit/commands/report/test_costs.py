@@ -85,17 +85,6 @@ def test_what_cannot_be_priced_has_no_cost_and_a_reason(
     assert str(cost["remark"]).startswith(remark)
 
 
-def test_a_price_cut_changes_who_is_on_the_front() -> None:
-    fast = run(1, instance_type="ml.p4d.24xlarge", f1=0.92, billable_seconds=900.0, cost_usd=5.0, instance_count="1")
-    runs = [fast, run(2, f1=0.91, billable_seconds=3600.0, cost_usd=6.0), run(3, f1=0.8, cost_usd=7.0)]
-    rows = report([*runs, run(4, cost_usd=None)], region="eu-west-1").rows
-
-    assert [row["on_front"] for row in rows] == [True, False, False, None]
-    # 900 s x 40 = 10 USD; 3600 s x 2 x 2 = 4 USD; 1800 s x 2 x 2 = 2 USD, but F1 0.8 < 0.9; 2 USD
-    assert [row["on_new_front"] for row in rows] == [True, True, False, True]
-    assert [row["difference_usd"] for row in rows] == [5.0, -2.0, -5.0, None]
-
-
 @pytest.mark.parametrize(
     "other",
     [{"origin": "simulated"}, {"dataset": "other"}, {"instance_type": "local"}, {"dataset_config_name": "sst2"}],
@@ -176,20 +165,3 @@ def test_estimates_stand_beside_what_completed_jobs_measured() -> None:
         ["simulated", "billable seconds", "1", "50.0%", ""],
         ["simulated", "cost, USD", "1", "100.0%", ""],
     ]
-
-
-def test_the_chart_has_every_run_with_dollars_and_f1_and_the_front_of_each_kind() -> None:
-    jobs = [
-        *(job for seconds, f1 in ((1000, 0.8), (4000, 0.7), (16_000, 0.0)) for job in on_p3(1, [seconds], f1=f1)),
-        *on_p3(1, [500], f1=0.6, tags={"origin": "simulated"}),
-    ]
-    (chart,) = report(jobs).sections[0].charts
-    assert chart is not None
-    traces = {trace.name: trace for trace in chart.figure.data}
-
-    assert traces["ml.p3.2xlarge, measured"].y == (0.8, 0.7, 0.0)
-    assert traces["ml.p3.2xlarge, simulated"].y == (0.6,)
-    front = next(trace for name, trace in traces.items() if name.startswith("front of measured"))
-    assert (front.x, front.y) == ((1.0,), (0.8,))
-    assert chart.title == "Dollars against F1 (measured and simulated)"
-    assert report([run(cost_usd=None)]).sections[0].charts == [None]

@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from paretune.cli import main
-from tests.recorded_jobs import TOLD, published_table
 
 Run = Callable[..., tuple[int, str, str]]
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
@@ -161,45 +159,6 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert "Traceback" not in err
     assert not [text for text in expected if text not in err], err
     assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
-
-
-@pytest.fixture
-def published(run: Run, workplace: Path) -> None:
-    """The runs of an invented benchmark, imported."""
-    (workplace / "theirs.csv").write_text(published_table())
-    words = [word for name, text in TOLD.items() for word in (f"--{name}", text)]
-    assert main(["import", "--recorded_runs", "theirs.csv", "--price_as_of", "2021-08", *words]) == 0
-
-
-def artifacts(store: MlflowClient, run_id: str) -> set[str]:
-    return {item.path for item in store.list_artifacts(run_id)}
-
-
-@pytest.mark.usefixtures("published")
-@pytest.mark.slow
-def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store: MlflowClient) -> None:
-    code, out, _ = run("--view", "scaling")
-    result, rows = own_run(store, out)
-    by_hand = list(csv.DictReader(io.StringIO(published_table())))
-    seconds = [[float(row["billable_seconds"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
-    dollars = [[float(row["cost_usd"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
-
-    assert code == 0
-    assert [row["level"] for row in rows] == ["1 x ml.p3.2xlarge", "1 x ml.p3.16xlarge", "2 x ml.p3.16xlarge"]
-    assert [row["devices"] for row in rows] == ["1", "8", "16"]
-    for row, own_seconds, own_dollars in zip(rows, seconds, dollars, strict=True):
-        assert float(row["billable_seconds_mean"]) == pytest.approx(statistics.fmean(own_seconds))
-        assert float(row["billable_seconds_deviation"]) == pytest.approx(statistics.stdev(own_seconds))
-        assert float(row["cost_usd_mean"]) == pytest.approx(statistics.fmean(own_dollars), rel=1e-5)
-    assert float(rows[2]["dearer_usd"]) == pytest.approx(statistics.fmean(dollars[2]) - statistics.fmean(dollars[1]))
-    assert "8 h 24 m ± 3 m 10 s" in out
-    assert "Published: distilbert-base-uncased on some_reviews" in out
-    assert "f1 ~ log2(devices) * log2(data_size)" in out
-    assert result.data.params == {"view": "scaling"}
-    page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
-    assert page.count("<h3>") == page.count('class="plotly-graph-div"') == 2
-    assert "<link" not in page
-    assert "<script src" not in page
 
 
 def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., str], store: MlflowClient) -> None:

@@ -39,18 +39,6 @@ def test_a_line_is_that_of_scipy_also_with_an_f1_of_exactly_0() -> None:
     assert about.startswith("f1 ~ log2(devices), least squares over 6 runs; ")
 
 
-def test_lack_of_fit_is_tested_against_the_scatter_of_repeats() -> None:
-    values = [0.90, 0.902, 0.95, 0.952, 0.90, 0.902]
-    about, _ = fitted(f1_at(values))
-    # Means 0.901, 0.951, 0.901; pure error 3 x 2 x 0.001^2 with 3 degrees; the line of means misses the rest.
-    logarithms = np.log2(COUNTS)
-    expected = stats.linregress(logarithms, values)
-    missed = sum((np.array(values) - expected.intercept - expected.slope * logarithms) ** 2)
-    pure = 6e-6
-
-    assert f"it does not hold, lack of fit F(1, 3) {(missed - pure) / 1 / (pure / 3):,.0f}, p" in about
-
-
 def by_size(f1_of: Callable[[int, int], float]) -> list[RecordedJob]:
     """Two runs that scatter by 0.002 on each of 1, 4 and 16 devices with each of three data sizes."""
     return [
@@ -74,18 +62,6 @@ def test_the_effect_of_devices_may_depend_on_the_data_size() -> None:
     assert effects.value.data_size == pytest.approx(0.01 * devices / 8)
     assert "lack of fit F(5, 9) " in about  # 9 settings with 4 coefficients, and 18 runs
     assert fitted([jobs[0], jobs[5], jobs[6], jobs[17]])[0].startswith("f1 ~ log2(devices) + log2(data_size), ")
-
-
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        f1_at([0.9, 0.8], [1, 2]),  # as many runs as coefficients
-        f1_at([0.9, 0.8, 0.7], [1, 1, 1]),  # nothing varies
-        f1_at([0.9, 0.9, 0.9], [1, 2, 4]),  # exactly on the line
-    ],
-)
-def test_where_there_is_nothing_to_fit_there_is_no_line(jobs: list[RecordedJob]) -> None:
-    assert line(frame_of(jobs), metrics.F1) is None
 
 
 def test_tukey_is_that_of_scipy() -> None:

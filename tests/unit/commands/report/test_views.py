@@ -7,7 +7,6 @@ import pytest
 from paretune.commands.report.document import Section
 from paretune.commands.report.groups import groups_of, section_of
 from paretune.commands.report.jobs import frame_of, records
-from paretune.core.errors import BadInput
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
 
@@ -24,11 +23,6 @@ def sections_of(
 def cells(section: Section, about: str = "Means") -> dict[str, list[str]]:
     (table,) = (table for title, table in section.tables if about in title)
     return {name: list(table[name]) for name in table}
-
-
-def said(jobs: list[RecordedJob]) -> str:
-    ((section, _),) = sections_of(jobs)
-    return "\n".join([*section.sentences, *(about for about, _ in section.tables)])
 
 
 def test_means_deviations_and_steps_are_those_worked_out_by_hand() -> None:
@@ -66,63 +60,6 @@ def test_origins_data_sets_models_and_notional_dollars_stand_apart() -> None:
         "Measured: other on bundled:rotten_tomatoes, by shape",
         "Measured, notional dollars: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes, by shape",
         "Published: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes, by shape",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "mark"),
-    [
-        ({"per_device_train_batch_size": 8}, "per_device_train_batch_size (8, 16)"),
-        ({"tags": {"used_versions": "torch 2.0"}}, "versions (torch 2.0, torch 2.13)"),
-        ({"tags": {"used_versions": "torch 2.13", "used_precision": "fp16"}}, "precision (auto, fp16)"),
-        (
-            {"tags": {"used_per_device_train_batch_size": "8", "used_gradient_accumulation_steps": "2"}},
-            "per_device_train_batch_size (8, 16)",  # the batch that ran after a lack of memory
-        ),
-    ],
-)
-def test_a_shape_whose_runs_differ_in_what_seconds_depend_on_is_marked(changes: dict[str, Any], mark: str) -> None:
-    same: dict[str, Any] = {"tags": {"used_versions": "torch 2.13"}}
-    ((section, _),) = sections_of(
-        [*on_p3(1, [100], **same), *on_p3(1, [90], **(same | changes)), *on_p3(2, [60], **same)]
-    )
-
-    assert cells(section)["no repeats: so differs"] == [mark, ""]
-
-
-def test_only_runs_of_equal_work_are_one_line() -> None:
-    work = [(count, epochs) for epochs in (4, 1) for count in (1, 2)]
-    jobs = [
-        job
-        for count, epochs in work
-        for job in on_p3(count, [100 * epochs / count], max_train_samples=1000, num_train_epochs=epochs)
-    ]
-    jobs += on_p3(4, [2.0], max_train_samples=100, num_train_epochs=1)
-    groups, (left_out,) = groups_of(frame_of(jobs), "shape", "scaling")
-
-    assert [group.title.rpartition(", ")[2] for group in groups] == ["1,000 rows x epochs", "4,000 rows x epochs"]
-    assert "100 rows x epochs: 1 run, all with shape 4 x ml.p3.2xlarge" in left_out
-
-
-@pytest.mark.parametrize("factor", ["shape", "learning_rate", "devices"])
-def test_one_level_is_refused_with_what_is_there(factor: str) -> None:
-    with pytest.raises(BadInput, match=f"at least two values of {factor}, got measured: .* 2 runs, all with {factor}"):
-        groups_of(frame_of(on_p3(1, [100, 110]), factor), factor, "scaling")
-    with pytest.raises(BadInput, match="no completed run matches"):
-        groups_of(frame_of([]), factor, "scaling")
-
-
-def test_what_cannot_be_told_is_said() -> None:
-    few = said([*on_p3(1, [100], f1=0.9), *on_p3(2, [60], f1=0.91), *on_p3(4, [40], f1=0.89)])
-    assert "Tukey" not in few
-    assert "f1 ~ log2(devices), least squares over 3 runs; too few repeats to tell whether it fits" in few
-    other = said([*on_p3(1, [100, 101]), *on_p3(2, [60, 61], strategy="fsdp", learning_rate_scaling="none")])
-    assert "shape is not all that differs between these runs: so does strategy (ddp, fsdp)." in other
-    rules = [
-        job for count in (1, 2) for rule in ("none", "sqrt") for job in on_p3(count, [9], learning_rate_scaling=rule)
-    ]
-    assert "Scaled against fixed learning rate (measured)" in [
-        chart.title for section, _ in sections_of(rules) for chart in section.charts if chart
     ]
 
 

@@ -15,9 +15,8 @@ from mlflow.exceptions import MlflowException
 
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.clock import SystemClock
-from paretune.core.errors import Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import Interrupted, LaunchRefused
 from paretune.core.interruption import Interruption
-from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import (
@@ -263,17 +262,6 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     assert desk.sync() == {}
 
 
-def test_gaps_stay_if_the_job_is_no_longer_there_and_its_run_stays_completed(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=0))
-    desk.sync()
-    desk.client.set_tag(run_id, "paretune.gap", "true")
-    desk.account.jobs.clear()
-
-    assert "no longer there" in desk.sync()[run_id].remark
-    assert (desk.tags(run_id)["state"], desk.status(run_id)) == ("Completed", "FINISHED")
-    assert desk.sync() == {}
-
-
 def test_a_run_whose_job_is_being_created_is_left_open(desk: Desk) -> None:
     run_id = desk.leave()
 
@@ -315,17 +303,6 @@ def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed
     assert desk.account.created == []
 
 
-def test_sync_that_ends_does_not_take_the_job_from_the_process_that_has_taken_over(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=10**9))
-    desk.interruption.reason = "interrupted by SIGINT"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Attempts, "poll", lambda _: desk.client.set_tag(run_id, "paretune.watched_by", "host-b 1 1"))
-        with pytest.raises(Interrupted):
-            desk.sync()
-
-    assert desk.tags(run_id)["watched_by"] == "host-b 1 1"
-
-
 def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_checked(desk: Desk) -> None:
     opened = desk.client.create_run("0").info.run_id
     tracking = Tracking({"MLFLOW_RUN_ID": opened}, SystemClock())
@@ -339,18 +316,6 @@ def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_chec
 
     assert "its job was never created" in desk.sync()[opened].remark
     assert desk.status(opened) == "KILLED"
-
-
-def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: Desk) -> None:
-    run_id = desk.leave()
-    desk.client.set_tag(run_id, "paretune.claimed_at", "0")
-    desk.client.set_tag(run_id, "paretune.secondary_status", "Training")
-
-    remark = desk.sync()[run_id].remark
-    assert "no longer known" in remark
-    assert "what it has cost is not known (its worst case counts in budgets)" in remark
-    assert "cost_usd" not in desk.client.get_run(run_id).data.metrics
-    assert desk.status(run_id) == "KILLED"
 
 
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:
@@ -400,18 +365,6 @@ def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -
     assert collected[foreign].remark == "its job cannot be looked at: the AWS credentials have expired"
     assert collected[good].result is not None
     assert desk.status(foreign) == "RUNNING"
-
-
-def test_a_job_that_is_lost_sight_of_stays_open_and_hinders_no_other(desk: Desk) -> None:
-    lost, good = desk.leave(EndingJob(looks=1, fails=LostContact("expired"))), desk.leave(EndingJob(looks=5))
-
-    collected = desk.sync()
-
-    assert collected[lost].remark == "expired"
-    assert collected[good].result is not None
-    assert desk.status(lost) == "RUNNING"
-    assert desk.tags(lost)["watched_by"] == ""
-    assert desk.tags(lost)["state"] == "Running"
 
 
 def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:

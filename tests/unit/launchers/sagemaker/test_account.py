@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import Account
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import ACCOUNT, Aws, Sts
@@ -37,15 +37,6 @@ def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> No
     assert account.bucket == "typed"
 
 
-def test_the_sdk_s_configuration_file_wins_over_the_environment(
-    aws: Aws, configuration: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    account = Account(JobSpec(), ENVIRONMENT)
-
-    assert (account.role_arn, account.bucket) == (CONFIGURED, "configured")
-    assert capsys.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize(
     ("role", "arn"),
     [
@@ -62,18 +53,6 @@ def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.Monke
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
 
     assert Account(JobSpec(), {}).role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/AmazonSageMaker-Role"
-
-
-@pytest.mark.parametrize(
-    "text", ["SageMaker: [not, a, mapping", "SchemaVersion: '1.0'\nSageMaker: {Unknown: 1}\n", "- 1\n- 2\n", "\0"]
-)
-def test_a_configuration_file_that_cannot_be_read_is_a_fault_with_the_reason(
-    aws: Aws, configuration: Path, text: str
-) -> None:
-    configuration.write_text(text)
-
-    with pytest.raises(BadInput, match="the SageMaker SDK's configuration file cannot be read"):
-        _ = Account(JobSpec(), {}).bucket
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,15 +187,3 @@ def test_a_cause_is_read_from_the_structure_of_the_text(text: str, kind: str, pa
     actual, sentence = classify(text)
 
     assert (actual, part in sentence) == (FailureKind[kind], True)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ClientError: Unable to parse csv: rows 1-1000, file /opt/ml/input/data/train/x.csv",
-        "Invalid training image. Please provide a valid Amazon Elastic Container Registry path of the Docker image.",
-        f"AlgorithmError: {'a text that goes on ' * 45}and ends",
-    ],
-)
-def test_an_unknown_text_is_shown_whole(text: str) -> None:
-    assert classify(text) == (FailureKind.ERROR, text)

@@ -44,14 +44,6 @@ def test_all_faults_come_at_once(aws: Aws) -> None:
     ) in messages[2]
 
 
-@pytest.mark.parametrize("operation", ["GetRole", "ListServiceQuotas"])
-@pytest.mark.parametrize("code", ["AccessDenied", "Throttling"])
-def test_not_being_allowed_to_ask_is_no_fault(aws: Aws, operation: str, code: str) -> None:
-    aws.refuse(operation, code, times=9)
-
-    assert faults() == []
-
-
 @pytest.mark.parametrize("code", ["InvalidClientTokenId", "ExpiredToken"])
 def test_without_an_identity_nothing_else_is_asked(aws: Aws, code: str) -> None:
     aws.refuse("GetCallerIdentity", code, times=9)
@@ -81,10 +73,6 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
     custom = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
     assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {custom}"]
-
-
-def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
-    assert faults(JobSpec(role=ROLE, instance_type="ml.g5.xlarge")) == []
 
 
 @pytest.mark.parametrize(("spot", "kind"), [(False, "training"), (True, "spot training")])

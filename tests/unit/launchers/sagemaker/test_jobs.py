@@ -3,7 +3,6 @@
 import io
 import tarfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,15 +110,6 @@ def test_a_limit_of_time_is_a_stop_with_a_reason(
     assert secondary in failure[1]
 
 
-def test_a_job_deleted_after_its_end_still_has_its_report(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    look(job, clock)
-    leave(aws, {"report.json": REPORT.to_json()})
-    del aws.sagemaker.jobs[NAME]
-
-    assert look(job, clock, 400) is JobState.COMPLETED
-    assert job.status().report == REPORT
-
-
 def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_then(
     aws: Aws, job: SageMakerJob, clock: FakeClock
 ) -> None:
@@ -149,18 +139,6 @@ def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: SageMaker
 
     assert look(job, clock, 30) is JobState.COMPLETED
     assert job.status().billable_seconds == 250
-
-
-def test_a_job_is_described_every_twenty_seconds_and_more_often_at_first(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
-) -> None:
-    look(job, clock, 60)
-    early = aws.count("DescribeTrainingJob")
-    look(job, clock, 3600)
-    late = aws.count("DescribeTrainingJob") - early
-
-    assert 15 <= early <= 35
-    assert 180 <= late <= 260  # 20 s apart from the seventh minute on
 
 
 @pytest.mark.parametrize("error", ["ThrottlingException", EndpointConnectionError(endpoint_url="https://aws")])
@@ -304,19 +282,6 @@ def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_
         kept.release_warm_pool()
 
 
-def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
-    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], job: SageMakerJob, clock: FakeClock
-) -> None:
-    aws.sagemaker.enter(NAME, "Training")
-    aws.sagemaker.end(NAME, "Stopped")
-    look(job, clock)
-    assert job.warm_pool() is None
-    other = launcher.submit(replace(order(keep_alive_minutes=10.0), job_name="paretune-run2-1"), JobInputs())
-    aws.sagemaker.end("paretune-run2-1", "Failed", FailureReason="CapacityError: none")
-    look(other, clock)
-    assert other.warm_pool() is None
-
-
 def test_a_job_that_stopped_itself_at_its_deadline_was_stopped_by_its_limit(
     aws: Aws, job: SageMakerJob, clock: FakeClock
 ) -> None:
@@ -390,33 +355,3 @@ def test_without_permission_to_read_logs_the_job_is_watched_and_the_tail_says_wh
     assert logged(aws, job, clock) == []
     assert "no logs:FilterLogEvents" in job.log_tail()[0]
     assert aws.count("FilterLogEvents") == 1
-
-
-def test_the_tail_is_that_of_the_host_that_went_silent_first_in_its_newest_stream(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
-) -> None:
-    look(job, clock)
-    aws.logs.say(f"{NAME}/algo-2-1", "an older attempt")
-    aws.logs.say(f"{NAME}/algo-1-2", "++ set -e", "one")
-    aws.logs.say(f"{NAME}/algo-2-2", "the cause", "")
-    aws.logs.say(f"{NAME}/algo-1-2", "a connection was lost")
-    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: , exit code: 1")
-    look(job, clock)
-
-    assert job.log_tail() == ["the cause"]
-
-
-def test_lines_of_a_project_are_shown_once_and_are_no_events(
-    aws: Aws, order: Callable[..., JobDocument], clock: FakeClock
-) -> None:
-    cluster = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, project=".")
-    aws.sagemaker.begin(NAME)
-    job = SageMakerLauncher(cluster, clock, {}).attach(NAME)
-    assert job is not None
-    aws.sagemaker.enter(NAME, "Training")
-    aws.logs.say(f"{NAME}/algo-1-1", "epoch 1", line(1))
-    look(job, clock)
-
-    assert [event for event in job.events() if event.metrics] == []
-    assert job.printed() == ["epoch 1", line(1)]
-    assert job.printed() == []

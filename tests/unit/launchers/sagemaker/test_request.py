@@ -53,13 +53,6 @@ def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
     return make
 
 
-def channels(request: dict[str, Any]) -> dict[str, str]:
-    """Name to address."""
-    return {
-        channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"] for channel in request["InputDataConfig"]
-    }
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_request_is_that_of_its_golden_file_and_keeps_the_rules_of_the_api(ask: Ask, name: str) -> None:
     request = ask(**CASES[name])
@@ -106,32 +99,12 @@ def test_what_is_sent_says_nothing_of_this_machine_and_nothing_is_printed(
     assert caplog.records == []
 
 
-def test_a_dry_request_is_the_request_that_is_sent_and_asks_aws_nothing(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    request = launcher.preview(order(), JobInputs())
-    assert aws.calls == []
-
-    launcher.submit(order(), JobInputs())
-
-    assert request == aws.of("CreateTrainingJob")[-1].parameters
-
-
 @pytest.mark.parametrize(("instance_type", "uses"), [(GPU, True), ("ml.p5en.48xlarge", True), ("ml.g5.xlarge", False)])
 def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: str, uses: bool) -> None:
     environment = ask(instance_type=instance_type)["Environment"]
 
     assert (environment.get("FI_EFA_USE_DEVICE_RDMA") == "1") is uses
     assert BUCKET not in environment.values()
-
-
-def test_instances_are_kept_for_whole_seconds_with_the_index_for_pip(ask: Ask) -> None:
-    index = "https://packages.example.com/simple"
-    request = ask(keep_alive_minutes=7.5, **{"sagemaker.package_index": index, "sagemaker.volume_size_in_gb": 123})
-
-    assert request["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 450
-    assert request["ResourceConfig"]["VolumeSizeInGB"] == 123
-    assert request["Environment"]["PIP_INDEX_URL"] == index
 
 
 def test_libraries_of_aws_are_switched_on_in_the_request(ask: Ask) -> None:

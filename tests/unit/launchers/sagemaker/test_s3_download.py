@@ -95,19 +95,6 @@ def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) ->
         assert names == {"train.csv", "sub/test.csv"}
 
 
-def test_a_fetch_that_was_ended_leaves_nothing(s3: Any, tmp_path: Path) -> None:
-    put(s3, d__a_dot_csv=b"small", d__b_dot_csv=CONTENT)
-
-    def killed_in_the_second_file() -> None:
-        if list(tmp_path.rglob("a.csv")):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fetched(s3, f"s3://{BUCKET}/d/", tmp_path, check=killed_in_the_second_file)
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path) -> None:
     put(s3, d__notes_dot_md=b"1")
     faults = {
@@ -130,14 +117,3 @@ def test_a_denied_object_names_the_permissions(s3: Any, tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match=r"does not allow .* s3:GetObject on it and s3:ListBucket"):
         fetched(Denied(), f"s3://{BUCKET}/rows.csv", tmp_path)
-
-
-def test_a_full_disk_is_said(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(s3, rows_dot_csv=CONTENT)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(s3, "download_file", fail)
-    with pytest.raises(BadInput, match=r"No space left on device\): make room, or set PARETUNE_HOME"):
-        fetched(s3, f"s3://{BUCKET}/rows.csv", tmp_path)

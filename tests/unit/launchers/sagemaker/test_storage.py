@@ -59,14 +59,6 @@ def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
     assert aws.s3.objects[f"{prefix}rows.arrow"] == b"x" * 1000
 
 
-def test_the_description_comes_last_so_that_half_an_upload_does_not_look_whole(
-    aws: Aws, storage: Storage, folder: Path
-) -> None:
-    storage.upload("datasets", folder)
-
-    assert keys(aws)[-1].endswith("/dataset.json")
-
-
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "PutObject"])
 def test_a_bucket_that_refuses_is_a_refused_launch_with_its_name(
     aws: Aws, storage: Storage, folder: Path, operation: str

@@ -127,19 +127,6 @@ def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Pla
     assert job.status().billable_seconds == pytest.approx(30 + STOP_SECONDS)
 
 
-def test_the_state_of_a_job_has_sagemaker_s_name_on_sagemaker_s_instances_only(
-    place: Place, clock: VirtualClock
-) -> None:
-    job, local = place.submit("waiting", instance_type="ml.g5.xlarge"), place.submit("waiting")
-    seen = [job.detail()]
-    while not job.state().is_terminal:
-        clock.sleep(0.5)
-        seen.append(job.detail())
-
-    assert seen == ["Starting", "Downloading", "Interrupted", "Training", "Completed"]
-    assert local.detail() == ""
-
-
 def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock: VirtualClock, order: Order) -> None:
     def unknown(document: JobDocument) -> Timeline:
         raise BadInput(["not in the table"])

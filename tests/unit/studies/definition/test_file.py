@@ -105,11 +105,6 @@ budget_usd: 1_0
     assert (study.name, study.budget_usd) == ("2026-11-20", 10.0)
 
 
-# What a study file may get wrong: its name, what is in the place of one key of GOOD or added to it, and words that the
-# one fault must hold: the line, the key, the value, and what to do.
-LINES = {line.partition(":")[0].strip(): number for number, line in enumerate(GOOD.splitlines(), start=1)}
-
-
 def swap(old: str, new: str) -> str:
     assert old in GOOD
     return GOOD.replace(old, new)

@@ -24,8 +24,3 @@ def test_measures_of_other_tasks_are_refused_with_the_own_one() -> None:
 
         assert len(faults) == len(others)
         assert all(f"is not measured with task {name}: use {task.quality} or eval_loss" in text for _, text in faults)
-
-
-def test_an_unknown_task_is_no_fault_of_the_objectives() -> None:
-    assert default_objectives({"task": "guessing"}) == {"cost_usd": "minimize", "f1": "maximize"}
-    assert list(unmeasured("guessing", "objectives", ["f1", "rmse"])) == []

@@ -60,17 +60,6 @@ def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_the_table_has_the_batch_that_ran_and_not_the_one_that_was_asked_for() -> None:
-    parameters = {"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4", "learning_rate": "1e-4"}
-    point = {"learning_rate": 1e-4, "gradient_accumulation_steps": 1}
-    result = answer([trial_of(0, 1.0, 0.9, point=point, given=parameters)], COST_AND_F1, {}, name="s")
-
-    (row,) = read(result.csv())
-    assert (row["gradient_accumulation_steps"], row["global_batch_size"]) == ("4", "32")
-    for text in (result.text(), page(result)):
-        assert "rate 1e-4, accumulation 4, batch 32" in text
-
-
 def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean() -> None:
     trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.0, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
 
@@ -106,13 +95,6 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     assert "predicted, not run (" not in page(answer(trials, COST_AND_F1, {}, name="s"))
     assert [pick.point.number for pick in result.picks] == [1]
     assert result.front.spent_usd == 20.0
-
-
-def test_a_probe_is_no_completed_row() -> None:
-    probe = trial_of(0, 0.5, 0.0, values={}, given={"probe_steps": "24"})
-    rows = csv.DictReader(io.StringIO(answer([probe, trial_of(1, 1.5, 0.9)], COST_AND_F1, {}, name="a study").csv()))
-
-    assert [row["status"] for row in rows] == ["Probe", "Completed"]
 
 
 def test_ranks_are_in_it_and_odd_texts_survive() -> None:

@@ -13,7 +13,6 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
-from paretune.studies.sampler.sampler import BY_TYPE
 from tests.study_examples import COST_AND_F1, answer, trial_of
 
 MAJORITY = 0.34
@@ -82,15 +81,6 @@ def test_a_point_is_judged_by_its_runs_that_trained_and_its_collapses_are_counte
     assert 0.05 < point.collapse_probability < 0.5
 
 
-def test_a_point_all_of_whose_runs_collapsed_is_stated_as_measured() -> None:
-    trials = [*trials_with(0.0, 2), trial_of(90, 1.0, MAJORITY, point={"learning_rate": 1e-3})]
-
-    point = answered(trials).front.points[-1]
-
-    assert point.collapses == 1
-    assert point.means["f1"] == MAJORITY
-
-
 def test_recommendation_table_and_page_say_how_likely_a_collapse_is() -> None:
     trials = trials_with(0.0, 3)
     trials[15] = trial_of(15, 1.0, MAJORITY, point=trials[15].point)
@@ -129,20 +119,3 @@ def test_a_low_value_that_the_surface_explains_has_not_collapsed() -> None:
     values = [0.9 - 0.02 * (math.log(rate) + 8.5) ** 2 for rate in rates]  # 0.65 at one end
 
     assert not QualityModel(keys_of([(16, rate) for rate in rates]), values, F1_SPREAD).collapsed.any()
-
-
-@pytest.mark.parametrize("noise", [0.0015, pytest.param(0.0075, marks=pytest.mark.slow)])
-def test_that_quality_depends_on_the_type_is_rarely_believed_falsely_and_a_large_difference_is_noticed(
-    noise: float,
-) -> None:
-    def probability(shift: float, seed: int) -> float:
-        draw = random.Random(seed)
-        settings = [(batch, rate) for batch in BATCHES for rate in RATES]
-        keys = keys_of(settings)
-        keys[:, 0] = [draw.randrange(2) for _ in settings]
-        shifted = zip(keys[:, 0], settings, strict=True)
-        values = [f1_of(*setting) + shift * kind + draw.gauss(0, noise) for kind, setting in shifted]
-        return QualityModel(keys, values, F1_SPREAD).type_probability
-
-    assert sum(probability(0.0, seed) >= BY_TYPE for seed in range(40)) <= 2
-    assert sum(probability(0.05, seed) >= BY_TYPE for seed in range(40)) >= 36

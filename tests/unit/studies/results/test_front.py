@@ -66,22 +66,6 @@ def test_a_completed_trial_without_a_price_has_no_rank_on_dollars() -> None:
     assert [front.rank(trial) for trial in trials] == [None, 0]
 
 
-def test_ranks_per_pair_count_that_pair_only() -> None:
-    objectives = {**COST_AND_F1, "train_seconds": "minimize"}
-    trials = [
-        trial_of(0, 1.0, 0.8, more={"train_seconds": 300.0}),
-        trial_of(1, 2.0, 0.9, more={"train_seconds": 400.0}),
-        trial_of(2, 3.0, 0.7, more={"train_seconds": 100.0}),
-    ]
-    front = StudyFront.of(trials, objectives, {})
-
-    assert [point.rank for point in front.points] == [0, 0, 0]
-    assert [point.number for point in front.best_in_pair(("cost_usd", "f1"))] == [0, 1]
-    assert [point.number for point in front.best_in_pair(("cost_usd", "train_seconds"))] == [0, 2]
-    assert ("cost_usd", "f1") in front.pairs
-    assert all(pair[0] != "f1" for pair in front.pairs)
-
-
 def test_points_that_cannot_be_told_apart_are_named_the_cheapest_first() -> None:
     # 2 standard errors of a difference, from one run each: 0.006 of F1; 5 % of dollars
     trials = [
@@ -101,14 +85,6 @@ def test_points_that_cannot_be_told_apart_are_named_the_cheapest_first() -> None
     }
 
 
-def test_hypervolume_is_that_of_the_feasible_points() -> None:
-    trials = [trial_of(1, 3.0, 0.8), trial_of(0, 1.0, 0.6), failed(2, TrialStatus.FAILED, "x")]
-
-    # the reference is (3.2, -0.58): (1, -0.6) gives 2.2 x 0.02, and (3, -0.8) adds 0.2 x 0.2
-    assert StudyFront.of(trials, COST_AND_F1, {}).hypervolume == pytest.approx(0.084)
-    assert StudyFront.of(trials[2:], COST_AND_F1, {}).hypervolume == 0.0
-
-
 def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -> None:
     booked = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
     unbooked = [trial_of(0, 1.0, 0.6, spent_usd=0.0), failed(1, TrialStatus.FAILED, "x", cost=25.0)]
@@ -120,20 +96,6 @@ def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -
 
 def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
     return {"instance_type": kind, "per_device_train_batch_size": batch, "learning_rate": rate}
-
-
-def test_dollars_do_not_depend_on_the_learning_rate() -> None:
-    trials = [
-        trial_of(0, 1.00, 0.93, point=at("ml.g5.xlarge", 16, 5e-5)),
-        trial_of(1, 0.97, 0.38, point=at("ml.g5.xlarge", 16, 1e-2)),  # diverged, and cheaper by chance
-        trial_of(2, 1.06, 0.92, point=at("ml.g5.xlarge", 16, 4e-5)),
-        trial_of(3, 2.00, 0.94, point=at("ml.g5.xlarge", 32, 5e-5)),
-    ]
-    front = StudyFront.of(trials, COST_AND_F1, {})
-
-    assert [point.means["cost_usd"] for point in front.points] == pytest.approx([1.01, 1.01, 1.01, 2.0])
-    assert front.points[0].errors["cost_usd"] == pytest.approx(front.points[3].errors["cost_usd"] * 1.01 / 2 / 3**0.5)
-    assert front.points[1].rank != 0
 
 
 def test_a_dollar_less_by_chance_keeps_no_bad_model_on_the_front() -> None:

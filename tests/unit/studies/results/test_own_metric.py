@@ -1,6 +1,5 @@
 """What is said of a metric of the user's own: the same as of F1, by its name, in its direction and on its scale."""
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
 from paretune.studies.results.run_noise import pooled_noise
 from paretune.studies.results.trials import Trial
-from tests.study_examples import answer, many_trials, trial_of
+from tests.study_examples import answer, many_trials
 
 OWN = Objective(metric="val_ndcg", direction="maximize")
 
@@ -63,22 +62,6 @@ def test_its_scatter_is_learnt_from_repeats_and_no_f1_is_assumed() -> None:
     assert calm.deviation < spread.deviation < rough.deviation
     alone = pooled_noise("val_ndcg", [[10.0, 10.001]], quality=OWN)  # two runs of one job say little about all others
     assert 0.01 < alone.deviation < 0.1
-
-
-def test_the_best_of_many_equal_runs_is_expected_nearer_to_the_others_than_it_came_out() -> None:
-    draw = random.Random(1)
-    lucky = [
-        trial_of(number, 1.0, 0.0, values={"cost_usd": 1.0, "x": 50.0 + draw.gauss(0, 1.0)}) for number in range(24)
-    ]
-    repeats = [
-        trial_of(24 + number, 1.0, 0.0, repeats=number, values={"cost_usd": 1.0, "x": 50.0 + draw.gauss(0, 1.0)})
-        for number in range(3)
-    ]
-    trials = answered([*lucky, *repeats], "x", "maximize").front
-
-    highest = max(trial.values["x"] for trial in lucky)
-    expected = max(point.expected["x"] for point in trials.points)
-    assert 50.0 - 1.0 < expected < highest - 0.5
 
 
 def test_text_table_and_page_name_the_metric() -> None:

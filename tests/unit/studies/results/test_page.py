@@ -2,15 +2,13 @@
 
 import json
 import re
-import time
 from html.parser import HTMLParser
 from typing import Any
 
 import plotly
 import pytest
 
-from paretune.studies.results.figures import front_figure, picture
-from paretune.studies.results.front import StudyFront
+from paretune.studies.results.figures import front_figure
 from paretune.studies.results.page import page, study_note
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -133,17 +131,6 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     assert figure["layout"]["xaxis"]["type"] == "log"
 
 
-@pytest.mark.parametrize(
-    ("cluster", "word"),
-    [({"instance_type": "ml.g5.xlarge", "instance_count": 4}, "trial 0, 4 x ml.g5.xlarge"), ({}, "trial 0")],
-)
-def test_a_recommended_mark_is_named_in_chart_and_picture(cluster: dict[str, Any], word: str) -> None:
-    front = StudyFront.of([trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-5, **cluster})], COST_AND_F1, {})
-
-    assert front_figure(front, recommend(front), lambda _: "").data[-2].text == (word,)
-    assert word in [text.get_text() for text in picture(front, recommend(front)).axes[0].texts]
-
-
 def test_the_answer_comes_first_and_everything_is_there() -> None:
     trials = many_trials(60)
     text = Reader(page_of(trials, ALL_THREE, default=trials[0])).text
@@ -178,20 +165,3 @@ def test_without_a_result_the_page_says_why(trials: list[Trial]) -> None:
 
     assert "there is no front" in text
     assert all(trial.reason in text for trial in trials)
-
-
-def test_equal_trials_and_a_single_value_of_everything_are_drawn() -> None:
-    trials = [trial_of(n, 0.0, 0.5, point={"seed": 1}) for n in range(4)]
-
-    Reader(page_of([*trials, *(trial_of(n, 1.0, 0.93, repeats=3) for n in (4, 5))]))
-    assert "4 trials and 2 repeats" in page_of([*trials, *(trial_of(n, 1.0, 0.93, repeats=3) for n in (4, 5))])
-
-
-@pytest.mark.slow
-def test_a_thousand_trials_make_a_page_below_8_mb_in_a_few_seconds() -> None:
-    trials = many_trials(1000)
-    began = time.process_time()
-    text = page(answer(trials, ALL_THREE, {}, name="s"))
-
-    assert len(text.encode()) < 8_000_000  # 4.8 of them are plotly's script
-    assert time.process_time() - began < 10  # 2 s where nothing else runs

@@ -45,14 +45,6 @@ def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_pick
     assert "trial 3" in picks["the cheapest within noise of the best F1"].reason
 
 
-def test_what_was_said_of_the_recommended_training_is_said_once() -> None:
-    said = "all training texts are longer than max_seq_length=16 tokens"
-    repeat = trial_of(1, 1.0, 0.70, repeats=0, verdicts=(said,), point=trial_of(0, 1.0, 0.7).point)
-    found = words([trial_of(0, 1.0, 0.70, verdicts=(said,)), repeat])
-
-    assert found.count(f"Of its training: {said}.") == 1
-
-
 def test_equal_f1_in_every_configuration_says_to_choose_by_dollars() -> None:
     sentence = "Every configuration reaches the same F1 within noise: choose by dollars."
 
@@ -77,12 +69,6 @@ def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak
     assert risk([*rows, *again], 0.04) == ""
     assert risk([*rows, *equal], 0.2) == ""  # the training does not depend on chance
     assert "1 of its runs: of 3, and the next one does with a probability of about 20%" in risk([*rows, *again], 0.2, 1)
-
-
-def test_a_point_that_wins_twice_is_named_once_with_both_titles() -> None:
-    (pick,) = recommend(StudyFront.of([LADDER[1]], ALL_THREE, {}))
-
-    assert pick.titles == ("the cheapest within noise of the best F1", "the fastest")
 
 
 def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> None:
@@ -120,16 +106,6 @@ def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> Non
     assert "--launcher simulated" in pick.command
     assert pick.real_command == "paretune train --learning_rate 0.0001"
     assert words(trials).startswith("Simulated: nothing of this has run")
-
-
-def test_one_objective_is_enough() -> None:
-    assert picks_of(LADDER, {"cost_usd": "minimize"})["the cheapest"].point.number == 0
-    assert picks_of(LADDER, {"f1": "maximize"})["the cheapest within noise of the best F1"].point.number == 2
-
-
-def test_dollars_of_this_machine_are_called_notional() -> None:
-    assert "notional" in words([trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-4})])
-    assert "notional" not in words(LADDER)
 
 
 def test_without_a_completed_trial_the_reasons_are_counted() -> None:
@@ -175,33 +151,3 @@ def test_a_cheaper_default_never_lets_the_search_pay_and_says_what_it_bought() -
 
 def test_a_saving_within_noise_is_none() -> None:
     assert "cannot be told from noise: in dollars the search never pays" in payoff(trial_of(99, 6.1, 0.93))
-
-
-def test_a_measured_default_is_compared_by_the_mean_of_its_runs() -> None:
-    winner = [trial_of(n, 4.0, 0.925 + 0.001 * (n % 3), repeats=0 if n else None) for n in range(3)]
-    default = [trial_of(n, 6.0, 0.92 + 0.001 * (n % 3), repeats=3 if n > 3 else None) for n in range(3, 6)]
-
-    assert "The F1 of its 3 runs in the mean, 0.92600 ± 0.00073, is better than the default's, 0.92100 ±" in payoff(
-        default[0], [*winner, *default]
-    )
-
-
-def test_an_estimated_default_says_that_it_is() -> None:
-    default = trial_of(99, 10.0, 0.0, values={}, cost_usd=10.0, origin="estimated", status=TrialStatus.FAILED)
-
-    assert "10.00 USD (estimated)" in payoff(default)
-
-
-def test_the_default_among_the_trials_may_be_the_recommended_one() -> None:
-    assert "The default configuration is the recommended one:" in payoff(LADDER[2])
-
-
-@pytest.mark.parametrize(
-    ("default", "why"),
-    [
-        (None, "no dollars of a default configuration are known"),
-        (trial_of(99, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), "no dollars of a default"),
-    ],
-)
-def test_what_cannot_be_known_is_said(default: Trial | None, why: str) -> None:
-    assert why in payoff(default)

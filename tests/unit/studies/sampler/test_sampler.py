@@ -171,19 +171,6 @@ def test_probes_run_side_by_side_and_are_waited_for() -> None:
     assert not following.is_probe
 
 
-def test_several_at_a_time_are_different_and_the_first_training_is_waited_for() -> None:
-    sampler = SplitSampler(job(), SPACE)
-    study = searched(sampler, most=4)
-    first = study.ask(sampler.space)
-    assert sampler.next_job(study) is None
-    assert not sampler.is_done(study)
-    train(study, first)
-
-    pending = [study.ask(sampler.space) for _ in range(3)]
-
-    assert len({tuple(trial.params.values()) for trial in pending}) == 3
-
-
 @pytest.mark.parametrize("accepts_types", [("ml.g4dn.xlarge",), ()])
 def test_only_what_is_accepted_is_suggested(accepts_types: tuple[str, ...]) -> None:
     sampler = SplitSampler(job(), SPACE)
@@ -191,19 +178,6 @@ def test_only_what_is_accepted_is_suggested(accepts_types: tuple[str, ...]) -> N
     study = searched(sampler)
 
     assert {trial.params["instance_type"] for trial in study.trials} == set(accepts_types)
-
-
-def test_what_is_predicted_lies_near_the_truth_and_was_not_run() -> None:
-    sampler = SplitSampler(job(), SPACE)
-    study = searched(sampler, most=16)
-    ran = [trial.params for trial in study.trials if trial.values]
-
-    found = sampler.predicted(study)
-
-    for each, belief in found:
-        assert dict(each.point) not in [{name: params[name] for name in SPACE} for params in ran]
-        batch, rate = each.plan.global_batch_size, each.plan.learning_rate
-        assert abs(belief.mean - f1_of(batch, rate)) < 4 * belief.deviation + 0.005
 
 
 def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_without_probes(tmp_path: Path) -> None:
@@ -229,32 +203,6 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
     assert len(study.trials) < 80
     assert min(trial.values[1] for trial in study.best_trials) == pytest.approx(1.0)
     assert {trial.params["training_arguments.kind"] for trial in study.best_trials} == {"tree"}
-
-
-def test_seconds_and_dollars_are_searched_for_at_once_on_several_instances() -> None:
-    space = {**SPACE, "instance_count": CategoricalDistribution([1, 4])}
-    sampler = SplitSampler(job(), space, objectives=["cost_usd", "job_seconds", "f1"])
-    study = optuna.create_study(directions=["minimize", "minimize", "maximize"], sampler=sampler)
-    for _ in range(60):
-        if sampler.is_done(study):
-            break
-        trial = study.ask(sampler.space)
-        params = trial.params
-        count, batch = params["instance_count"], params["per_device_train_batch_size"]
-        size = batch * count * params["gradient_accumulation_steps"]
-        step_s = params["gradient_accumulation_steps"] * (0.05 + batch / SPEED[params["instance_type"]]) + 0.02 * (
-            count > 1
-        )
-        seconds = START_S + step_s * (params["probe_steps"] or ROWS / size)
-        for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
-            trial.set_user_attr(name, value)
-        if params["probe_steps"]:
-            study.tell(trial, state=TrialState.PRUNED)
-        else:
-            usd = seconds * count * USD_PER_S[params["instance_type"]]
-            study.tell(trial, [usd, seconds, f1_of(size, params["learning_rate"])])
-
-    assert {trial.params["instance_count"] for trial in study.best_trials} == {1, 4}
 
 
 def test_the_example_in_plain_optuna_prints_a_front(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
+from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED
 from paretune.tracking import Run, Tracking
 from tests.scripted_study import RATES, Desk, QuickClock, always_done, searched, until_ended
 from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
@@ -112,17 +112,6 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     assert desk.clock.now() - start > 300
 
 
-@pytest.mark.slow
-def test_a_point_without_capacity_is_given_up_in_the_end(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: CAPACITY if spec.learning_rate == RATES[0] else DONE
-    driver = desk.driver()
-    searched(driver)
-    assert rates(driver) == list(RATES[1:])
-    assert set(rates(driver, TrialStatus.FAILED)) == {RATES[0]}
-    first = driver.file.spec_at({"learning_rate": RATES[0]}).spec_hash()
-    assert desk.launcher.asked.count(first) == MOST_TRIES + 1
-
-
 @pytest.mark.parametrize(("n_trials", "more"), [(None, ""), (2, " with --n_trials 4")])
 def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | None, more: str) -> None:
     missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'evaluate'")
@@ -159,28 +148,6 @@ def test_two_trials_that_meet_the_limit_end_a_study_with_what_mends_it(desk: Des
     assert len(rates(driver)) >= 2
 
 
-@pytest.mark.parametrize("reason", ["ValueError: {rate} is odd", "TypeError: no", "ConnectionError: reset"])
-def test_a_study_goes_on_after_errors_that_its_next_trial_may_not_have(desk: Desk, reason: str) -> None:
-    def judge(spec: JobSpec, times: int) -> Ending:
-        is_first = len(desk.launcher.asked) == 1
-        return DONE if is_first and "Type" in reason else (FailureKind.ERROR, reason.format(rate=spec.learning_rate))
-
-    desk.launcher.judge = judge
-    searched(desk.driver())
-
-    assert len(set(desk.launcher.asked)) == len(RATES)
-
-
-def test_an_error_of_one_strategy_says_nothing_about_the_others(desk: Desk) -> None:
-    missing = (FailureKind.BAD_INPUT, "package deepspeed is missing where the job runs")
-    desk.launcher.judge = lambda spec, times: missing if spec.strategy == "deepspeed" else DONE
-    choices = {"strategy": Choices(values=("deepspeed", "ddp")), "learning_rate": Choices(values=RATES[:2])}
-    driver = desk.driver(search=choices)
-    searched(driver)
-
-    assert rates(driver) == list(RATES[:2])
-
-
 def test_a_quota_of_one_job_makes_the_others_wait_for_it(desk: Desk) -> None:
     running: list[Driver] = []
 
@@ -213,14 +180,6 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
         driver.begin({"learning_rate": RATES[0]})
         until_ended(driver)
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
-
-
-def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
-    driver = desk.driver()
-    searched(driver)
-    assert driver.begin({"learning_rate": RATES[0]}) is None
-    assert not driver.table.abandoned()
-    assert len(desk.launcher.created) == 4
 
 
 @pytest.mark.parametrize("n_trials", [2, 6])

@@ -12,7 +12,6 @@ from tests.scripted_study import Desk, QuickClock, searched
 from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
 
 USD = SECONDS / 3600
-WORST = 42 / 3600
 BUDGETS = (
     "budgets:\n  - {{name: all, usd_per_month: {all}}}\n  - {{name: nlp, usd_per_month: {nlp}, tags: {{team: nlp}}}}\n"
 )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from paretune.studies.results.hypervolume import hypervolume
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import Split
 from tests.conftest import copy_store
@@ -81,40 +80,6 @@ def searched(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Ite
 def driver(searched: tuple[Driver, str]) -> Driver:
     """The driver of the study on the smooth table."""
     return searched[0]
-
-
-@pytest.mark.slow
-def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, tmp_path: Path) -> None:
-    points = write_table(tmp_path / "table.csv", smooth)
-    reference = (max(usd for usd, _ in points), max(f1 for _, f1 in points))
-
-    whole = hypervolume(points, reference)
-    ran = [trial for trial in driver.trials.values() if "f1" in trial.values]
-    fronts = [[(one.values["cost_usd"], -one.values["f1"]) for one in ran[: place + 1]] for place in range(len(ran))]
-    assert hypervolume(fronts[-1], reference) > 0.97 * whole
-    first = next(place for place, points in enumerate(fronts) if hypervolume(points, reference) > 0.95 * whole)
-    assert ran[first].spent_usd < 0.5 * sum(usd for usd, _ in points)
-
-
-@pytest.mark.slow
-def test_where_f1_depends_on_the_cluster_it_says_so_and_trains_on_each_type(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    types = {"ml.g5.xlarge": (1.408, 1, 1.0, 64), "ml.g5.2xlarge": (1.94, 1, 3.0, 64)}  # the same batches on both
-    monkeypatch.setitem(globals(), "TYPES", types)
-
-    def spoilt(name: str, size: int, rate: float) -> float:
-        return smooth(name, size, rate) - (0.2 if name == "ml.g5.2xlarge" else 0.0)
-
-    write_table(workplace / "table.csv", spoilt)
-    text = STUDY.replace("ml.g5.12xlarge", "ml.g5.2xlarge").replace(
-        "budget_usd", "objectives: {billable_seconds: minimize, f1: maximize}\nn_trials: 45\nbudget_usd"
-    )
-    (workplace / "study.yaml").write_text(text)
-
-    said = searched_by(driver_of(workplace, "study.yaml", {}))[1]
-
-    assert "F1 depends on the instance type by more than noise, so each type was trained on for its own" in said
 
 
 def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
@@ -202,15 +167,3 @@ def test_the_forecast_has_what_was_not_run_with_intervals_that_hold_it(workplace
         assert trial.plan is not None
         true = smooth("", trial.plan.global_batch_size, trial.plan.learning_rate)
         assert low - (high - low) < true < high + (high - low)
-
-
-@pytest.mark.slow
-def test_points_that_miss_a_constraint_are_hardly_run_and_never_predicted(workplace: Path) -> None:
-    write_table(workplace / "table.csv", smooth)
-    (workplace / "study.yaml").write_text(STUDY + "constraints: {f1: {min: 0.9}}\n")
-    driver = driver_of(workplace, "study.yaml", {})
-
-    searching, _ = searched_by(driver)
-
-    assert min((trial.values["f1"] for trial in searching.forecast()), default=1.0) >= 0.9
-    assert min(trial.values["f1"] for trial in driver.history.front) >= 0.9

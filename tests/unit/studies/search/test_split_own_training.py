@@ -78,13 +78,3 @@ def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_tria
     for trial in searching.forecast():  # in the metric's own direction
         low, high = trial.intervals["x"]
         assert 1.5 < low <= trial.values["x"] <= high
-
-
-def test_more_of_the_negative_metric_is_searched_in_the_same_way(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = []
-    for sign in (1.0, -1.0):
-        driver = study_of(desk, monkeypatch, sign, n_trials=4)
-        driver.run(Split(driver))
-        tried.append([trial.point for _, trial in sorted(driver.trials.items())])
-
-    assert tried[0] == tried[1]

@@ -1,9 +1,7 @@
 """The trials of a study in Optuna's storage: asked for, reserved, booked, told and found again."""
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.studies.search.table import StudyTable
 
-STEPS = "gradient_accumulation_steps"
 OPENED: list[StudyTable] = []
 
 
@@ -106,15 +103,6 @@ def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(stor
     assert [trial(item, number).params for number in (0, 2)] == [first, second]
 
 
-def test_a_split_search_says_in_optuna_what_is_a_probe_and_what_accumulates(storage: str) -> None:
-    made = study(storage, sampler="split")
-    point = {"instance_count": 1, "learning_rate": 1e-4}
-    made.ask_for(point, {})
-    made.ask_for(point, {"probe_steps": 40, "gradient_accumulation_steps": 4})
-    own = [(trial(made, number).params["probe_steps"], trial(made, number).params[STEPS]) for number in (0, 1)]
-    assert own == [(0, 1), (40, 4)]
-
-
 def test_values_are_told_in_the_order_of_the_objectives_and_constraints_beside_them(storage: str) -> None:
     made = study(storage, constraints={"f1": {"min": 0.8}})
     ended(made, begun(made, ask(made)[0]))
@@ -149,10 +137,6 @@ def test_trials_that_were_asked_for_and_have_no_job_are_abandoned(storage: str) 
     begun(made, 1)
     assert study(storage).abandoned() == [2]
     assert [each.number for each in study(storage).trials()[0]] == [1]
-
-
-def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None:
-    assert ask(study(storage, sampler="random"))[1] != ask(study(storage, sampler="random"))[1]
 
 
 def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str) -> None:
@@ -192,21 +176,6 @@ def test_trials_that_somebody_has_added_are_read_as_such_and_queued_ones_are_ask
     assert second.status is TrialStatus.FAILED
     assert made.ask_waiting() == (2, point | {"instance_count": 2})
     assert made.ask_waiting() is None
-
-
-def test_the_dashboard_shows_values_by_name_the_run_and_a_probe_that_is_no_failure(storage: str) -> None:
-    made = study(storage)
-    ended(made, begun(made, ask(made)[0]))
-    ended(made, begun(made, ask(made)[0], changes={"probe_steps": 40}))
-    ended(made, begun(made, ask(made)[0]), TrialStatus.FAILED, follows=Next.AGAIN)
-
-    trials = made.study.get_trials()
-    assert [each.state.name for each in trials] == ["COMPLETE", "PRUNED", "FAIL"]
-    assert [each.user_attrs["state"] for each in trials] == ["Completed", "Completed", "Failed"]
-    assert [each.user_attrs["kind"] for each in trials] == ["search", "probe", "search"]
-    assert [each.user_attrs["run_id"] for each in trials] == ["run0", "run1", "run2"]
-    assert [each.user_attrs["cost_usd"] for each in trials] == [1.0] * 3
-    assert [best_trial.number for best_trial in made.study.best_trials] == [0]
 
 
 @pytest.mark.parametrize(
@@ -257,15 +226,6 @@ def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> Non
     with pytest.raises(BadInput, match="cannot be used") as caught:
         study("postgresql://me:secret@127.0.0.1:1/none")
     assert "secret" not in str(caught.value)
-
-
-def test_a_storage_of_a_newer_optuna_is_refused_in_one_sentence(storage: str) -> None:
-    study(storage).close()
-    with closing(sqlite3.connect(storage.removeprefix("sqlite:///"))) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = 'v9.9.0.a'")
-    with pytest.raises(BadInput, match=r"study.db cannot be used \(.*optuna.*\): check address") as caught:
-        study(storage)
-    assert len(caught.value.faults) == 1
 
 
 def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(

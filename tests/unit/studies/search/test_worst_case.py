@@ -9,7 +9,6 @@ from paretune.estimating.uploading import BEFORE_CONTAINER_S, LONGEST_BEFORE_CON
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
-from paretune.studies.results.trials import TrialStatus
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.sampled import Sampled, some_jobs
@@ -122,14 +121,3 @@ def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
     assert result is not None
     assert (result.origin, result.spec.per_device_train_batch_size) == ("estimated", None)
     assert result.values["cost_usd"] > 0
-
-
-@pytest.mark.slow
-def test_no_more_rows_than_ran_out_of_memory_are_run_on_as_large_a_device(workplace: Path) -> None:
-    driver = driver_of(workplace, write(workplace, batches=(32, 64, 128)), {"instance_type": "ml.g5.xlarge"})
-
-    driver.run(Sampled(driver))
-
-    finished = [trial.status for trial in driver.trials.values()]
-    assert finished.count(TrialStatus.OUT_OF_MEMORY) == 1
-    assert finished.count(TrialStatus.COMPLETED) == 2 * len(RATES)

@@ -104,20 +104,6 @@ def test_the_split_is_a_tenth_disjoint_and_the_same_for_every_seed(tmp_path: Pat
     assert list(first["validation"].texts) != texts[:20]
 
 
-def test_own_validation_and_test_files_are_taken_whole(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv")
-    validation = write(tmp_path / "validation.jsonl", ["v1", "v2", "v3"], ["good", "bad", "good"])
-    test = write(tmp_path / "test.parquet", ["t1"], ["bad"])
-
-    rows, _ = read_rows(spec(path, validation_file=str(validation), test_file=str(test)))
-
-    assert len(rows["train"]) == 20
-    assert list(rows["validation"].texts) == ["v1", "v2", "v3"]
-    assert rows["validation"].labels is not None
-    assert rows["validation"].labels.tolist() == [1, 0, 1]
-    assert list(rows["test"].texts) == ["t1"]
-
-
 def test_samples_are_the_asked_number_of_rows_and_the_same_each_time(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", [f"row {number}" for number in range(200)], LABELS * 10)
 
@@ -148,18 +134,6 @@ def test_one_of_several_configurations_is_read_by_its_name_and_none_lists_them(t
         assert "has several configurations; set dataset_config_name: " in fault
         assert "short" in fault
         assert "long" in fault
-
-
-def test_a_text_that_says_na_or_null_is_kept_as_text(tmp_path: Path) -> None:
-    words = ["NA", "null", "None", "nan", "N/A", "NULL"]
-    texts, labels = words + TEXTS, ["good", "bad"] * 3 + LABELS
-    write(tmp_path / "rows.csv", texts, labels)
-    write(tmp_path / "rows.tsv", texts, labels)
-    write(tmp_path / "folder" / "train.csv", texts, labels)
-
-    for workspace in ("rows.csv", "rows.tsv", "folder"):
-        rows, _ = read_rows(spec(tmp_path / workspace))
-        assert set(words) <= {*rows["train"].texts, *rows["validation"].texts}, workspace
 
 
 def test_causal_lm_needs_no_labels(tmp_path: Path) -> None:
@@ -259,11 +233,3 @@ def test_validation_labels_that_no_training_row_has_are_counted_and_shown(tmp_pa
     (fault,) = faults(write(tmp_path / "rows.csv"), validation_file=str(strange))
 
     assert fault == "2 labels of validation rows occur in no training row: 'superb'"
-
-
-def test_a_sample_that_misses_a_class_asks_for_more_rows(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv", [f"row {number}" for number in range(100)], ["a"] * 49 + ["b"] * 49 + ["c"] * 2)
-
-    (fault,) = faults(path, max_train_samples=4)
-
-    assert "(c): raise max_train_samples" in fault

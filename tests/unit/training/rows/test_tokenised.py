@@ -185,19 +185,6 @@ def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(
     assert TRUNCATED_SHARE not in prepared.facts
 
 
-def test_a_folder_without_its_description_is_made_again(tmp_path: Path) -> None:
-    folder = prepare_words(tmp_path).folder
-    (folder / "dataset.json").unlink()
-    (folder / "train.arrow").write_bytes(b"half a file")
-
-    prepared = prepare_words(tmp_path)
-
-    assert prepared.folder == folder
-    assert prepared.facts["train_rows"] == 3
-    assert len(tokens_of(prepared, "train")) == 3
-    assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
-
-
 def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     text = "the unbelievable film"

@@ -39,12 +39,6 @@ def test_both_baselines_are_those_of_scikit_learn() -> None:
     assert result[BASELINE_MAJORITY] == pytest.approx(expected)
 
 
-def test_tf_idf_is_absent_when_no_word_occurs_twice() -> None:
-    train = ["alpha beta", "gamma delta"], np.array([0, 1])
-
-    assert text_baselines(train, train).keys() == {BASELINE_MAJORITY}
-
-
 def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
     texts = ["war film", "old film", "war and old film"] * 10 + ["war film"] * 5
     labels = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 1]] * 10 + [[1, 0, 1]] * 5, dtype=np.float32)

@@ -69,19 +69,6 @@ def test_sets_of_labels_are_read_however_they_are_written(tmp_path: Path, write:
     assert result["all"].dtype == np.float32
 
 
-def test_a_comma_belongs_to_a_label_where_bars_separate(tmp_path: Path) -> None:
-    _, names = read(csv(tmp_path / "rows.csv", ["drama, old|war", "war", "drama, old", ""] * 5), "multi-label")
-
-    assert names == ("drama, old", "war")
-
-
-def test_numbers_are_labels_in_the_order_of_their_values(tmp_path: Path) -> None:
-    result, names = read(jsonl(tmp_path / "rows.jsonl", [[2, 10], [10], [], [2]] * 5), "multi-label")
-
-    assert names == ("2", "10")
-    assert result["all"][0].tolist() == [1.0, 1.0]
-
-
 def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "rows.jsonl", [0] * 8, war=[1, 0] * 4, old=[True, True, False, False] * 2)
 
@@ -149,15 +136,3 @@ def test_rows_with_equally_many_words_are_rows_of_words() -> None:
     rows["label"][1] = ["O"]
     with pytest.raises(BadInput, match="1 of 2 train rows do not: row 2 has 2 words and 1 labels"):
         read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
-
-
-def test_a_number_without_a_declared_name_is_named() -> None:
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
-    train = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}, features=features)
-    hidden = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [-1, 1]}, features=features)
-
-    with pytest.raises(BadInput, match="1 validation rows hold others: row 1 has -1"):
-        read_targets(JobSpec(), {"train": train, "validation": hidden})
-    tables = {"train": train, "test": hidden.select([0])}
-    assert read_targets(JobSpec(), tables)[1] == ("no", "yes")
-    assert "test" not in tables

@@ -1,0 +1,20 @@
+"""Imports what commands import late, once for all forks: a simulated job is run to its end in a place of its own."""
+
+import contextlib
+import gc
+import os
+import tempfile
+
+import paretune.commands.mlflow_run.project_job
+import paretune.projects.collection  # noqa: F401
+from paretune.cli import main
+
+custom = dict(os.environ)
+with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), open(os.devnull, "w") as nowhere:
+    os.environ.update(MLFLOW_TRACKING_URI=f"sqlite:///{folder}/mlflow.db", PARETUNE_HOME=f"{folder}/home")
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        main(["train", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge"])
+        main(["sync"])
+os.environ.clear()
+os.environ.update(custom)
+gc.freeze()
