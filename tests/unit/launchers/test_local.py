@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -35,6 +36,7 @@ WITHIN_S = 30.0
 TRAINING = """#!{python}
 import json, os, signal, sys, threading, time
 from pathlib import Path
+from typing import Any
 from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
 asked = threading.Event()
@@ -279,6 +281,7 @@ def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_
 LAUNCHING = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from paretune.core.clock import SystemClock
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.launchers.local import LocalLauncher
@@ -297,6 +300,7 @@ while not job.state().is_terminal:
 SCRIPT = """
 import os, time
 from pathlib import Path
+from typing import Any
 Path(__file__).with_name(f"pid-{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
 while True:
     time.sleep(1)
@@ -369,6 +373,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
 INSIDE_OF_A_PROJECT = """
 import json, os, shutil, sys
 from pathlib import Path
+from typing import Any
 ml = Path(sys.argv[1])
 said = {"document": json.loads((ml / "input/data/job/job.json").read_text()), "folder": os.getcwd()}
 said |= {"python": shutil.which("python"), "mlflow": [name for name in os.environ if name.startswith("MLFLOW")]}
