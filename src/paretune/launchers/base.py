@@ -34,13 +34,18 @@ def parse_job_name(name: str) -> tuple[str, int] | None:
     return (run_id, int(attempt)) if name.startswith(JOB_PREFIX) and run_id and attempt.isdigit() else None
 
 
+def run_of(name: str) -> str:
+    """The run id in a job's name; the whole of any other name."""
+    parsed = parse_job_name(name)
+    return name if parsed is None else parsed[0]
+
+
 def checkpoint_folder(document: JobDocument) -> str:
     """Name of the folder with the checkpoints of a job, from which the next attempts of its run continue.
 
     If another number of devices cannot continue from them, each instance type has a folder of its own.
     """
-    name, spec = parse_job_name(document.job_name), document.spec
-    run = document.job_name if name is None else name[0]
+    spec, run = document.spec, run_of(document.job_name)
     return run if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{run}-{spec.instance_type}"
 
 

@@ -21,15 +21,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
-from paretune.launchers.processes import Fork, Process, WarmStart, out_of_memory_kills
+from paretune.launchers.processes import Fork, WarmStart, living, out_of_memory_kills
 from paretune.pricing.prices import ML_M5_LARGE, Price
 from paretune.specification.container import (
     Event,
@@ -74,8 +76,7 @@ class LocalJob(Job):
         self._started = float(raw["started"])
         self._max_seconds = float(raw["max_seconds"])
         self._oom_kills = raw["oom_kills"]
-        self._process = Process(*raw["process"])
-        self._starter = Process(*raw["starter"])
+        self._process, self._starter = raw["process"], raw["starter"]  # id and start of each
 
     def state(self) -> JobState:
         """The state; also stops a job after its maximum runtime and kills it STOP_GRACE_S after `stop`."""
@@ -84,14 +85,14 @@ class LocalJob(Job):
                 self._child.poll()  # else it stays a zombie
             return JobState(_read(self._end)["state"])
         code = None if self._child is None else self._child.poll()
-        if code is not None or (self._child is None and not self._process.is_living()):
+        if code is not None or (self._child is None and living(*self._process) is None):
             return self._record_end(code)
         if not self._stop.exists() and self._clock.now() - self._started > self._max_seconds:
             self._ask_to_stop(f"MaxRuntimeExceeded: it ran longer than {self._max_seconds / 60:g} minutes")
         if not self._stop.exists():
             return JobState.RUNNING
         if self._clock.now() - _read(self._stop)["time"] > STOP_GRACE_S:
-            self._process.kill_all()
+            self._kill()
         return JobState.STOPPING
 
     def events(self) -> list[Event]:
@@ -182,12 +183,10 @@ class LocalJob(Job):
         before, now = self._oom_kills, out_of_memory_kills()
         if before is not None and now is not None and now > before:
             return FailureKind.OUT_OF_MEMORY, "the system ended it because the machine's memory was used up"
-        if code is None and not self._starter.is_living():
+        if code is None and living(*self._starter) is None:
             return FailureKind.ERROR, "the process that started it has ended, and the job with it"
-        if self.folder.report.exists() and code in (0, None):
-            return FailureKind.ERROR, "it ended with a report.json that cannot be read"
-        if code is None:
-            return FailureKind.ERROR, "its process has ended and left no report"
+        if code in (0, None):
+            return FailureKind.ERROR, "its process has ended and left no report that can be read"
         if code == errno.ENOSPC:
             return FailureKind.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code < 0:
@@ -197,7 +196,14 @@ class LocalJob(Job):
     def _ask_to_stop(self, reason: str) -> None:
         if not self._stop.exists():  # at a second SIGTERM torchrun ends without its workers; the grace would start anew
             write_json(self._stop, {"time": self._clock.now(), "reason": reason})
-            self._process.terminate()
+            if process := living(*self._process):
+                process.terminate()
+
+    def _kill(self) -> None:
+        if process := living(*self._process):
+            for member in [*process.children(recursive=True), process]:
+                with suppress(psutil.NoSuchProcess):
+                    member.kill()
 
 
 class LocalLauncher(Launcher):
@@ -230,8 +236,8 @@ class LocalLauncher(Launcher):
                 "started": self._clock.now(),
                 "max_seconds": document.max_seconds,
                 "oom_kills": out_of_memory_kills(),
-                "process": [child.pid, Process.of(child.pid).created],
-                "starter": [os.getpid(), Process.of(os.getpid()).created],
+                "process": [child.pid, psutil.Process(child.pid).create_time()],
+                "starter": [os.getpid(), psutil.Process().create_time()],
             }
             write_json(folder.root / "process.json", started)
         return LocalJob(document.job_name, folder.root, self._clock, child)

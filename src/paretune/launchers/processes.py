@@ -9,7 +9,6 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -17,42 +16,13 @@ import psutil
 _CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which start times are computed
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process id with the start of the process (`created`, seconds since the epoch), because ids are reused."""
-
-    pid: int
-    created: float
-
-    @classmethod
-    def of(cls, pid: int) -> "Process":
-        """The process with this id. Raises psutil.NoSuchProcess if there is none."""
-        return cls(pid, psutil.Process(pid).create_time())
-
-    def is_living(self) -> bool:
-        """Whether it runs; False for a zombie."""
-        return self._living() is not None
-
-    def terminate(self) -> None:
-        """Send it SIGTERM, if it runs."""
-        process = self._living()
-        if process is not None:
-            process.terminate()
-
-    def kill_all(self) -> None:
-        """Send SIGKILL to it and its descendants, if it runs."""
-        process = self._living()
-        for member in [] if process is None else [*process.children(recursive=True), process]:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-
-    def _living(self) -> psutil.Process | None:
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < _CLOCK_STEP_S
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.NoSuchProcess:
-            return None
+def living(pid: int, created: float) -> psutil.Process | None:
+    """The process with this id and start (seconds since the epoch, because ids are reused); None if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - created) < _CLOCK_STEP_S
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    return None
 
 
 @contextmanager
@@ -116,13 +86,13 @@ class Fork:
 
     def __init__(self, pid: int, folder: Path, parent: WarmStart) -> None:
         self.pid = pid
-        self._process, self._code, self._parent = Process.of(pid), folder / "exit_code", parent
+        self._created, self._code, self._parent = psutil.Process(pid).create_time(), folder / "exit_code", parent
 
     def poll(self) -> int | None:
         """Its exit code, negative if a signal has ended it; None while it runs."""
         with suppress(FileNotFoundError):
             return int(self._code.read_text())
-        return -signal.SIGKILL if self._parent.is_lost and not self._process.is_living() else None
+        return -signal.SIGKILL if self._parent.is_lost and living(self.pid, self._created) is None else None
 
 
 def _close(server: "subprocess.Popen[str]") -> None:
@@ -145,7 +115,7 @@ def this_process() -> str:
 
 def process_text(pid: int) -> str:
     """A process of this machine as text for `is_alive`: `HOST PID START`."""
-    return f"{socket.gethostname()} {pid} {Process.of(pid).created:.0f}"
+    return f"{socket.gethostname()} {pid} {psutil.Process(pid).create_time():.0f}"
 
 
 def is_alive(name: str) -> bool | None:
@@ -154,7 +124,7 @@ def is_alive(name: str) -> bool | None:
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():
         return None
-    return Process(int(pid), float(created)).is_living()
+    return living(int(pid), float(created)) is not None
 
 
 def is_watched(watched_by: str) -> bool:

@@ -5,7 +5,7 @@ command records, and runs the command as `mlflow run` does on a laptop. It stays
 reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
 lie beside it, need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, max_silence_minutes, template, renamed,
+    ML/input/data/job/job.json     the document: command, requirements, folder, max_silence_minutes, renamed,
                                    metric_definitions; on SageMaker also deadline_s
     ML/output/data/paretune/       the store: mlflow.db and mlruns, if the command uses MLflow
     ML/output/data/report.json     the metrics, and where each comes from
@@ -22,7 +22,6 @@ import contextlib
 import importlib
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
 STORE = "paretune"
 REQUIREMENTS = ".paretune-requirements.txt"
-_MAKE_STORE = "import mlflow; mlflow.MlflowClient('sqlite:///mlflow.db').search_experiments()"
 _INSTALLER = "input/data/code/start_job.py"
 _LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
 
@@ -61,7 +59,7 @@ def main(ml: Path) -> int:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code or supervisor.was_stopped:
             return code
-    environment = dict(os.environ, **open_store(document, ml, project, supervisor))
+    environment = dict(os.environ, **open_store(ml, project))
     say("the project's command starts")
     began = time.time()
     script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
@@ -195,7 +193,7 @@ def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervi
         path.unlink()
 
 
-def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Supervisor) -> dict[str, str]:
+def open_store(ml: Path, project: Path) -> dict[str, str]:
     """Variables with which the command records into a store inside the job.
 
     The store of the first instance lies where SageMaker keeps results; those of the others are lost with the instance.
@@ -204,22 +202,7 @@ def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Su
     (store / "mlruns").mkdir(parents=True)
     if not (project / "mlruns").exists():
         (project / "mlruns").symlink_to(store / "mlruns")  # where MLflow puts the files of runs
-    if document["template"]:
-        _copy_template(Path(document["template"]), store / "mlflow.db", project, supervisor)
     return {"MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}"}
-
-
-def _copy_template(template: Path, path: Path, project: Path, supervisor: Supervisor) -> None:
-    """Copy an empty store, which the first job on a machine makes: MLflow takes seconds to make its tables."""
-    if not template.is_file():
-        draft = Path(tempfile.mkdtemp(prefix=".store-", dir=str(template.parent)))
-        if supervisor.run([sys.executable, "-c", _MAKE_STORE], cwd=str(draft)):
-            return
-        (draft / "mlflow.db").replace(template)
-        shutil.rmtree(str(draft))
-    shutil.copyfile(str(template), str(path))
-    with contextlib.closing(sqlite3.connect(str(path))) as database, database:
-        database.execute("UPDATE experiments SET artifact_location = ? || experiment_id", (f"{project}/mlruns/",))
 
 
 def is_first(ml: Path) -> bool:

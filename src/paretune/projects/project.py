@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
 
-import mlflow
 from mlflow.exceptions import MlflowException
 from mlflow.projects import env_type
 from mlflow.projects._project_spec import Project
@@ -178,11 +177,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     if not files:
         faults.append(f"project {spec.project} has no files that git would not ignore: it needs a script at least")
     refuse(faults)
-    stores = home / "stores"
-    beside: dict[str, Path] = {}
-    if not spec.on_sagemaker:
-        stores.mkdir(parents=True, exist_ok=True)
-        beside = {f"project/{name}": path for name, path in _ignored(root, root, files)}
+    ignored = [] if spec.on_sagemaker else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}
     payload = ProjectPayload(
         code={**code, **{name: Path(str(module.__file__)) for name, module in _MODULES.items()}},
@@ -194,10 +189,9 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "max_silence_minutes": spec.max_silence_minutes,
             "renamed": dict(SCRIPT_METRICS),
             "metric_definitions": list(spec.metric_definitions),
-            "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}.db"),
         },
         inputs=inputs,
-        beside=beside,
+        beside={f"project/{name}": path for name, path in ignored},
     )
     return JobInputs(project=payload)
 

@@ -9,13 +9,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
-from paretune.launchers.processes import Process
+from paretune.launchers.processes import living
 from paretune.specification.container import (
     FailureKind,
     JobDocument,
@@ -34,6 +36,7 @@ WITHIN_S = 30.0
 TRAINING = """#!{python}
 import json, os, signal, sys, threading, time
 from pathlib import Path
+from typing import Any
 from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
 asked = threading.Event()
@@ -99,7 +102,7 @@ class Workshop:
     def end_all(self) -> None:
         for job in self.started:
             if not job.state().is_terminal:
-                job._process.kill_all()
+                job._kill()
                 wait_until(lambda job=job: job.state().is_terminal, within_s=WITHIN_S, what=f"{job.name} is gone")
 
 
@@ -157,8 +160,8 @@ def _folder(job: Job) -> JobFolder:
     return job.folder
 
 
-def _process(job: Job) -> Process:
-    return Process(*json.loads((_folder(job).root / "process.json").read_text())["process"])
+def _process(job: Job) -> Any:
+    return living(*json.loads((_folder(job).root / "process.json").read_text())["process"])
 
 
 def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_again(
@@ -170,7 +173,7 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
     for name in (folder.root / "end.json", folder.report):
         name.unlink()
     record = folder.root / "process.json"
-    reused = [os.getpid(), Process.of(os.getpid()).created - 100]
+    reused = [os.getpid(), psutil.Process().create_time() - 100]
     write_json(record, json.loads(record.read_text()) | {"process": reused, "starter": reused})
 
     seen = place.attached(job.name)
@@ -231,7 +234,7 @@ def test_a_job_whose_process_was_killed_has_failed_by_that_signal(place: Place, 
     job = place.submit("long")
     place.first_event(job)
 
-    os.kill(_process(job).pid, number)
+    _process(job).send_signal(number)
 
     assert place.end(job) is JobState.FAILED
     assert job.status().failure == (FailureKind.ERROR, f"its process was killed by {number.name}")
@@ -244,7 +247,7 @@ def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
     job = place.submit("long")
     place.first_event(job)
 
-    os.kill(_process(job).pid, signal.SIGKILL)
+    _process(job).kill()
 
     assert place.end(job) is JobState.FAILED
     failure = job.status().failure
@@ -272,12 +275,13 @@ def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_
     workshop.clock.ahead = STOP_GRACE_S + 1
 
     assert place.end(job) is JobState.STOPPED
-    assert not _process(job).is_living()
+    assert _process(job) is None
 
 
 LAUNCHING = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from paretune.core.clock import SystemClock
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.launchers.local import LocalLauncher
@@ -296,6 +300,7 @@ while not job.state().is_terminal:
 SCRIPT = """
 import os, time
 from pathlib import Path
+from typing import Any
 Path(__file__).with_name(f"pid-{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
 while True:
     time.sleep(1)
@@ -315,7 +320,7 @@ def test_a_job_ends_when_its_launcher_is_killed(tmp_path: Path, processes: int) 
             what="all training processes run the script",
         )
         assert launching.process.poll() is None, launching.text
-        trained = [Process.of(int(note.read_text())) for note in notes]
+        trained = [(pid, psutil.Process(pid).create_time()) for pid in (int(note.read_text()) for note in notes)]
         everything = [process for process in working_in(home) if process.pid != launching.process.pid]
         assert len(everything) == (1 if processes == 1 else processes + 1)
 
@@ -323,7 +328,7 @@ def test_a_job_ends_when_its_launcher_is_killed(tmp_path: Path, processes: int) 
         launching.process.kill()
 
         wait_until(lambda: not working_in(home), within_s=20, what="no process of the job is left")
-        wait_until(lambda: not any(process.is_living() for process in trained), within_s=20, what="nothing trains")
+        wait_until(lambda: not any(living(*process) for process in trained), within_s=20, what="nothing trains")
         assert time.monotonic() - killed < 20
     seen = LocalLauncher(home, SystemClock(), {}).attach("paretune-test-1")
     assert seen is not None
@@ -368,6 +373,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
 INSIDE_OF_A_PROJECT = """
 import json, os, shutil, sys
 from pathlib import Path
+from typing import Any
 ml = Path(sys.argv[1])
 said = {"document": json.loads((ml / "input/data/job/job.json").read_text()), "folder": os.getcwd()}
 said |= {"python": shutil.which("python"), "mlflow": [name for name in os.environ if name.startswith("MLFLOW")]}

@@ -37,7 +37,6 @@ def prepare(ml: Path, command: str, **changes: Any) -> None:
         "requirements": [],
         "folder": ".",
         "max_silence_minutes": 0,
-        "template": "",
         "renamed": {},
         "metric_definitions": [],
     }
@@ -151,23 +150,13 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
 
 
 @pytest.mark.slow  # MLflow takes seconds to make its tables
-def test_a_store_from_the_template_keeps_files_in_the_job(ml: Path, tmp_path: Path) -> None:
-    template = tmp_path / "stores" / "mlflow.db"
-    template.parent.mkdir()
-    project = ml / "input" / "data" / "code" / "project"
-    for _ in range(2):  # the first job makes the template
-        shutil.rmtree(ml / "output" / "data", ignore_errors=True)
-        (project / "mlruns").unlink(missing_ok=True)
-        process = start(
-            ml, f'{sys.executable} -c \'import mlflow; mlflow.log_text("words", "a.txt")\'', template=str(template)
-        )
-        message, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, message
-        assert template.is_file()
+def test_the_files_of_a_command_are_kept_with_its_store(ml: Path) -> None:
+    process = start(ml, f'{sys.executable} -c \'import mlflow; mlflow.log_text("words", "a.txt")\'')
+    message, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, message
 
     store = ml / "output" / "data" / "paretune"
     _, (run,) = read_runs(store)
-    assert run.info.artifact_uri == str(project / "mlruns" / "0" / run.info.run_id / "artifacts")
     assert (store / "mlruns" / "0" / run.info.run_id / "artifacts" / "a.txt").read_text() == "words"
 
 

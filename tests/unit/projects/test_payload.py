@@ -69,7 +69,7 @@ def test_on_sagemaker_files_travel_and_the_environment_is_installed(
     assert "/opt/ml/input/data/rows/rows.csv" in made.document["command"]
     assert dict(made.inputs) == {"rows": project / "data" / "rows.csv"}
     assert made.document["requirements"] == ["numpy"]
-    assert (dict(made.beside), made.document["template"]) == ({}, "")
+    assert dict(made.beside) == {}
 
 
 def test_a_seed_that_was_set_reaches_an_entry_point_that_declares_one(project: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
-from paretune.commands.doctor.command import USUAL_INSTANCE_TYPE, DoctorRequest
+from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
@@ -23,8 +23,6 @@ ENVIRONMENT, TORCH, BUDGETS, MLFLOW = "environment", "torch", "budgets", "mlflow
 AWS, REGION, CREDENTIALS = "aws", "region", "credentials"
 _OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
-_USUAL_TYPES = (USUAL_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge")
-"""Instance types whose quotas are shown beside those of the job."""
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
 
@@ -182,7 +180,6 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
             yield not_checked(later, f"needs {subject} first")
         return
     yield passed(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
-    others = [name for name in _USUAL_TYPES if name not in spec.instance_types()]
     yield from run_check(checks.ROLE, lambda: checks.role_findings(account))
     yield from run_check(checks.BUCKET, lambda: checks.bucket_findings(account))
-    yield from run_check(checks.QUOTAS, lambda: checks.quota_findings(spec, account, others))
+    yield from run_check(checks.QUOTAS, lambda: checks.quota_findings(spec, account))

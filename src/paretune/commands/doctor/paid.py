@@ -91,8 +91,8 @@ CHECKS = (  # the cheapest first
 )
 
 
-def run_checks(request: JobSpec, limit_usd: float = LIMIT_USD) -> Iterator[dict[str, Any]]:
-    """Run the checks in the account of `request` until the worst case of one would not fit into the limit.
+def run_checks(request: JobSpec) -> Iterator[dict[str, Any]]:
+    """Run the checks in the account of `request` as long as their worst cases together fit into LIMIT_USD.
 
     Yields the JSON document of each: what it settles, whether it did, the verdict, dollars and runs.
 
@@ -100,43 +100,38 @@ def run_checks(request: JobSpec, limit_usd: float = LIMIT_USD) -> Iterator[dict[
         BadInput: a parameter of the request does not fit a job.
         Interrupted: the job that ran was stopped.
     """
-    spent_usd, fits = 0.0, True
+    left_usd = LIMIT_USD
     for check in CHECKS:
-        specs, runs, failure = [check.spec(request, job) for job in check.jobs], list[RecordedRun](), ""
-        workplace, usd = Workplaces.of_process().of(specs[0]), 0.0
+        specs = [check.spec(request, job) for job in check.jobs]
+        workplace = Workplaces.of_process().of(specs[0])
         worst_cases = [workplace.launcher.worst_case_usd(spec) for spec in specs]
         worst_usd = sum(math.inf if worst is None else worst for worst in worst_cases)
-        fits = fits and spent_usd + worst_usd <= limit_usd
-        if fits:
-            runs, usd, failure = _run(specs, workplace)
-            spent_usd += usd
-        else:
-            failure = f"not run, its worst case is {worst_usd:.2f} USD: {specs[0].command()}"
+        left_usd -= worst_usd
+        runs, failure = list[RecordedRun](), f"not run, its worst case is {worst_usd:.2f} USD: {specs[0].command()}"
+        if left_usd >= 0:
+            runs, failure = _run(specs, workplace)
         yield {
             "name": check.name,
             "settles": check.settles,
             "is_settled": not failure,
             "text": failure or check.verdict(runs),
-            "cost_usd": usd,
+            "cost_usd": sum(run.metrics.get(metrics.COST_USD, 0.0) for run in runs),
             "run_ids": [run.run_id for run in runs],
         }
 
 
-def _run(specs: Sequence[JobSpec], workplace: Workplace) -> tuple[list[RecordedRun], float, str]:
-    """The runs of these jobs, launched one after the other; what they have cost; why one has failed."""
-    kept_usd, failure = dict[str, float](), ""  # run to the most that the instances kept after its job can cost
+def _run(specs: Sequence[JobSpec], workplace: Workplace) -> tuple[list[RecordedRun], str]:
+    """The runs of these jobs, launched one after the other, and why one has failed."""
+    run_ids, failure = list[str](), ""
     try:
         for spec in specs:
             outcome = launch_here(spec)
             assert isinstance(outcome, JobOutcome)  # none is a dry run
-            kept_usd[outcome.run_id] = outcome.kept_usd or 0.0
+            run_ids.append(outcome.run_id)
     except Interrupted:
         raise
     except ParetuneError as error:
         failure = str(error)
         if isinstance(error, JobFailed) and (name := parse_job_name(error.job_name)) is not None:
-            kept_usd[name[0]] = 0.0
-    runs = [run for each in kept_usd for run in workplace.tracking.runs(f"attributes.run_id = '{each}'")]
-    usd = sum(run.metrics.get(metrics.COST_USD, 0.0) for run in runs)
-    usd += sum(kept_usd[run.run_id] for run in runs if run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT)
-    return runs, usd, failure
+            run_ids.append(name[0])
+    return [run for each in run_ids for run in workplace.tracking.runs(f"attributes.run_id = '{each}'")], failure

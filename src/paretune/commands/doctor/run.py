@@ -10,6 +10,7 @@ from paretune.commands.doctor import checks
 from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, Verdict, run_check
 from paretune.core.clock import Clock, SystemClock
+from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, JobFailed, ParetuneError
 from paretune.core.packages import sagemaker_is_missing
 from paretune.core.result import CommandOutput
@@ -57,7 +58,8 @@ def _run_paid(request: DoctorRequest, document: dict[str, object]) -> CommandOut
             f"{verdict:<11}  {result['name']:<11}  {result['settles']}: {result['text']}; {result['cost_usd']:.4f} USD"
         )
     has_failed = any(result["run_ids"] and not result["is_settled"] for result in results)
-    cost = f"the paid checks have cost {sum(result['cost_usd'] for result in results):.4f} USD"
+    usd = sum(result["cost_usd"] for result in results)
+    cost = f"the paid checks have cost {usd:.4f} USD; `{command_line('sync')}` books instances that are still kept"
     return CommandOutput(
         text=cost, document=document | {"paid": results}, exit_code=JobFailed.exit_code if has_failed else 0
     )

@@ -4,7 +4,7 @@ Only what would surely fail is a fault. What cannot be asked or decided is left 
 own words what is missing; `doctor` shows it as not checked.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from json import dumps
 from typing import Any
 
@@ -91,17 +91,15 @@ def bucket_findings(account: Account) -> Iterator[Finding]:
             yield failed(BUCKET, f"{explain(refusal, account.use_of_bucket)}: {hint}")
 
 
-def quota_findings(cluster: JobSpec, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
-    """Whether each quota that the job uses is sufficient, and one finding with the quotas of the types `besides`."""
-    usage = f"{'spot ' if cluster.spot else ''}training job usage"
-    clusters = cluster.clusters()
-    needed = {f"{each.instance_type} for {usage}": each.instance_count for each in clusters}
+def quota_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
+    """Whether each quota that the job uses is sufficient."""
+    spot, clusters = "spot " if cluster.spot else "", cluster.clusters()
+    needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
     if cluster.keep_alive_minutes:
         needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
-    others = {f"{name} for {usage}": name for name in besides}
-    overall = f"Number of instances across all {'spot ' if cluster.spot else ''}training jobs"
+    overall = f"Number of instances across all {spot}training jobs"
     try:
-        quotas = _quotas(account, {*needed, *others, overall})
+        quotas = _quotas(account, {*needed, overall})
     except AWS_ERRORS as error:  # the identity may not ask; CreateTrainingJob will tell
         yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
@@ -109,9 +107,6 @@ def quota_findings(cluster: JobSpec, account: Account, besides: Collection[str] 
         needed[overall] = max(each.instance_count for each in clusters)
     for name, count in needed.items():
         yield _compared(name, quotas.get(name), count, account.region)
-    values = [f"{name} {quotas[quota]['Value']:g}" for quota, name in others.items() if quota in quotas]
-    if values:
-        yield passed(QUOTAS, f"of others for {usage}: {', '.join(values)}")
 
 
 def _compared(name: str, quota: Mapping[str, Any] | None, count: int, region: str) -> Finding:

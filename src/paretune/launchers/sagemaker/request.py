@@ -13,7 +13,7 @@ from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import deadline_s, is_compressed
 from paretune.launchers import archive
-from paretune.launchers.base import checkpoint_folder, parse_job_name
+from paretune.launchers.base import checkpoint_folder, run_of
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.storage import Storage
@@ -202,17 +202,15 @@ def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
+    if spec.sagemaker.volume_size_in_gb is not None:
+        return spec.sagemaker.volume_size_in_gb
     most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
-    return spec.sagemaker.volume_size_in_gb or min(
-        volume_for_gib(bytes_on_disk(spec, inputs)), most_gib, LARGEST_VOLUME_GIB
-    )
+    return min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib, LARGEST_VOLUME_GIB)
 
 
 def _tags(document: JobDocument) -> dict[str, str]:
-    spec, parsed = document.spec, parse_job_name(document.job_name)
-    run = document.job_name if parsed is None else parsed[0]
-    ours = {f"{AWS_PREFIX}run": run, f"{AWS_PREFIX}spec": spec.spec_hash()}
-    return {**ours, **document.attribution.aws_tags(), **spec.tags}
+    ours = {f"{AWS_PREFIX}run": run_of(document.job_name), f"{AWS_PREFIX}spec": document.spec.spec_hash()}
+    return {**ours, **document.attribution.aws_tags(), **document.spec.tags}
 
 
 def _without_unset(value: Any) -> Any:

@@ -9,7 +9,6 @@ s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 """
 
 import hashlib
-import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +19,11 @@ from boto3.exceptions import S3UploadFailedError
 
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, refused_to
 from paretune.launchers.sagemaker.s3_download import leads_outside
 from paretune.storage.archives import Entry, entries, translated_damage
 
+_PACKED = "output.tar.gz"
 _OUTPUT_FOLDERS = ("output", "data")
 """Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
 
@@ -66,15 +66,6 @@ class Storage:
                 self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
         return self.uri(key)
 
-    def open(self, key: str) -> Any:
-        """A stream of an object's bytes; None if there is no such object. Raises boto's errors."""
-        try:
-            return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
-        except AWS_ERRORS as error:
-            if code(error) in {"NoSuchKey", "NoSuchBucket", "404"}:
-                return None
-            raise
-
     def remove(self, prefix: str) -> None:
         """Delete all objects whose keys start with `prefix`."""
         keys = list(self.sizes(prefix))
@@ -109,35 +100,36 @@ class Storage:
 
 
 def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object]) -> dict[str, bytes]:
-    """The needed files of /opt/ml/output/data, by name; none of a damaged archive. Raises boto's errors.
-
-    SageMaker uploads them at the end of a job below `prefix`: as output.tar.gz, or one by one (CompressionType NONE).
-    """
-    if (packed := storage.open(f"{prefix}output.tar.gz")) is not None:
-        return _unpack(packed, is_needed)
-    bodies = {name: storage.open(key) for name, key in _loose_files(storage, prefix).items() if is_needed(name)}
-    return {name: body.read() for name, body in bodies.items() if body is not None}
+    """The needed files of /opt/ml/output/data, by name; none of a damaged archive. Raises boto's errors."""
+    files: dict[str, bytes] = {}
+    for path, key in _outputs(storage, prefix).items():
+        name = path.removeprefix("output/")
+        if path == _PACKED or is_needed(name):
+            body = storage.s3.get_object(Bucket=storage.bucket, Key=key)["Body"]
+            files |= _unpack(body, is_needed) if path == _PACKED else {name: body.read()}
+    return files
 
 
 def download_output(storage: Storage, prefix: str, folder: Path) -> Path | None:
     """Download the archive or the files of /opt/ml/output/data; None if there are none. Raises boto's errors."""
-    if (packed := storage.open(f"{prefix}output.tar.gz")) is not None:
-        with (folder / "output.tar.gz").open("wb") as file:
-            shutil.copyfileobj(packed, file)
-        return folder / "output.tar.gz"
-    files, folder = _loose_files(storage, prefix), folder / "output"
-    for name, key in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        storage.s3.download_file(storage.bucket, key, str(folder / name))
-    return folder if files else None
+    files = _outputs(storage, prefix)
+    for path, key in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        storage.s3.download_file(storage.bucket, key, str(folder / path))
+    return folder / (_PACKED if _PACKED in files else "output") if files else None
 
 
-def _loose_files(storage: Storage, prefix: str) -> dict[str, str]:
-    """Name below /opt/ml/output/data to key of an uncompressed output."""
+def _outputs(storage: Storage, prefix: str) -> dict[str, str]:
+    """Paths on this machine to keys of what a job has left in /opt/ml/output/data.
+
+    SageMaker uploads it at the end below `prefix`: as output.tar.gz, or file by file (CompressionType NONE).
+    """
+    keys = storage.sizes(prefix)
+    if prefix + _PACKED in keys:
+        return {_PACKED: prefix + _PACKED}
     folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
-    keys = [key for key in storage.sizes(prefix) if key.startswith(folders)]
-    names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys}
-    return {name: key for name, key in names.items() if not leads_outside(name)}
+    names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys if key.startswith(folders)}
+    return {f"output/{name}": key for name, key in names.items() if not leads_outside(name)}
 
 
 def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
