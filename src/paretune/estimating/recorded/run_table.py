@@ -27,8 +27,6 @@ from paretune.specification.parameters import COMPUTES, Parameters, affecting, p
 from paretune.storage.tables import read_table
 
 COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
-OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
-"""Columns beside the parameters of a job that may be given once for all rows."""
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "f1")
@@ -101,8 +99,7 @@ class RunTable:
     ) -> "RunTable":
         """Read the table in a CSV file.
 
-        `columns` maps names of columns in the file to names here; `common_texts` has values for every row, of
-        OF_ALL_ROWS and of parameters of a job.
+        `columns` maps names of columns in the file to names here; `common_texts` has values for every row.
 
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
