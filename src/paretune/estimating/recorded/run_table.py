@@ -105,9 +105,8 @@ class RunTable:
             BadInput: everything that is wrong with it, with line numbers.
         """
         own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
-        faults = _column_faults(own_names, columns or {})
+        faults = _header_faults(own_names, columns or {})
         header = [(columns or {}).get(name, name) for name in own_names]
-        faults = faults or _header_faults(header)
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
         rows, found = list[RecordedRow](), dict[str, list[int]]()
@@ -136,23 +135,17 @@ def located(fault: str, lines: Sequence[int]) -> str:
     return f"line{'s' * (len(lines) > 1)} {numbers}: {fault}"
 
 
-def _column_faults(header: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """Return the faults of the names that the columns of a file are given."""
-    faults = []
-    names = {*_COLUMNS, *JobSpec.model_fields}
-    for own_name, name in columns.items():
-        if own_name not in header:
-            hint = did_you_mean(own_name, header) or f"it has {', '.join(header)}"
-            faults.append(f"columns: there is no column {own_name}: {hint}")
-        if name not in names:
-            hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
+def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """Return the faults of the header line of a file, and of the names that its columns are given."""
+    known, held = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
+    absent = {name: did_you_mean(name, own_names) or held for name in columns if name not in own_names}
+    faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
+    for name in columns.values():
+        if name not in known:
+            hint = did_you_mean(name, known, or_longer=True) or "`paretune import --help` lists all names"
             faults.append(f"columns: {name} is no name of a column here: {hint}")
-    return faults
-
-
-def _header_faults(header: Sequence[str]) -> list[str]:
-    faults = [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
-    held = f"it has {', '.join(header) or 'no header line'}"
+    header = [columns.get(name, name) for name in own_names]
+    faults += [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
     for name in (*NEEDED, "billable_seconds"):
         hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
         if name not in header and (hint or name in NEEDED):
