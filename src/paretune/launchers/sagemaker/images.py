@@ -78,19 +78,16 @@ def faults(spec: JobSpec, region: str) -> list[str]:
     faults = launch_faults(spec)
     if spec.sagemaker.training_image is not None:
         return faults + _image_faults(spec, spec.sagemaker.training_image, region)
-    return faults or [fault for cluster in spec.clusters() for fault in _missing_image(cluster, region)]
-
-
-def _missing_image(spec: JobSpec, region: str) -> list[str]:
-    try:
-        choose(spec, region)
-    except ValueError as error:
-        reason = str(error).partition(". ")[0].strip()
-        return [
-            f"AWS's list has no image for strategy {spec.strategy} on {spec.instance_type} in {region} ({reason}): "
-            "give sagemaker.training_image, or another region or instance_type"
-        ]
-    return []
+    for cluster in () if faults else spec.clusters():
+        try:
+            choose(cluster, region)
+        except ValueError as error:
+            reason = str(error).partition(". ")[0].strip()
+            faults.append(
+                f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
+                f"({reason}): give sagemaker.training_image, or another region or instance_type"
+            )
+    return faults
 
 
 def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
