@@ -2,7 +2,7 @@
 
 What lies on this machine becomes a model of the transformers and pyfunc flavours:
 
-    MLmodel  requirements.txt  conda.yaml  python_env.yaml  README.md
+    MLmodel  requirements.txt  python_env.yaml  README.md
     model/                   the files of the job's model folder
     components/tokenizer/    those of them that are no weights
 
@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import yaml  # type: ignore[import-untyped]  # comes with MLflow
 from mlflow import MlflowClient
 from mlflow import __version__ as mlflow_version
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.utils import PYTHON_VERSION
-from mlflow.utils.environment import _mlflow_conda_env, _PythonEnv
+from mlflow.utils.environment import _PythonEnv
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from paretune.specification import metrics
@@ -56,7 +55,7 @@ _OF_MODEL = (
     *(metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES),
 )
 """Metrics of the run that the list of models shows."""
-_ENVIRONMENT = {"conda": "conda.yaml", "virtualenv": "python_env.yaml"}
+_ENVIRONMENT = {"virtualenv": "python_env.yaml"}
 _LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor cannot change two at once
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
@@ -184,19 +183,17 @@ def _describe(described: Model, model: JobModel, folder: Path) -> None:
     if model.folder is not None and not why_not(model.folder):
         described.add_flavor("transformers", **_flavour(config, task))
         # Not by mlflow.pyfunc, whose import takes seconds and warns of its own types.
-        python = {"loader_module": "mlflow.transformers", "python_version": PYTHON_VERSION, "env": _ENVIRONMENT}
+        python = {
+            "loader_module": "mlflow.transformers",
+            "python_version": PYTHON_VERSION,
+            "env": {"virtualenv": _ENVIRONMENT},
+        }
         described.add_flavor("python_function", **python)
     described.model_size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     described.save(str(folder / "MLmodel"))
-    _write_environment(folder, [f"mlflow=={mlflow_version}", *model.requirements])
-    (folder / "README.md").write_text(model.card, encoding="utf-8")
-
-
-def _write_environment(folder: Path, requirements: list[str]) -> None:
-    conda = _mlflow_conda_env(additional_pip_deps=requirements)  # type: ignore[no-untyped-call]
-    (folder / "requirements.txt").write_text("\n".join(requirements) + "\n")
-    (folder / _ENVIRONMENT["conda"]).write_text(yaml.safe_dump(conda))
+    (folder / "requirements.txt").write_text("\n".join([f"mlflow=={mlflow_version}", *model.requirements]) + "\n")
     _PythonEnv.current().to_yaml(str(folder / _ENVIRONMENT["virtualenv"]))  # type: ignore[no-untyped-call]
+    (folder / "README.md").write_text(model.card, encoding="utf-8")
 
 
 def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:

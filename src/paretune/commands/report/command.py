@@ -60,17 +60,15 @@ class ReportRequest(Parameters):
 
     def _by_faults(self) -> Iterator[str]:
         is_factor = self.by in FACTORS or str(self.by).partition(".")[0] in NESTED
+        known, words = TOTAL_KEYS, f"one of {', '.join(TOTAL_KEYS)}"
+        if self.view != "runs":
+            known, words = FACTORS, f"{SHAPE}, {DEVICES} or a parameter of a job"
         if self.by is None and self.view == "compare":
             yield "view=compare needs the setting whose values are compared: set by, such as by=precision"
-        elif self.by is None or (is_factor if self.view != "runs" else self.by in TOTAL_KEYS):
-            return
-        elif self.view == "runs":
-            also = "set view=compare" if is_factor else did_you_mean(self.by, (*TOTAL_KEYS, *FACTORS))
-            hint = also or "leave it out for all of them"
-            yield f"by must be one of {', '.join(TOTAL_KEYS)} with view=runs, got {self.by!r}: {hint}"
-        else:
-            hint = did_you_mean(self.by, FACTORS, or_longer=True) or "see `paretune train --help all`"
-            yield f"by must be {SHAPE}, {DEVICES} or a parameter of a job (view={self.view}), got {self.by!r}: {hint}"
+        elif self.by is not None and not (self.by in known or (is_factor and self.view != "runs")):
+            guess = did_you_mean(self.by, known, or_longer=True) or "see `paretune report --help`"
+            hint = "set view=compare" if is_factor else guess
+            yield f"by must be {words} with view={self.view}, got {self.by!r}: {hint}"
 
     @property
     def on(self) -> date | None:

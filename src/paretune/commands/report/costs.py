@@ -10,7 +10,6 @@ from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.document import ALL, Chart, Report, Section, on_front, scatter
 from paretune.commands.report.jobs import ESTIMATES, dates, frame_of, records
 from paretune.core.result import Row
-from paretune.jobs.bill import recorded_price
 from paretune.presentation.numbers import dollars, plain
 from paretune.presentation.table import texts
 from paretune.pricing.prices import PriceList, price_remarks
@@ -21,12 +20,13 @@ NONE = "(none)"
 _KIND = ["kind", "dataset"]  # runs that may be compared are equal in these
 _MOST_FRONTS = 4
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
-_ROWS = (
-    *("run_id", "run_name", "date", "origin", "launcher", "state", "dataset", "instance_type", "instance_count"),
-    *("spot", "global_batch_size", "learning_rate", "f1", "billable_seconds", "cost_usd"),
-    *(*(f"price_{name}" for name in _PRICE), "on_front"),
-)
-_NEW = ("new_seconds", *(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "difference_usd", "on_new_front")
+_NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
+
+
+def _starred(is_best: bool) -> str:
+    return "*" if is_best else ""
+
+
 _RUNS: dict[str, Any] = {
     "run": ("run_id", lambda run_id: run_id[:8]),
     "date": "date",
@@ -42,15 +42,19 @@ _RUNS: dict[str, Any] = {
     "USD/hour": ("price_usd_per_hour", "g"),
     "region": "price_region",
     "price of": "price_as_of",
-    "front": ("on_front", lambda is_best: "*" if is_best else ""),
-    "new seconds": ("new_seconds", ",.0f"),
+    "front": ("on_front", _starred),
     "new USD/hour": ("new_price_usd_per_hour", "g"),
     "new region": "new_price_region",
     "new price of": "new_price_as_of",
     "new cost USD": ("new_cost_usd", ".5g"),
     "difference": ("difference_usd", lambda usd: f"{round(usd, 6) or 0.0:+.5g}"),
-    "new front": ("on_new_front", lambda is_best: "*" if is_best else ""),
+    "new front": ("on_new_front", _starred),
 }
+_ROWS = (
+    *(column if isinstance(column, str) else column[0] for column in _RUNS.values()),
+    *("run_name", "launcher", "dataset", "spot", "price_source", "new_price_source", "remark"),
+)
+"""Columns of report.csv, before estimates and their errors."""
 _TOTALS: dict[str, Any] = {
     "origin": "origin",
     "runs": ("jobs", ","),
@@ -59,10 +63,14 @@ _TOTALS: dict[str, Any] = {
     "of failed jobs (USD)": ("failed_usd", dollars),
     "instance hours": ("instance_hours", lambda hours: plain(hours, 3)),
     "best F1": ("best_f1", ".4f"),
-    "first": "first",
-    "last": "last",
     "runs without a cost": ("without_cost", lambda count: f"{count:,}" if count else ""),
-    "runs billed": ("billed", lambda count: f"{count:,}" if count else ""),
+}
+_ERRORS: dict[str, Any] = {
+    "origin": "origin",
+    "quantity": "quantity",
+    "runs": "runs",
+    "mean absolute error": ("absolute", ".1%"),
+    "in 80 % interval": ("inside", ".0%"),
 }
 
 
@@ -72,30 +80,39 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
     rows = frame.assign(learning_rate=frame.rate, on_front=_fronts(frame, metrics.COST_USD))
     is_new = bool(request.region or request.on or request.rate != "list")
     new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
-    rows[[*_NEW, "remark"]] = pd.DataFrame(new, columns=[*_NEW, "remark"], dtype=object)
+    rows[[*_NEW]] = pd.DataFrame(new, columns=_NEW, dtype=object)
     rows["difference_usd"] = rows.new_cost_usd.astype(float) - rows.cost_usd
     rows["on_new_front"] = _fronts(rows, "new_cost_usd")
-    sentences = [
-        "front *: no other run of its origin and data set is as cheap and as good; cost = seconds x instances x price"
-    ]
     remarks = rows.remark.fillna("").loc[lambda texts: texts != ""].value_counts(sort=False)
-    sentences += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
-    charted = rows.assign(**{metrics.COST_USD: rows.new_cost_usd}) if request.rate == "effective" else rows
-    sums = totals(frame, request.by)
+    charted = rows.assign(cost_usd=rows.new_cost_usd) if request.rate == "effective" else rows
+    sums, errors = totals(frame, request.by), estimate_errors(frame)
     sections = [
         Section(
             heading="Runs",
             tables=[("Newest first", texts(rows, _RUNS))],
-            sentences=sentences,
+            sentences=[
+                "front *: no other run of its origin and data set is as cheap and as good; "
+                "cost = seconds x instances x price",
+                *(f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()),
+            ],
             charts=[dollars_against_f1(charted, request.by or "instance_type")],
         ),
-        Section(heading="Dollars, as they were recorded", tables=_total_tables(sums)),
+        Section(
+            heading="Dollars, as they were recorded",
+            tables=[
+                (by.replace("_", " ").capitalize(), texts(group, {by.replace("_", " "): "key", **_TOTALS}))
+                for by, group in sums.groupby("by", sort=False)
+                if (group.key != NONE).any()
+            ],
+        ),
     ]
-    errors = estimate_errors(frame)
-    rows = rows.join(errors.pivot(columns="estimate", values="error").add_suffix("_error"))
     if not errors.empty:
-        sections.append(Section(heading="Estimates against measurements", tables=[("Means", _mean_errors(errors))]))
-    listed = [*_ROWS, *_NEW, "remark", *(name for name in rows if name.startswith(tuple(ESTIMATES)))]
+        means = errors.assign(absolute=errors.error.abs()).groupby(["origin", "quantity"], sort=False)
+        means = means.agg(runs=("error", "size"), absolute=("absolute", "mean"), inside=("inside", "mean"))
+        table = texts(means.reset_index(), _ERRORS)
+        sections.append(Section(heading="Estimates against measurements", tables=[("Means", table)]))
+    rows = rows.join(errors.pivot(columns="estimate", values="error").add_suffix("_error"))
+    listed = [*_ROWS, *(name for name in rows if name.startswith(tuple(ESTIMATES)))]
     title, about = "Report on recorded runs", [dates(frame)]
     return Report(title=title, about=about, sections=sections, rows=records(rows[listed]), totals=records(sums))
 
@@ -114,54 +131,48 @@ def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today:
         usd = job.effective_usd
         unknown = "no complete bill of it was read, so its effective cost is unknown (`paretune reconcile`)"
         return {"new_cost_usd": usd, "remark": unknown if usd is None else "cost is the effective cost of its bill"}
-    seconds, kind = job.billable_seconds, job.instance_type
-    if seconds is None:
+    kind, region = job.instance_type, request.region or job.region
+    if job.billable_seconds is None:
         return {"remark": "no billable seconds are recorded: it cannot be priced again"}
-    seconds += job.warm_pool_seconds
-    region, remarks = request.region or job.region, list[str]()
-    if request.region is None and request.on is None:
-        price = recorded_price(job)
-        remarks = [] if price else ["no price is recorded: set region"]
-    elif not region:
-        return {"new_seconds": seconds, "remark": "no region is recorded: set region"}
-    else:
-        price = prices.price(kind, region, request.on)
-        remarks = price_remarks(price, kind, region, request.on or today)
-        if price is None and request.on is not None:
-            remarks = [f"price of {kind} in {region} on {request.on} or before is not known, so cost is absent"]
-    row: Row = {"new_seconds": seconds, "remark": "; ".join(remarks)}
+    if not region:
+        return {"remark": "no region is recorded: set region"}
+    price = prices.price(kind, region, request.on)
+    remarks = price_remarks(price, kind, region, request.on or today)
+    if price is None and request.on is not None:
+        remarks = [f"price of {kind} in {region} on {request.on} or before is not known, so cost is absent"]
+    row: Row = {"remark": "; ".join(remarks)}
     if price is not None:
-        row["new_cost_usd"] = price.cost_usd(seconds, job.instance_count)
+        row["new_cost_usd"] = price.cost_usd(job.billable_seconds + job.warm_pool_seconds, job.instance_count)
         row |= {f"new_price_{name}": getattr(price, name) for name in _PRICE}
     return row
 
 
 def dollars_against_f1(rows: pd.DataFrame, by: str) -> Chart | None:
     """Dollars and F1 of all completed runs, a series per key of `by` and origin, with the fronts of the main kinds."""
-    used = rows[(rows.state == "Completed") & (rows.cost_usd.astype(float) > 0) & rows.f1.notna()]
+    rows = rows.assign(cost_usd=rows.cost_usd.astype(float))
+    used = rows[(rows.state == "Completed") & (rows.cost_usd > 0) & rows.f1.notna()]
     keys = used[by].map(", ".join) if by == "tag" else used[by]
-    used = used.assign(cost_usd=used.cost_usd.astype(float), series=keys.replace("", NONE) + ", " + used.kind)
-    kinds = sorted(used.groupby(_KIND), key=lambda kind: -len(kind[1]))[:_MOST_FRONTS]
-    caption = (
-        f"A point per completed run ({len(used):,}), coloured by {by.replace('_', ' ')} and origin. A dashed line is "
-        "the front: no run of its kind is as cheap and as good. Compare within one origin and data set only."
-    )
+    fronts = {}
+    for (kind, dataset), runs in sorted(used.groupby(_KIND), key=lambda kind: -len(kind[1]))[:_MOST_FRONTS]:
+        best = runs[on_front(runs, metrics.COST_USD, metrics.F1).astype(bool)]
+        fronts[f"front of {kind} on {dataset}"] = best.sort_values("cost_usd").set_index("cost_usd").f1
     return scatter(
-        used,
+        used.assign(series=keys.replace("", NONE) + ", " + used.kind),
         (metrics.COST_USD, metrics.F1),
         title=f"Dollars against F1 ({' and '.join(sorted(set(rows.origin)))})",
-        caption=caption,
-        fronts={f"front of {kind} on {dataset}": runs for (kind, dataset), runs in kinds},
+        caption=f"A point per completed run ({len(used):,}), coloured by {by.replace('_', ' ')} and origin. A dashed "
+        "line is the front: no run of its kind is as cheap and as good. Compare within one origin and data set only.",
+        lines=fronts,
+        shape="hv",
     )
 
 
 def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
     """Sums over all jobs, then by each of TOTAL_KEYS, or only by one; origins and notional dollars apart.
 
-    A job with several tags counts for each of them. A row has `by`, `key` and `origin`, then `jobs`, the first and last
-    day in UTC, and sums, which are NaN if no job has a value: dollars by list prices of all jobs, those on AWS's bill
-    as far as `reconcile` has recorded it (of `billed` jobs), those of failed jobs, and hours times instances. `best_f1`
-    is of the completed jobs, on any data. `without_cost` counts jobs whose dollars are unknown.
+    A job with several tags counts for each of them. Sums are NaN if no job has a value: dollars by list prices, those
+    on AWS's bill as far as `reconcile` has recorded it, those of failed jobs, and hours times instances. `best_f1` is
+    of the completed jobs, on any data. `without_cost` counts jobs whose dollars are unknown.
     """
     seconds = frame.billable_seconds + frame[metrics.WARM_POOL_SECONDS].fillna(0.0)
     frame = frame.assign(
@@ -170,18 +181,14 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
         instance_hours=seconds * frame.instance_count.astype(int) / 3600,
         best_f1=frame.f1.where(frame.state == "Completed"),
         without_cost=frame.cost_usd.isna(),
-        billed=frame.billed_usd.notna(),
         **{"instance_type": frame.instance_type.replace("", "local"), ALL: ALL},
     )
     sums = ("cost_usd", "billed_usd", "failed_usd", "instance_hours")
     measures: dict[str, Any] = {
         "jobs": ("date", "size"),
-        "first": ("date", lambda days: min(filter(None, days), default="")),
-        "last": ("date", "max"),
         **{name: (name, lambda values: values.sum(min_count=1)) for name in sums},
         "best_f1": ("best_f1", "max"),
         "without_cost": ("without_cost", "sum"),
-        "billed": ("billed", "sum"),
     }
     tables = []
     for name in (ALL, *([by] if by else TOTAL_KEYS)):
@@ -189,18 +196,6 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
         keyed["key"] = keyed.key.fillna("").replace("", NONE)
         tables.append(keyed.groupby(["by", "key", "origin"]).agg(**measures).reset_index())
     return pd.concat(tables, ignore_index=True)
-
-
-def _total_tables(sums: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """A table with its caption for each key that any job has."""
-    tables = []
-    for by, group in sums.groupby("by", sort=False):
-        words = "" if by == ALL else by.replace("_", " ")
-        if (group.key != NONE).any():
-            tables.append(
-                (f"Dollars by {words}" if words else "Dollars in all", texts(group, {words: "key", **_TOTALS}))
-            )
-    return tables
 
 
 def estimate_errors(frame: pd.DataFrame) -> pd.DataFrame:
@@ -213,12 +208,3 @@ def estimate_errors(frame: pd.DataFrame) -> pd.DataFrame:
         known = pd.DataFrame({"origin": completed.origin, "error": error, "inside": inside})
         tables.append(known.assign(estimate=estimate, quantity=name).dropna(subset=["error"]))
     return pd.concat(tables)
-
-
-def _mean_errors(errors: pd.DataFrame) -> pd.DataFrame:
-    """Means of the errors by origin and quantity."""
-    means = errors.assign(absolute=errors.error.abs()).groupby(["origin", "quantity"], sort=False)
-    means = means.agg(runs=("error", "size"), absolute=("absolute", "mean"), inside=("inside", "mean")).reset_index()
-    columns: dict[str, Any] = {"origin": "origin", "quantity": "quantity", "runs": "runs"}
-    columns |= {"mean absolute error": ("absolute", ".1%"), "in 80 % interval": ("inside", ".0%")}
-    return texts(means, columns)

@@ -18,12 +18,10 @@ from paretune.specification import metrics
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")
 """Colours that colour-blind people can tell apart (Okabe and Ito, 2008), and a purple."""
-_GREY = "#808080"  # is seen on a light and on a dark page
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
 _AXES = {
     metrics.COST_USD: "cost of a run (USD)",
-    metrics.BILLABLE_SECONDS: "billed hours",
     metrics.F1: "F1 (macro, validation)",
+    "hours": "billed hours",
     "device_count": "devices",
     "batch": "global batch size (rows)",
 }
@@ -41,18 +39,22 @@ class Chart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading with tables of texts (each with its caption), sentences and charts."""
+    """A heading with tables of texts and tests of what they show (each with its caption), sentences and charts."""
 
     heading: str
     sentences: Sequence[str] = ()
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
+    tests: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
-    has_tests: bool = False  # whether all tables but the first are tests of what that one shows
+
+    def all_tables(self) -> list[tuple[str, pd.DataFrame]]:
+        """Tables and tests."""
+        return [*self.tables, *self.tests]
 
     def findings(self) -> list[str]:
         """Its sentences, and the rows of its tests, each with the test's caption."""
-        tests = self.tables[1:] if self.has_tests else ()
-        return [*self.sentences, *(f"{about}: {' '.join(row)}" for about, table in tests for row in table.to_numpy())]
+        rows = [f"{about}: {' '.join(row)}" for about, table in self.tests for row in table.to_numpy()]
+        return [*self.sentences, *rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,18 +70,20 @@ class Report:
     def csv(self) -> str:
         """The rows as CSV; unknown values are empty cells."""
         rows = [
-            {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
+            {name: printable(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
             for row in self.rows
         ]
-        return csv_text([*rows[0]] if rows else ["run_id"], rows)
+        return csv_text(list(rows[0]), rows)
 
     def note(self) -> str:
         """The sums, or the first sentence, and where the rest is."""
-        lines = [] if self.totals else [text for section in self.sections for text in section.sentences][:1]
-        for row in self.totals:
-            if row["by"] == ALL:
-                spent = "unknown dollars" if row["cost_usd"] is None else usd(float(str(row["cost_usd"])))
-                lines.append(f"{row['jobs']} runs, {row['origin']}: {spent}")
+        lines = [
+            f"{row['jobs']} runs, {row['origin']}: "
+            + ("unknown dollars" if row["cost_usd"] is None else usd(float(str(row["cost_usd"]))))
+            for row in self.totals
+            if row["by"] == ALL
+        ]
+        lines = lines or [text for section in self.sections for text in section.sentences][:1]
         return "\n\n".join([*(f"**{line}**" for line in lines), f"{self.title}: everything is in `report.html`."])
 
     def text(self) -> str:
@@ -94,21 +98,19 @@ class Report:
         yield written(" ".join(self.about))
         for section in self.sections:
             yield written(f"{mark}{section.heading}")
-            for about, table in section.tables:
-                yield written(f"{about}:")
-                yield tabled(table)
+            for about, table in section.all_tables():
+                yield from (written(f"{about}:"), tabled(table))
             if section.sentences:
                 yield written("\n".join(f"- {sentence}" for sentence in section.sentences))
 
     def html(self) -> str:
         """One HTML page without outside references; a click on a heading sorts its table."""
-        page = template("paretune.commands.report", "report.html").render(report=self, chart_html=chart_html)
-        if not any(section.charts for section in self.sections):
-            return page
         from plotly.offline import get_plotlyjs
 
-        # The template would search plotly's script for secrets.
-        return page.replace("<!-- plotly -->", f"<script>{get_plotlyjs()}</script>", 1)
+        page = template("paretune.commands.report", "report.html").render(report=self, chart_html=chart_html)
+        has_charts = any(chart for section in self.sections for chart in section.charts)
+        # Put in here, because the template would search the whole script for characters that hide text.
+        return page.replace("<!-- plotly -->", f"<script>{get_plotlyjs()}</script>" if has_charts else "", 1)
 
 
 def scatter(
@@ -117,57 +119,38 @@ def scatter(
     *,
     title: str,
     caption: str = "A point per run; lines join the means.",
-    lines: Mapping[str, pd.Series] | None = None,
-    fronts: Mapping[str, pd.DataFrame] | None = None,
     joins: bool = False,
+    lines: Mapping[str, pd.Series] | None = None,
+    shape: str = "linear",
 ) -> Chart | None:
     """A point per row with both values; None without any.
 
-    Rows are named by `series`, and a point shows `about`. The title tells the origin of the runs. Further lines are
-    `lines`, y by x, and the fronts of rows by their names. `joins` joins the means of each series.
+    Rows are coloured by `series`, and a point shows `about`. `joins` joins the means of each series. Further `lines`
+    are y by x, of plotly's `shape`.
     """
-    import plotly.graph_objects as go
+    import plotly.express as px
 
     x, y = columns
     used = frame.dropna(subset=[x, y])
     if used.empty:
         return None
-    figure, size = go.Figure(), 3600.0 if y == metrics.BILLABLE_SECONDS else 1.0
-
-    def draw(
-        name: str, line: pd.Series, colour: str, *, dash: str = "solid", shape: str = "linear", **group: Any
-    ) -> None:
-        look = {"color": colour, "dash": dash, "shape": shape}
-        x, y = line.index.tolist(), (line / size).tolist()
-        figure.add_scatter(x=x, y=y, mode="lines", line=look, name=_text(name), hoverinfo="name", **group)
-
-    for index, (name, series) in enumerate(used.groupby("series", sort=False)):
-        group = {"legendgroup": str(name)}
-        colour = _COLOURS[index % len(_COLOURS)]
-        figure.add_scatter(
-            x=series[x].tolist(),
-            y=(series[y] / size).tolist(),
-            mode="markers",
-            marker={"color": colour, "symbol": _SYMBOLS[index % len(_SYMBOLS)], "size": 8, "opacity": 0.8},
-            name=_text(str(name)),
-            text=series.about.map(_text).tolist(),
-            hoverinfo="text",
-            **group,
-        )
-        if joins:
-            draw(str(name), series.groupby(x)[y].mean(), colour, showlegend=False, **group)
+    used = used.assign(series=used.series.map(_text), about=used.about.map(_text))
+    order = {"series": list(used.series.unique())}
+    look = {"color": "series", "color_discrete_sequence": _COLOURS, "category_orders": order, "labels": _AXES}
+    figure = px.scatter(used, x, y, symbol="series", opacity=0.8, hover_name="about", **look)
+    if joins:
+        means = used.groupby(["series", x])[y].mean().reset_index()
+        figure.add_traces(px.line(means, x, y, **look).update_traces(showlegend=False, hoverinfo="skip").data)
     for name, line in (lines or {}).items():
-        draw(name, line, _GREY, dash="dot")
-    for name, rows in (fronts or {}).items():
-        best = rows[on_front(rows, x, y) == True].sort_values([x, y])  # noqa: E712  # None is unknown
-        draw(name, best.set_index(x)[y], _GREY, dash="dash", shape="hv")
+        drawn = {"color": "#808080", "dash": "dash", "shape": shape}  # a grey that is seen on light and dark pages
+        figure.add_scatter(x=line.index, y=line, mode="lines", line=drawn, name=_text(name), hoverinfo="name")
     for update, name in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
-        values = used[name]
-        is_log = values.min() > 0 and (name in ("device_count", "batch") or values.max() > _LOG_FROM * values.min())
-        update(title={"text": _AXES[name]}, type="log" if is_log else "linear")
-        if name in ("device_count", "batch"):
-            update(tickvals=sorted(values.unique().tolist()))
-    figure.update_layout(showlegend=True)
+        smallest, largest, is_count = used[name].min(), used[name].max(), name in ("device_count", "batch")
+        update(
+            type="log" if smallest > 0 and (is_count or largest > _LOG_FROM * smallest) else "linear",
+            tickvals=sorted(used[name].unique()) if is_count else None,
+        )
+    figure.update_layout(showlegend=True, legend_title_text="")
     return Chart(title=title, caption=caption, figure=figure)
 
 

@@ -34,7 +34,6 @@ ESTIMATES = {
 """Estimated metric to its name and the one that was measured."""
 ESTIMATED = [f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")]
 VERSIONS = "versions"
-COMPILED = "training_arguments.torch_compile"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
 _PRICE = ("price_usd_per_hour", "price_region", "price_as_of", "price_source")
 
@@ -42,8 +41,8 @@ _PRICE = ("price_usd_per_hour", "price_region", "price_as_of", "price_source")
 def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
     """A row per job.
 
-    Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and torch_compile;
-    what is not recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
+    Every parameter of a job is a column of texts, and so are `factor`, the shape, devices and versions; what is not
+    recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
     (of the data set if a table has them, else those trained on), `work` (rows times epochs), `rate` and metrics.
     """
     return pd.DataFrame([_row(job, factor) for job in jobs])
@@ -62,18 +61,15 @@ def _row(job: RecordedJob, factor: str) -> Row:
         plan = job.used_plan(spec)
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
             values[name] = str(getattr(plan, name))
-    for name in (COMPILED, factor):
-        outer, _, inner = name.partition(".")
-        if outer in NESTED and inner:
-            values[name] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
+    outer, _, inner = factor.partition(".")
+    if outer in NESTED and inner:
+        values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
     config = values["dataset_config_name"]
     rows = _number(job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"))
     is_notional = not job.instance_type.startswith("ml.")
     shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
     numbers = {*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS}
     measured = {name: _number(job.metric(name)) for name in numbers}
-    words = {metrics.BILLABLE_SECONDS: "{:,.0f} s", metrics.COST_USD: "{:,.4g} USD", metrics.F1: "F1 {:.4f}"}
-    facts = [form.format(measured[name]) for name, form in words.items() if measured[name] == measured[name]]
     return {
         **values,
         "run_id": job.run_id,
@@ -92,7 +88,7 @@ def _row(job: RecordedJob, factor: str) -> Row:
         "rows": rows,
         "work": rows * _number(values["num_train_epochs"]),
         "rate": _number(job.param("scaled_learning_rate") or job.param("learning_rate")),
-        "about": ", ".join([f"run {job.run_id[:8]}", shape, *facts, *([f"{rows:,.0f} rows"] if rows == rows else [])]),
+        "about": f"run {job.run_id[:8]}, {shape}",
         **measured,
         **{name: getattr(job, name) for name in _PRICE},
         "study": job.run.tags.get(schema.STUDY, ""),

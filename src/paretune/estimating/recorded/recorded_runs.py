@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.estimating.recorded.run_table import COMPLETED, FAILED, OUT_OF_MEMORY, RecordedRow, RunTable
-from paretune.estimating.workload import BUNDLED_ROWS, training_steps
+from paretune.estimating.workload import training_rows, training_steps
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, SHARDED
@@ -79,15 +79,15 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     if exact:
         return OUT_OF_MEMORY in exact
     is_divided = spec.strategy in _DIVIDED
-    comparable = [
-        (row.status, row.plan.per_device_train_batch_size, is_divided * (row.spec.instance_count - spec.instance_count))
-        for row in rows
-    ]
-    full = [size for status, size, more in comparable if status == OUT_OF_MEMORY and more >= 0]
-    if not full or batch >= min(full):
-        return bool(full)
-    fitting = [size for status, size, more in comparable if status == COMPLETED and more <= 0 and size < min(full)]
-    return batch > max(fitting, default=0)
+    full, fitting = list[int](), [0]
+    for row in rows:
+        more = is_divided * (row.spec.instance_count - spec.instance_count)
+        if row.status == OUT_OF_MEMORY and more >= 0:
+            full.append(row.plan.per_device_train_batch_size)
+        elif row.status == COMPLETED and more <= 0:
+            fitting.append(row.plan.per_device_train_batch_size)
+    least = min(full, default=math.inf)
+    return batch >= least or (bool(full) and batch > max(size for size in fitting if size < least))
 
 
 def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
@@ -193,16 +193,16 @@ class RecordedRuns:
             completed = [row for row in rows if row.status == COMPLETED]
             timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
         if timed is None:
-            near = sorted(held or rows, key=lambda row: math.dist(at, point_of(row)))[:3]
-            nearest_rows = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.status}" for row in near)
-            lacking = f"recorded_runs {self.table.name} holds no completed runs on all sides of"
-            raise BadInput([f"{lacking} {_setting(spec, plan)}; nearest are {nearest_rows}"])
+            what = f"completed runs on all sides of {_setting(spec, plan)}"
+            raise self._lacking(what, held or rows, at, CLUSTER_AXES)
         row = timed.parts[0][0]
         if row.status == FAILED:
             seconds = row.billable_seconds or startup_seconds
             return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
+        seconds = timed.seconds()
+        startup = startup_seconds if seconds > startup_seconds else seconds / 2
         if spec.probe_steps is not None:
-            return _probe(spec, plan, timed, startup_seconds)
+            return _probe(spec, plan, timed, startup)
         basis = timed.words()
         if quality is None:
             quality = self._quality(spec, plan, choose)
@@ -211,65 +211,60 @@ class RecordedRuns:
                 f"F1 from {quality.words()} (same global batch size {plan.global_batch_size} and learning rate)"
             )
         return ReplayedJob(
-            billable_seconds=timed.seconds(),
+            billable_seconds=seconds,
             f1=quality.f1(),
             basis=basis,
-            startup_seconds=_startup(timed.seconds(), startup_seconds),
+            startup_seconds=startup,
             steps=_steps(spec, plan, timed),
             measured=row.measured if quality is timed and len(timed.parts) == 1 else {},
         )
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
-        others = {name: spell(getattr(spec, name)) for name in self.table.others}
-        if rows_like := self._groups.get((spec.instance_type, *others.values())):
-            return rows_like
-        held = {"instance_type": (spec.instance_type, {row.spec.instance_type for row in self.table.rows})}
-        for name, text in others.items():
-            held[name] = (
-                text,
-                {row.others[name] for row in self.table.rows if row.spec.instance_type == spec.instance_type},
-            )
-        must = f"must be one that recorded_runs {self.table.name} holds"
+        """The rows of the same instance type and further hyperparameters."""
+        wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.table.others)}
+        if rows := self._groups.get(tuple(wanted.values())):
+            return rows
+        held, must = zip(*self._groups, strict=True), f"must be one that recorded_runs {self.table.name} holds"
         faults = [
-            f"{name} {must} ({', '.join(map(_plain, sorted(values)[:_SHOWN]))}), got {_plain(text)}"
-            for name, (text, values) in held.items()
-            if values and text not in values
+            f"{name} {must} ({', '.join(sorted(map(_plain, set(values)))[:_SHOWN])}), got {_plain(text)}"
+            for (name, text), values in zip(wanted.items(), held, strict=True)
+            if text not in values
         ]
         raise BadInput(
-            faults or [f"recorded_runs {self.table.name} holds no run with all of {', '.join(held)} as here"]
+            faults or [f"recorded_runs {self.table.name} holds no run with all of {', '.join(wanted)} as here"]
         )
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
         """The F1 of the same global batch size and learning rate, from another instance type if need be."""
-        deciding = {
-            name: spell(getattr(spec, name)) for name in self.table.others if name in affecting(JobSpec, "quality")
-        }
-        alike = [
+        deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
+        rows = [
             row
             for row in self.table.rows
-            if row.status == COMPLETED and all(row.others[name] == text for name, text in deciding.items())
+            if row.status == COMPLETED and all(deciding.get(name, text) == text for name, text in row.others.items())
         ]
+        own = [row for row in rows if row.spec.instance_type == spec.instance_type]
         at = point_at(spec, plan, QUALITY_AXES)
-        own = [row for row in alike if row.spec.instance_type == spec.instance_type]
-        if matches := rows_at(own, QUALITY_AXES, at, choose) or rows_at(alike, QUALITY_AXES, at, choose):
+        if matches := rows_at(own, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
             return matches
-        sizes = [row.plan.global_batch_size for row in alike]
-        held = f"its completed runs have global batch sizes {min(sizes, default=0)} to {max(sizes, default=0)}"
-        point = f"global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
-        raise BadInput([f"recorded_runs {self.table.name} holds no F1 for {point} (nor around it): {held}"])
+        point = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
+        raise self._lacking(f"{point} (nor around it)", rows, at, QUALITY_AXES)
+
+    def _lacking(self, what: str, rows: Sequence[RecordedRow], at: Point, axes: Sequence[str]) -> BadInput:
+        """Says that the table does not hold `what`, and what is nearest."""
+        near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
+        nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.status}" for row in near)
+        return BadInput([f"recorded_runs {self.table.name} holds no {what}; nearest are {nearest or 'none'}"])
 
 
-def _probe(spec: JobSpec, plan: BatchPlan, timed: MatchingRows, startup_seconds: float) -> ReplayedJob:
+def _probe(spec: JobSpec, plan: BatchPlan, timed: MatchingRows, startup: float) -> ReplayedJob:
     """Return the result of the job's first steps; raises BadInput if the number of training rows is unknown."""
     total = _steps(spec, plan, timed)
     if total is None:
         unknown = f"a probe is a share of all steps, and the number of training rows of {spec.dataset} is not known"
         raise BadInput([f"{unknown}: set max_train_samples, or give recorded_runs a column train_rows"])
-    seconds = timed.seconds()
-    startup = _startup(seconds, startup_seconds)
     steps = min(spec.probe_steps or total, total)
     return ReplayedJob(
-        billable_seconds=startup + (seconds - startup) * steps / total,
+        billable_seconds=startup + (timed.seconds() - startup) * steps / total,
         f1=None,
         basis=f"{steps} of {total} steps of {timed.words()}",
         startup_seconds=startup,
@@ -279,11 +274,7 @@ def _probe(spec: JobSpec, plan: BatchPlan, timed: MatchingRows, startup_seconds:
 
 def _steps(spec: JobSpec, plan: BatchPlan, timed: MatchingRows) -> int | None:
     """Return the optimiser steps of the whole job, or None if the number of training rows is unknown."""
-    recorded = timed.parts[0][0].measured.get("train_rows")
-    counts = (
-        [recorded] if recorded is not None else [spec.max_train_samples, BUNDLED_ROWS.get(spec.dataset, (None,))[0]]
-    )
-    rows = min((count for count in counts if count is not None), default=None)
+    rows = training_rows(spec, timed.parts[0][0].measured)
     return None if rows is None else training_steps(spec, plan, rows)
 
 
@@ -296,11 +287,6 @@ def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
         return candidates[int(share * len(candidates))]
 
     return choose
-
-
-def _startup(seconds: float, startup_seconds: float) -> float:
-    """Return the seconds of a run before its first step; half of its seconds if it was shorter."""
-    return startup_seconds if seconds > startup_seconds else seconds / 2
 
 
 def _setting(spec: JobSpec, plan: BatchPlan) -> str:
