@@ -50,7 +50,7 @@ def main(ml: Path) -> int:
     supervisor = Supervisor()
     end_with_starter()
     watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
-    if is_first(ml):
+    if is_first():
         watchdog.watch(60 * document["max_silence_minutes"], None, partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has none
         late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
@@ -67,7 +67,7 @@ def main(ml: Path) -> int:
     code = supervisor.run_and_read(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
-    if not code and is_first(ml) and not supervisor.was_stopped:
+    if not code and is_first() and not supervisor.was_stopped:
         files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
         logged = metrics_of_store(ml)
         write_report(ml, *printed.results(files, logged, document["renamed"]))
@@ -198,20 +198,16 @@ def open_store(ml: Path, project: Path) -> dict[str, str]:
 
     The store of the first instance lies where SageMaker keeps results; those of the others are lost with the instance.
     """
-    store = ml / "output" / "data" / STORE if is_first(ml) else Path(tempfile.mkdtemp()) / STORE
+    store = ml / "output" / "data" / STORE if is_first() else Path(tempfile.mkdtemp()) / STORE
     (store / "mlruns").mkdir(parents=True)
     if not (project / "mlruns").exists():
         (project / "mlruns").symlink_to(store / "mlruns")  # where MLflow puts the files of runs
     return {"MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}"}
 
 
-def is_first(ml: Path) -> bool:
-    """Whether this is the cluster's first instance, or the only one, such as the machine of a local job."""
-    path = ml / "input" / "config" / "resourceconfig.json"
-    if not path.is_file():
-        return True
-    raw = json.loads(path.read_text())
-    return bool(raw["current_host"] == min(raw["hosts"], key=lambda name: (len(name), name)))
+def is_first() -> bool:
+    """Whether this is the cluster's first instance (start_job.py has numbered them), or the machine of a local job."""
+    return os.environ.get("SM_CURRENT_HOST_RANK", "0") == "0"
 
 
 def write_failure(ml: Path, sentence: str) -> None:

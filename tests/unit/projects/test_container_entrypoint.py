@@ -95,14 +95,6 @@ def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: 
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize(("host", "retained"), [("algo-1", True), ("algo-2", False)])
-def test_only_the_first_instance_s_store_is_a_result(ml: Path, host: str, retained: bool) -> None:
-    resources = {"current_host": host, "hosts": ["algo-10", "algo-2", "algo-1"]}
-    (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
-
-    assert inside.is_first(ml) is retained
-
-
 @pytest.mark.slow
 def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) -> None:
     process = start(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)

@@ -35,16 +35,10 @@ def _run(_: SyncOptions) -> CommandOutput:
     lines = [str(job.result) for job in jobs if job.result is not None]
     lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
     runs = [
-        {
-            "run_id": job.run_id,
-            "remark": job.remark or None,
-            "result": job.result.to_dict() if job.result is not None else None,
-        }
+        {"run_id": job.run_id, "remark": job.remark or None, "result": job.result and job.result.to_dict()}
         for job in jobs
     ]
-    return CommandOutput(
-        text="\n".join(lines) if jobs else "nothing to do: no run is unfinished", document={"runs": runs}
-    )
+    return CommandOutput(text="\n".join(lines) or "nothing to do: no run is unfinished", document={"runs": runs})
 
 
 COMMAND = command_of(SyncOptions, _run)

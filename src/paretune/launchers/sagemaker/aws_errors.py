@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from boto3.exceptions import RetriesExceededError
+from boto3.exceptions import RetriesExceededError, S3UploadFailedError
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
@@ -19,9 +19,9 @@ from botocore.parsers import ResponseParserError
 from paretune.core.errors import LaunchRefused, ParetuneError, first_line
 from paretune.specification.container import FailureKind
 
-_NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError)
-"""Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding, and when
-all attempts to download an object were cut off."""
+_NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError, S3UploadFailedError)
+"""Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding, when all
+attempts to download an object were cut off, and when an upload was."""
 AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)  # everything boto raises
 
 _NO_CREDENTIALS = (

@@ -1,6 +1,6 @@
 """The training image of a job, and the packages that must be installed in it.
 
-Images and their versions come from the SageMaker SDK's own list (2.27.0 of sagemaker-core).
+Images and their versions come from the list in the SageMaker SDK (sagemaker-core 2.27.0), read 2026-11-20.
 """
 
 import re
@@ -13,7 +13,6 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.rules import launch_faults
 
-LIST_READ_ON = "2026-11-20"  # when that list was last looked through for newer images
 _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
 # The newest Hugging Face image for CUDA 12, which needs driver 525, or its compatibility package. The next one, with
 # transformers 5.3 for CUDA 13, needs 580, and AWS names 470 to 550 (SageMaker Developer Guide, inference-gpu-drivers,
@@ -78,19 +77,16 @@ def faults(spec: JobSpec, region: str) -> list[str]:
     faults = launch_faults(spec)
     if spec.sagemaker.training_image is not None:
         return faults + _image_faults(spec, spec.sagemaker.training_image, region)
-    return faults or [fault for cluster in spec.clusters() for fault in _missing_image(cluster, region)]
-
-
-def _missing_image(spec: JobSpec, region: str) -> list[str]:
-    try:
-        choose(spec, region)
-    except ValueError as error:
-        reason = str(error).partition(". ")[0].strip()
-        return [
-            f"AWS's list has no image for strategy {spec.strategy} on {spec.instance_type} in {region} ({reason}): "
-            "give sagemaker.training_image, or another region or instance_type"
-        ]
-    return []
+    for cluster in () if faults else spec.clusters():
+        try:
+            choose(cluster, region)
+        except ValueError as error:
+            reason = str(error).partition(". ")[0].strip()
+            faults.append(
+                f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
+                f"({reason}): give sagemaker.training_image, or another region or instance_type"
+            )
+    return faults
 
 
 def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:

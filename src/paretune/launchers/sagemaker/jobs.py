@@ -206,9 +206,7 @@ class SageMakerJob(Job):
     def printed(self) -> list[str]:
         """The new lines of a project's command."""
         self._drain()
-        lines = list(self._log.printed)
-        self._log.printed.clear()
-        return lines
+        return [self._log.printed.popleft() for _ in range(len(self._log.printed))]
 
     def clean_up(self) -> None:
         """Remove our training's checkpoints from S3, which cost by the month."""

@@ -7,19 +7,20 @@ from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
-from paretune.core.errors import LaunchRefused, LostContact, refuse
+from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
+from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import billed_after_limit_s
+from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, Launcher
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, was_heard
 from paretune.launchers.sagemaker.checks import account_faults
 from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
-from paretune.launchers.sagemaker.request import create_request, script_faults
+from paretune.launchers.sagemaker.request import create_request
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
-from paretune.specification.catalog import Instance
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 
@@ -60,15 +61,27 @@ class SageMakerLauncher(Launcher):
 
     def check(self, spec: JobSpec) -> None:
         """Check strategy, image and instance type together; credentials, role, bucket and quotas."""
-        faults = images.faults(spec, self.account.region)
-        refuse([*faults, *account_faults(spec, self.account), *script_faults(spec)])
+        faults = [*images.faults(spec, self.account.region), *account_faults(spec, self.account)]
+        if spec.entry_script is not None:
+            with collecting(faults):
+                archive.project_files(at_home(spec.entry_script).resolve().parent)
+        refuse(faults)
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
         """Check that model, data and checkpoints fit on the instances' own disks, or on the largest volume."""
-        if spec.sagemaker.volume_size_in_gb is None:
-            needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
-            types = spec.instance_types()
-            refuse([fault for name in types for fault in disk_faults(spec.instance(name), needed_gib)])
+        if spec.sagemaker.volume_size_in_gb is not None:
+            return
+        needed_gib, faults = volume_for_gib(bytes_on_disk(spec, inputs)), list[str]()
+        for name in spec.instance_types():
+            local_gib = spec.instance(name).local_storage_gib
+            if needed_gib > (most_gib := local_gib or LARGEST_VOLUME_GIB):
+                kind = "disks of its own and gets no other volume" if local_gib else "a volume at most"
+                faults.append(
+                    f"model, data and checkpoints may take {needed_gib} GiB, and {name} has {most_gib} GiB, "
+                    f"{kind}: take fine_tuning=lora, an instance_type with more room, or set "
+                    "sagemaker.volume_size_in_gb to what you know to suffice"
+                )
+        refuse(faults)
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
@@ -162,17 +175,3 @@ class SageMakerLauncher(Launcher):
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
-
-
-def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
-    """The reasons why `needed_gib` GiB do not fit on an instance; empty if they do."""
-    local_gib = instance.local_storage_gib
-    most_gib = local_gib or LARGEST_VOLUME_GIB
-    if needed_gib <= most_gib:
-        return []
-    kind = "disks of its own and gets no other volume" if local_gib else "a volume at most"
-    return [
-        f"model, data and checkpoints may take {needed_gib} GiB, and {instance.instance_type} has {most_gib} GiB, "
-        f"{kind}: take fine_tuning=lora, an instance_type with more room, or set "
-        "sagemaker.volume_size_in_gb to what you know to suffice"
-    ]

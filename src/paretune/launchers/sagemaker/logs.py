@@ -68,14 +68,12 @@ class JobLog:
         return [line for line in self._tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
 
     def _entries(self, prefix: str, since_ms: int) -> Iterator[dict[str, Any]]:
-        options = {"logGroupName": GROUP, "logStreamNamePrefix": prefix, "startTime": since_ms}
+        if self.unreadable:
+            return
+        pages = self._client.get_paginator("filter_log_events")
         try:
-            while not self.unreadable:
-                page = self._client.filter_log_events(**options)
+            for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=prefix, startTime=since_ms):
                 yield from (entry for entry in page["events"] if entry["logStreamName"].startswith(prefix))
-                if not page.get("nextToken"):
-                    return
-                options["nextToken"] = page["nextToken"]
         except AWS_ERRORS as error:
             if is_denied(error):
                 self.unreadable = explain(error, "read the log of a job")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import collecting
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import deadline_s, is_compressed
@@ -116,15 +115,6 @@ def create_request(
 def without_account(spec: JobSpec) -> JobSpec:
     """The specification as the training sees it: nothing of account, network and money."""
     return spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
-
-
-def script_faults(spec: JobSpec) -> list[str]:
-    """The reasons why the folder of a user's own script cannot travel; empty if it can."""
-    faults: list[str] = []
-    if spec.entry_script is not None:
-        with collecting(faults):
-            archive.project_files(at_home(spec.entry_script).resolve().parent)
-    return faults
 
 
 def _variables(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from boto3.exceptions import S3UploadFailedError
-
-from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, refused_to
+from paretune.launchers.sagemaker.aws_errors import refused_to
 from paretune.launchers.sagemaker.s3_download import leads_outside
 from paretune.storage.archives import Entry, entries, translated_damage
 
@@ -51,11 +48,13 @@ class Storage:
         if not self.dry:
             with refused_to(self._doing):
                 there = self.sizes(prefix)
-            missing = [(part.stat().st_size, name) for name, part in files.items()]
-            # The smallest last: a data set is complete when its description exists.
-            for size, name in sorted(missing, reverse=True):
-                if there.get(prefix + name) != size:
-                    self._send(prefix + name, files[name])
+                sizes = {name: part.stat().st_size for name, part in files.items()}
+                # The smallest last: a data set is complete when its description exists.
+                for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+                    if there.get(prefix + name) != sizes[name]:
+                        self.check()
+                        options = {"ExtraArgs": self._encryption(), "Callback": lambda _bytes: self.check()}
+                        self.s3.upload_file(str(files[name]), self.bucket, prefix + name, **options)
         return self.uri(prefix if is_folder else prefix + path.name)
 
     def text(self, key: str, text: str) -> str:
@@ -81,15 +80,6 @@ class Storage:
         """Keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
-
-    def _send(self, key: str, path: Path) -> None:
-        self.check()
-        try:
-            self.s3.upload_file(
-                str(path), self.bucket, key, ExtraArgs=self._encryption(), Callback=lambda _bytes: self.check()
-            )
-        except (S3UploadFailedError, *AWS_ERRORS) as error:
-            raise LaunchRefused(explain(error, self._doing)) from error
 
     def _encryption(self) -> dict[str, str]:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}

@@ -20,12 +20,7 @@ from paretune.launchers.base import Job, JobState, JobStatus, Launcher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
-from paretune.specification.container import (
-    Event,
-    JobDocument,
-    JobInputs,
-    write_json_once,
-)
+from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec
 from paretune.specification.job_phases import read_phases
 from paretune.specification.rules import launch_faults
@@ -155,11 +150,13 @@ class SimulatedLauncher(Launcher):
         if existing is not None:
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
-        created = self._clock.now()
-        raw = {**document.as_json(), "created": created, "timeline": TIMELINE.dump_python(timeline, mode="json")}
-        if not write_json_once(self._path(document.job_name), raw):
-            return self._read(document.job_name)  # created by another process meanwhile
-        return self._job(document, created, timeline)
+        raw = {
+            **document.as_json(),
+            "created": self._clock.now(),
+            "timeline": TIMELINE.dump_python(timeline, mode="json"),
+        }
+        write_json_once(self._path(document.job_name), raw)
+        return self._read(document.job_name)  # which another process may have created meanwhile
 
     def attach(self, job_name: str) -> SimulatedJob | None:
         """The job with this name, running or ended."""
@@ -183,15 +180,9 @@ class SimulatedLauncher(Launcher):
             raise BadInput(list(dict.fromkeys(faults)))
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
-        """Billable seconds, end state and metrics that the job will have."""
-        timeline = self._timeline_of(document)
-        return {
-            "origin": self.origin,
-            "billable_seconds": timeline.billable_seconds(),
-            "ends": "Completed" if timeline.failure is None else timeline.failure[1],
-            "metrics": dict(timeline.report.metrics) if timeline.report is not None else {},
-            **timeline.facts,
-        }
+        """The metrics that the job will have."""
+        report = self._timeline_of(document).report
+        return {"metrics": {} if report is None else dict(report.metrics)}
 
     @cached_property
     def _prices(self) -> PriceList:
@@ -199,10 +190,9 @@ class SimulatedLauncher(Launcher):
 
     def _read(self, job_name: str) -> SimulatedJob:
         raw = json.loads(self._path(job_name).read_text())
-        return self._job(JobDocument.from_json(raw), float(raw["created"]), TIMELINE.validate_python(raw["timeline"]))
+        timeline = TIMELINE.validate_python(raw["timeline"])
+        stop_file = self._jobs / f"{job_name}.stop.json"
+        return SimulatedJob(JobDocument.from_json(raw), float(raw["created"]), stop_file, self._clock, timeline)
 
     def _path(self, job_name: str) -> Path:
         return self._jobs / f"{job_name}.json"
-
-    def _job(self, document: JobDocument, created: float, timeline: Timeline) -> SimulatedJob:
-        return SimulatedJob(document, created, self._jobs / f"{document.job_name}.stop.json", self._clock, timeline)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paretune.commands.doctor.checks import budget_findings
 from paretune.commands.doctor.command import DoctorRequest
-from paretune.core.checks import Verdict
+from paretune.core.checks import Verdict, run_check
 from paretune.jobs.workplace import budget_ledger_of
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
@@ -55,7 +55,8 @@ def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> Non
     Path("team.yaml").write_text(TEAM)
     budget_ledger_of("team.yaml", {}).check_storage(NOW, "measured", claims=True)
     elsewhere = profile() | {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'other.db'}"}
-    (finding,) = budget_findings(DoctorRequest.from_text({}, elsewhere), elsewhere, NOW)
+    request = DoctorRequest.from_text({}, elsewhere)
+    (finding,) = run_check("budgets", lambda: budget_findings(request, elsewhere, NOW))
 
     assert finding.verdict is Verdict.FAILED
     assert "set `storage` in the file or PARETUNE_STORAGE back" in finding.text

@@ -125,7 +125,7 @@ class Desk:
     def leave(self, job: EndingJob | None = None, **changes: Any) -> str:
         """A run whose launcher has died; its job may be there."""
         script = self.home / "train.py"  # a job with a script of its own has nothing to prepare
-        script.touch()
+        script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
         spec = JobSpec(**{"instance_type": GPU, "region": "us-east-1", "entry_script": str(script), **changes})
         record = JobRecord(spec, make_workplace(launcher=self.account, tracking=self.tracking))
         run_id = record.run.run_id

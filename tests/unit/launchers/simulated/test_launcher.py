@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from paretune.launchers.base import Job, JobState
 from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.pricing.prices import ML_M5_LARGE
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from tests.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
@@ -154,31 +152,6 @@ def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home:
 
     assert adopted.state() is JobState.COMPLETED
     assert adopted.status().billable_seconds == 100
-
-
-Prices = Callable[..., float | None]
-
-
-@pytest.fixture
-def price(home: Path, clock: VirtualClock) -> Prices:
-    def of(environment: dict[str, str], **changes: object) -> float | None:
-        result = SimulatedLauncher(home, clock, environment, timeline_of).price(
-            JobSpec(launcher="simulated", **changes)
-        )  # type: ignore[arg-type]
-        return None if result is None else result.usd_per_hour
-
-    return of
-
-
-def test_prices_are_those_of_sagemaker_in_the_job_s_region_or_that_of_the_environment(price: Prices) -> None:
-    reference = price({}, instance_type="ml.g5.xlarge")
-
-    assert reference is not None
-    assert price({}, instance_type="ml.g5.xlarge", region="us-east-1") == reference
-    assert price({"AWS_REGION": "us-east-1"}, instance_type="ml.g5.xlarge") == reference
-    assert price({"AWS_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge") is None
-    assert price({"AWS_DEFAULT_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge", region="us-east-1") == reference
-    assert price({}) == ML_M5_LARGE.usd_per_hour
 
 
 def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
