@@ -45,6 +45,7 @@ def test_help_shows_the_most_used_parameters_and_all_on_request(run: Run, monkey
     assert "--json" in short
     for name in COMMANDS:
         assert run(name, "--help")[0] == 0
+    assert "--name TEXT" in run("study", "--help")[1]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -71,7 +71,7 @@ _ENTRY_PARAMETERS = "project_parameters"
 ROW = "row"  # the only parameter of the points of a designed experiment: the number of the row
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
-IN_THE_FILE = ("name", "job", "search", "points", "objectives", "constraints")
+IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be typed."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes", "keep_alive_minutes")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
@@ -530,11 +530,11 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Put one typed value into the document; returns its faults."""
     outer = name.partition(INSIDE)[0]
     if name in StudyFile.model_fields:
-        if name in IN_THE_FILE and name != "name":
+        if name in IN_THE_FILE:
             return [f"{name} is set in the file and cannot be typed"]
         document[name] = Plain(text)
     elif outer not in JobSpec.model_fields:
-        near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE[1:]])
+        near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE])
         hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
         return [f"unknown parameter {name}: {near}" if near else hint]
     else:
