@@ -19,6 +19,7 @@ from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usu
 from paretune.launchers.notice import send
 from paretune.launchers.processes import this_process
 from paretune.ledger.lock import locked
+from paretune.presentation.numbers import plain
 from paretune.pricing.prices import dates_of
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
@@ -126,14 +127,15 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     jobs, common = some_jobs(file, _MOST_CHECKED), file.job.changed()
     workplace = Workplaces.of_process().of(jobs[0])
     _check_jobs(jobs, workplace)
-    rows: list[dict[str, object]] = [
-        {name: text for name, text in spec.changed().items() if common.get(name) != text}
-        | {"worst_case_usd": workplace.launcher.worst_case_usd(spec)}
-        for spec in jobs[:_MOST_SHOWN]
-    ]
+    listed = [spec for _, spec in file.jobs_at(file.points_in_turn())] if file.tries_all else jobs
+    listed = list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]
+    own = [{name: text for name, text in spec.changed().items() if common.get(name) != text} for spec in listed]
+    worst_usd = [workplace.launcher.worst_case_usd(spec) for spec in listed]
+    worst = ["worst case " + ("unknown" if value is None else f"{plain(value, 2)} USD") for value in worst_usd]
+    rows = [{**texts, "worst_case_usd": value} for texts, value in zip(own, worst_usd, strict=True)]
     count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
     head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
-    shown = ["  " + ", ".join(f"{name} {value}" for name, value in row.items()) for row in rows]
+    shown = ["  " + ", ".join([*map(" ".join, texts.items()), usd]) for texts, usd in zip(own, worst, strict=True)]
     if jobs[0].entry_script:
         words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
         shown += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]

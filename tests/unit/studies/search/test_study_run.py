@@ -93,6 +93,21 @@ def test_a_study_registers_the_model_that_it_recommends_and_no_other(
     assert "register" not in request[0].params
 
 
+@pytest.mark.parametrize(("terms", "count"), [({"sampler": "grid"}, 4), ({"n_trials": 3}, 3)])
+def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
+    workplace: Path, capsys: pytest.CaptureFixture[str], terms: dict[str, str | int], count: int
+) -> None:
+    job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": 800}
+    search = {"learning_rate": {"choices": [1e-5, 3e-5, 1e-4, 3e-4]}}
+    path = write_study(workplace, **{"job": job, "search": search, "n_trials": 4, **terms})
+
+    assert main(["study", str(path), "--dry_run"]) == 0
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if "worst case" in line]
+    assert len(lines) == len(set(lines)) == count
+    assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
+
+
 def test_a_study_checks_the_name_of_its_model_before_the_first_trial(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
