@@ -30,9 +30,10 @@ from paretune.core.errors import (
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.workplace import Workplace
+from paretune.presentation.numbers import usd
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.results.trials import Next, Trial, TrialStatus, counted
 from paretune.studies.search.history import MOST_REFUSED, History, has_enough, hopeless, lacks_objective
 from paretune.studies.search.money import Money
 from paretune.studies.search.table import Point, StudyTable
@@ -115,7 +116,11 @@ class Driver:
             self._first = self.bookings
         for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
             self.table.drop(number)
-        for trial in self.table.trials()[0]:
+        running, ended = self.table.trials()
+        if (running or ended) and not self.file.once:
+            spent_usd = self.table.balance().spent_usd
+            self._say(f"study {self.file.name} continues: {counted(ended)} made, {usd(spent_usd)} spent")
+        for trial in running:
             self._say(f"trial {trial.number}: taken over")
             self._begin(trial, adopt=True)
         self._pools.find(self.trials.values())
@@ -292,6 +297,9 @@ class Driver:
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
         self.table.name_run(number, run.run_id)
+        if not (adopt or self.trials or self.running):
+            points = self.file.size() or "any number of"
+            self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
         job = self._jobs[number] = TrialJob(replace(trial, run_id=run.run_id), run, self.workplace, self.file)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)

@@ -82,7 +82,7 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert len(driver.trials) >= 4
     assert len(driver.trials) == len({tuple(trial.point.items()) for trial in driver.trials.values()})
     assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # known ones, too
-    assert desk.said == []
+    assert desk.said == ["study scripted: 8 points; trial 0 runs: ml.g5.xlarge, rate 1e-5, batch 16"]
     left, least = re.findall(r"\(([\d.]+) USD\) with its worst case; the least one is ([\d.]+) USD", reason)[0]
     assert float(least) > float(left)
 
@@ -212,7 +212,7 @@ def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
     second = desk.driver()
     second.adopt()
     assert [job.number for job in second.running] == [0]
-    assert desk.said[-1] == "trial 0: taken over"
+    assert desk.said[-2:] == ["study scripted continues: 0 trials made, 0.00 USD spent", "trial 0: taken over"]
     searched(second)
     assert len(desk.launcher.created) == 4
     assert rates(second) == list(RATES)
