@@ -70,10 +70,7 @@ class StudyAnswer:
     def remarks(self) -> list[str]:
         """What to know before the first recommendation is followed, a sentence each."""
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
-        lines = [over] * bool(self.over_budget_usd)
-        if not self.picks:
-            return lines
-        lines = [self.picks[0].risk] * bool(self.picks[0].risk) + lines
+        lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
         types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
@@ -122,7 +119,7 @@ class StudyAnswer:
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""
         front, simulated = self.front, "Simulated: " if self.front.is_simulated else ""
-        blocks = [" ".join(self.opening()), *map(self._described, self.picks)]
+        blocks = list(map(self._described, self.picks)) or [" ".join(self.opening())]
         if front.best:
             blocks.append(f"{simulated}Front over all objectives, cheapest first:\n{_first(front_table(front))}")
         if front.forecast:
@@ -138,6 +135,8 @@ class StudyAnswer:
         commands = [pick.command or "its parameters are none of a job that can be launched"]
         if pick.real_command:
             commands = [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
+        if pick is self.picks[0]:
+            return "\n  ".join(filter(None, [" ".join(self.opening()), *commands, pick.on_some_rows]))
         head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self._figures(pick)}"
         return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
 

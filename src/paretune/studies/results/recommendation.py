@@ -48,6 +48,13 @@ class Pick:
         title = ", and ".join(self.titles)
         return title[:1].upper() + title[1:]
 
+    @property
+    def on_some_rows(self) -> str:
+        """What to know of its command if that trains on a part of the rows; else empty."""
+        whole = "leave out --max_train_samples for all of them, and see `paretune estimate` first."
+        rows = self.point.trial.spec.max_train_samples if self.command else None
+        return f"It trains on {rows:,} rows, as the study did; {whole}" if rows else ""
+
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
     """The recommended configurations, the most important first; empty if nothing is feasible.
@@ -157,14 +164,14 @@ def _knee(front: StudyFront) -> _Role | None:
 
 
 def _risk(front: StudyFront, point: Point) -> str:
-    """A sentence about collapses; empty if none is to be expected, or if the training does not depend on chance."""
+    """A sentence about collapses; empty if none is to be expected, or if all runs of the point are equal."""
     probability, count = point.collapse_probability or 0.0, len(point.trials)
-    is_sure = front.quality is not None and not front.noises[front.quality].deviation
+    are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
     if point.collapses:
         was = "1 of its runs" if point.collapses == 1 else f"{point.collapses} of its runs"
         again = f": of {count}, and the next one does with a probability of about {probability:.0%}"
         return f"Collapsed: {was}{again}; the {label(front.quality or '')} above is that of runs that train."
-    if probability < (_RARE if count > FEWEST_EQUAL else NEVER) or is_sure:
+    if probability < (_RARE if count > FEWEST_EQUAL else NEVER) or are_equal:
         return ""
     advice = ": its learning rate may be too high" if probability > _RISKY else ""
     return f"A further run of it collapses with a probability of about {probability:.0%}{advice}."
