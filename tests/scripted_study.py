@@ -48,6 +48,7 @@ class JudgedLauncher(ScriptedLauncher):
         super().__init__([])
         self.judge = judge
         self.scatter = 0.0  # of F1 from one seed to the next
+        self.loss_scatter = 0.0
         self.asked: list[str] = []
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
@@ -56,6 +57,7 @@ class JudgedLauncher(ScriptedLauncher):
         self.endings = [self.judge(document.spec, times)]
         job = super().submit(document, inputs)
         self.jobs[document.job_name].f1 += self.scatter * (document.spec.seed - 42)
+        self.jobs[document.job_name].eval_loss += self.loss_scatter * (document.spec.seed - 42)
         return job
 
 

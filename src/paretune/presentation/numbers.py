@@ -22,9 +22,10 @@ def with_error(value: float, error: float | None = None) -> str:
 
 
 def to_error(value: float, error: float | None = None) -> str:
-    """The value with as many decimals as `with_error` gives it, without the error."""
+    """The value with as many decimals as `with_error` gives it, without the error; 0.8 if that is 0."""
     if not error or not math.isfinite(error):
-        return plain(value, 4)
+        text = plain(value, 4)
+        return text.rstrip("0").rstrip(".") if error == 0 and "." in text else text
     return f"{value:,.{min(max(0, 1 - math.floor(math.log10(error))), 12)}f}"
 
 

@@ -73,7 +73,7 @@ class Verification:
         if ended + count >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
         if self._is_without_chance(spec):
-            return "the training does not depend on the seed: all repeats gave exactly the same value"
+            return "the training does not depend on the seed: all repeats gave exactly the same values"
         usd = {False: 0.0, True: 0.0}  # of the search, of repeats
         for trial in driver.trials.values():
             usd[trial.repeats is not None] += trial.cost_usd or 0.0
@@ -86,7 +86,7 @@ class Verification:
         trials, quality = self._driver.trials, self._driver.file.judged_by
         metric = "" if quality is None else quality.metric
         same = [
-            trial.values[metric] == trials[trial.repeats].values.get(metric)
+            trial.qualities == trials[trial.repeats].qualities  # its loss, too: F1 of few rows is often the same
             for trial in trials.values()
             if trial.repeats is not None and metric in trial.values
         ]

@@ -67,6 +67,7 @@ class ScriptedJob(Job):
     told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
     pools: dict[str, WarmPoolStatus] = field(default_factory=dict)
     f1: float = 0.75
+    eval_loss: float = 0.5
 
     def state(self) -> JobState:
         self.looks += 1
@@ -84,7 +85,11 @@ class ScriptedJob(Job):
         self.stopped = self.stopped or self.ending == "endless"
 
     def report(self) -> JobReport | None:
-        return JobReport(metrics={"f1": self.f1}) if self.ending == DONE and not self.stopped else None
+        return (
+            JobReport(metrics={"f1": self.f1, "eval_loss": self.eval_loss})
+            if self.ending == DONE and not self.stopped
+            else None
+        )
 
     def failure(self) -> tuple[FailureKind, str] | None:
         return None if isinstance(self.ending, str) else self.ending

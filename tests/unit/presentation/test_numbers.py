@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.presentation.numbers import dollars, duration, p_value
+from paretune.presentation.numbers import dollars, duration, p_value, with_error
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,11 @@ def test_a_duration_is_told_in_hours_minutes_and_seconds(seconds: float, text: s
 )
 def test_dollars_have_cents_and_small_ones_three_digits(value: float, text: str) -> None:
     assert dollars(value) == text
+
+
+def test_a_value_without_error_has_no_zeros_at_its_end() -> None:
+    assert [with_error(value, 0.0) for value in (0.8, 1.0, 1000.0, 0.91234)] == ["0.8", "1", "1,000", "0.9123"]
+    assert (with_error(0.8), with_error(0.8, 0.01)) == ("0.8000", "0.800 ± 0.010")
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.00058, "p 0.0006"), (0.123, "p 0.12"), (1e-9, "p < 0.0001")])

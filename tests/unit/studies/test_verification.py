@@ -79,8 +79,19 @@ def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(de
 
     assert found.repeats == 2
     assert set(found.reasons.values()) == {
-        "the training does not depend on the seed: all repeats gave exactly the same value"
+        "the training does not depend on the seed: all repeats gave exactly the same values"
     }
+
+
+def test_an_equal_f1_with_another_loss_is_no_training_without_chance(desk: Desk) -> None:
+    driver = desk.driver()
+    desk.launcher.scatter, desk.launcher.loss_scatter = 0.0, 0.0002
+    searched(driver)
+
+    found = repeated(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]])
+
+    assert (found.repeats, dict(found.reasons)) == (4, {})
+    assert point_at(driver, RATES[0]).errors["f1"] > 0
 
 
 def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

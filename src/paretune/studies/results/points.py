@@ -95,13 +95,14 @@ def merge(
     shown = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     rows = _validation_rows([first for first, _ in families])
+    is_sure = all(trial.qualities == first.qualities for _, (first, *rest) in families for trial in rest)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
     for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
         alike = [(first.seconds_key if name in OF_THE_CLUSTER else None) or first.number for first, _ in families]
         groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
         for key, (_, runs) in zip(alike, families, strict=True):
             groups[key] += _values(runs, name, without=shown.collapsed if name == judged.metric else ())
-        noises[name] = pooled_noise(name, list(groups.values()), rows, quality)
+        noises[name] = pooled_noise(name, list(groups.values()), rows, quality, is_sure)
         for key, (_, runs), values in zip(alike, families, values_of, strict=True):
             if own := _values(runs, name):
                 values[name] = groups[key] or own
@@ -198,7 +199,8 @@ class _QualityRuns:
         chances = self._model.collapse_probability(keys)
         for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
             collapses = len(at) - len(values)
-            point = replace(point, collapses=collapses, collapse_probability=round(float(chance), 4))
+            chance = float(chance) if collapses or noise.deviation else 0.0
+            point = replace(point, collapses=collapses, collapse_probability=round(chance, 4))
             if is_shrunk and values:
                 stated = min(max(float(mean), min(values)), max(values))
                 point = replace(

@@ -76,16 +76,19 @@ def pooled_noise(
     groups: Sequence[Sequence[float]],
     validation_rows: int | None = None,
     quality: Objective | None = None,
+    is_sure: bool = True,
 ) -> RunNoise:
     """The noise of one objective, from groups of values that differ only in their seed.
 
     `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by.
+    Without `is_sure` runs of other seeds differ in another metric of the model: equal values are then a coincidence.
     """
     prior_quality = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = prior_quality is not None and prior_quality.is_relative
     prior, degrees = _prior(objective, groups, validation_rows, prior_quality)
     here = Scatter.of(groups, is_relative=is_relative)
-    if here.degrees >= FEWEST_EQUAL and not here.squares and objective not in OF_THE_CLUSTER:
+    fewest = FEWEST_EQUAL if len({value for group in groups for value in group}) > 1 else 1
+    if is_sure and here.degrees >= fewest and not here.squares and objective not in OF_THE_CLUSTER:
         return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)  # it does not depend on the seed
     deviation = posterior_deviation(prior, degrees, here)
     return RunNoise(deviation=deviation, degrees=max(degrees + here.degrees, _FEWEST_DEGREES), is_relative=is_relative)
@@ -115,6 +118,6 @@ def _robust_spread(values: np.ndarray) -> float:
 
     The median does not move with a run that diverged, and is the same for the negative metric.
     """
-    if not len(values):
+    if not len(values) or not np.ptp(values):  # the plain one of equal values is not exactly 0
         return 0.0
     return float(np.median(np.abs(values - np.median(values)))) / 0.6745 or float(values.std())

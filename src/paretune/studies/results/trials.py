@@ -12,7 +12,7 @@ import numpy as np
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
-from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER
 
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # what is given of a trial whose job is not paretune's
@@ -104,6 +104,12 @@ class Trial:
     def is_cut_off(self) -> bool:
         """Whether it was ended at its maximum runtime: a longer one may let it end."""
         return "MaxRuntimeExceeded" in self.reason
+
+    @property
+    def qualities(self) -> dict[str, float]:
+        """All that it measured of its model: equal with another seed, its loss too, only if training has no chance."""
+        of_models = {*OBJECTIVES, *self.values} - set(OF_THE_CLUSTER)
+        return {name: value for name, value in {**self.measured, **self.values}.items() if name in of_models}
 
     @cached_property
     def spec(self) -> JobSpec:
