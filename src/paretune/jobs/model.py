@@ -13,8 +13,7 @@ from paretune.jobs.record import run_name
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.tracking import TROUBLE, RecordedRun, Run, Tracking, schema
-from paretune.tracking.models import JobModel, why_not
-from paretune.tracking.registry import CANDIDATE
+from paretune.tracking.models import CANDIDATE, JobModel, why_not
 
 if TYPE_CHECKING:
     from paretune.jobs.outcome import JobOutcome

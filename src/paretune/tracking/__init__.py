@@ -5,8 +5,7 @@ run           Run, RunStatus, TROUBLE                  one run that is written; 
 recorded_job  RecordedRun, RecordedJob                 one run as MLflow has it, and the job that it records
 schema        names of the tags of runs
 figures       figures and tables of the validation rows, for a run's artifacts
-models        the model of a job as a LoggedModel of MLflow
-registry      versions of registered models, and their aliases
+models        the model of a job as a LoggedModel of MLflow, and versions of registered models
 
 Names are imported when they are first used: MLflow takes two seconds of CPU to import.
 """

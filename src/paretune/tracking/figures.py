@@ -32,11 +32,14 @@ def _can_be_drawn(name: str) -> bool:
 
 def confusion_figure(report: JobReport) -> Any:
     """A matplotlib figure: rows are true classes, colour the share of the class, numbers the validation rows."""
+    from matplotlib.figure import Figure
+
     counts = np.asarray(report.confusion_matrix)
     classes = len(report.labels)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = float(np.clip(2.5 + 0.45 * classes, 4.5, 16))
-    figure, axes = _figure(side + 0.8, side)
+    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    axes = figure.add_subplot()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
     axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
@@ -64,12 +67,3 @@ def label_table(report: JobReport) -> str:
         line = [name, both + true, both + answered, f"{precision:.4f}", f"{recall:.4f}", f"{f1:.4f}"]
         lines.append(dict(zip(columns, line, strict=True)))
     return csv_text(columns, lines)
-
-
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from mlflow import MlflowClient
 from mlflow import __version__ as mlflow_version
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.utils import PYTHON_VERSION
@@ -60,6 +61,8 @@ _LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor canno
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
 _PICKLED_ARGUMENTS = "training_args.bin"
+CANDIDATE = "candidate"  # alias of the version of a registered model that was registered last
+_READY_WITHIN_S = 120  # a managed server makes a Model Package of each version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +107,33 @@ def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel
     _store(client, logged, model)
     _link_metrics(client, run, logged, model.dataset)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
+
+
+def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
+    """Make the model of a run a version of `name` with the alias `candidate`; returns `NAME/VERSION`.
+
+    A run that has a version keeps it. None if MLflow has no model of the run. What MLflow raises is raised as it is.
+    """
+    found = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+    version = str(found[0].version) if found else None
+    if version is None:
+        model = logged_model_of(client, run_id)
+        if model is None:
+            return None
+        try:
+            client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code not in {"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"}:
+                raise
+        version = client.create_model_version(
+            name,
+            model.model_uri,
+            run_id=run_id,
+            await_creation_for=_READY_WITHIN_S,
+            model_id=model.model_id,
+        ).version
+    client.set_registered_model_alias(name, CANDIDATE, version)
+    return f"{name}/{version}"
 
 
 def why_not(folder: Path) -> str:

@@ -23,8 +23,8 @@ from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
 from paretune.tracking import schema
+from paretune.tracking.models import register_model
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.registry import register_model
 from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0

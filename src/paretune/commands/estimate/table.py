@@ -43,10 +43,6 @@ _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "g
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 _DAY_S = 24 * 3600.0
 _UNKNOWN = "nothing known: run one"
-_HEADERS = (
-    *("", "cluster", "batch", "time (80 % interval)", "USD (80 % interval)", "USD per billion tokens"),
-    *("GiB per device", "largest batch", "basis"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +114,13 @@ class EstimateTable(Result):
         lines = []
         for (spec, item), texts, is_best in zip(self.jobs, typed, marks, strict=True):
             lines.append(
-                {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}"}
+                {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}", "batch": ""}
                 | {name: texts[name] or "-" for name in varying}
                 | {"time (80 % interval)": _time(item), "USD (80 % interval)": _dollars(item)}
                 | (_of_ours(item) if isinstance(item, Estimate) else {})
                 | {"basis": _UNKNOWN if item is None else item.basis}
             )
-        shown = (*_HEADERS[:3], *varying, *_HEADERS[3:])
-        columns = {name: [line.get(name, "") for line in lines] for name in shown}
+        columns = {name: [line[name] for line in lines] for name in lines[0]}
         return {name: column for name, column in columns.items() if any(column)}
 
     def _shown(self) -> "DataFrame":

@@ -5,7 +5,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 from paretune.commands.command import describe_opened_run
@@ -29,21 +28,24 @@ from paretune.tracking.recorded_job import DATASET_SIZE
 ORIGIN = "published"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Imported:
-    """The result of an import: ids of new runs, number of rows that had a run, and remarks on the new ones."""
+def run_import(request: ImportRequest) -> CommandOutput:
+    """Create a run for every row that has none yet."""
+    environment = dict(os.environ)
+    price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
+    output = import_runs(request, Tracking(environment, SystemClock()), price_of)
+    describe_opened_run("import", output.text)
+    return output
 
-    added: tuple[str, ...]
-    already_there: int
-    remarks: Mapping[str, int]  # to the number of runs
 
-
-def import_runs(request: ImportRequest, tracking: Tracking, price_of: Callable[[JobSpec], Price | None]) -> Imported:
+def import_runs(
+    request: ImportRequest, tracking: Tracking, price_of: Callable[[JobSpec], Price | None]
+) -> CommandOutput:
     """Create a run for each row that has none; a run that an interrupted import has left is completed.
 
     Raises:
         TrackingUnavailable: MLflow does not answer; the same command imports the rest.
     """
+    table = request.table
     imported = {
         job.row_key: None if job.state else job.run_id
         for job in map(RecordedJob, tracking.runs(f"tags.`{schema.ORIGIN}` = '{ORIGIN}'"))
@@ -51,7 +53,7 @@ def import_runs(request: ImportRequest, tracking: Tracking, price_of: Callable[[
     }
     added: list[str] = []
     remarks, counts = Counter[str](), Counter[str]()
-    for row in request.table.rows:
+    for row in table.rows:
         counts[row.digest()] += 1  # equal rows are repeats
         identity = json.dumps([row.digest(), counts[row.digest()], sorted(request.typed.items())])
         key = hashlib.sha256(identity.encode()).hexdigest()[:24]
@@ -59,19 +61,47 @@ def import_runs(request: ImportRequest, tracking: Tracking, price_of: Callable[[
         if key in imported and unfinished is None:
             continue
         spec = row.spec
-        price = _price(row, spec, request.table.name) or (price_of(spec) if row.cost_usd is None else None)
+        price = price_of(spec) if row.cost_usd is None else None
+        if row.hourly_price_usd is not None:
+            price = Price(
+                usd_per_hour=row.hourly_price_usd,
+                region=spec.region or "",
+                as_of=row.price_as_of,
+                source=f"{table.name}: hourly_price_usd",
+                instance_type=spec.instance_type,
+                confidence="user",
+            )
         if price is None and row.cost_usd is None:
             remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
         sizes = _sizes(spec)
-        remarks.update(_why_untaught(spec, sizes, row.measured))
+        if not sizes and well_known(spec.model) is None:
+            why = f"{spec.model} is not well known, give model=FOLDER with config.json"
+            remarks[f"estimates learn nothing: {why}"] += 1
+        if training_rows(spec, row.measured) is None:
+            why = "give a column num_steps or train_rows, or set max_train_samples"
+            remarks[f"estimates learn nothing: the training rows of {spec.dataset} are not known, {why}"] += 1
         tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
-        _fill(run, row, spec, price, request.table.name, sizes)
+        _fill(run, row, price, table.name, sizes)
         if run.has_gap:
             gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
-    return Imported(added=tuple(added), already_there=len(request.table.rows) - len(added), remarks=remarks)
+    known = len(table.rows) - len(added)
+    lines = [f"{table.name}: {len(added)} runs imported as published, {known} were there already"]
+    if table.ignored:
+        lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
+    lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
+    return CommandOutput(
+        text="\n".join(lines),
+        document={
+            "table": table.name,
+            "run_ids": added,
+            "known": known,
+            "ignored_columns": list(table.ignored),
+            "remarks": lines[1:],
+        },
+    )
 
 
 def _sizes(spec: JobSpec) -> dict[str, float]:
@@ -89,41 +119,9 @@ def _sizes(spec: JobSpec) -> dict[str, float]:
     }
 
 
-def _why_untaught(spec: JobSpec, sizes: Mapping[str, float], measured: Mapping[str, float]) -> list[str]:
-    """Return why a run of this job does not teach estimates; empty if it does."""
-    reasons = []
-    if not sizes and well_known(spec.model) is None:
-        reasons.append(f"estimates learn nothing: {spec.model} is not well known, give model=FOLDER with config.json")
-    if training_rows(spec, measured) is None:
-        columns = "give a column num_steps or train_rows, or set max_train_samples"
-        reasons.append(f"estimates learn nothing: the training rows of {spec.dataset} are not known, {columns}")
-    return reasons
-
-
-def _price(row: RecordedRow, spec: JobSpec, source: str) -> Price | None:
-    """Return the price in the row, or None if it has none."""
-    if row.hourly_price_usd is None:
-        return None
-    return Price(
-        usd_per_hour=row.hourly_price_usd,
-        region=spec.region or "",
-        as_of=row.price_as_of,
-        source=f"{source}: hourly_price_usd",
-        instance_type=spec.instance_type,
-        confidence="user",
-    )
-
-
-def _fill(
-    run: Run,
-    row: RecordedRow,
-    spec: JobSpec,
-    price: Price | None,
-    source: str,
-    sizes: Mapping[str, float],
-) -> None:
+def _fill(run: Run, row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:
     """Record everything in a row, and mark the run as complete."""
-    state = JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
+    spec, state = row.spec, JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
     usd = row.cost_usd
     if usd is None and row.billable_seconds is not None:
         usd = cost_usd(price, spec, row.billable_seconds)
@@ -149,29 +147,3 @@ def _fill(
         )
     run.flush()
     run.end(RunStatus.FINISHED if state is JobState.COMPLETED else RunStatus.FAILED)
-
-
-def run_import(request: ImportRequest) -> CommandOutput:
-    """Create a run for every row that has none yet."""
-    clock, environment = SystemClock(), dict(os.environ)
-    price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
-    tracking = Tracking(environment, clock)
-    imported = import_runs(request, tracking, price_of)
-    table = request.table
-    lines = [
-        f"{table.name}: {len(imported.added)} runs imported as published, {imported.already_there} were there already"
-    ]
-    if table.ignored:
-        lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
-    lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in imported.remarks.items()]
-    describe_opened_run("import", "\n".join(lines))
-    return CommandOutput(
-        text="\n".join(lines),
-        document={
-            "table": table.name,
-            "run_ids": list(imported.added),
-            "known": imported.already_there,
-            "ignored_columns": list(table.ignored),
-            "remarks": lines[1:],
-        },
-    )

@@ -91,19 +91,16 @@ class PriceTable(Result):
     def _row(self, name: str, price: Price | None) -> Row:
         instance = instances().get(name)
         count = instance.accelerator_count if instance else None
-        row: dict[str, object] = {
+        return {
             "instance_type": name,
             "accelerator": instance.accelerator if instance and count else None,
-        }
-        row |= {"accelerator_count": count, "price_usd_per_hour": None, "region": self.region}
-        if price is None:
-            return row | {"as_of": None, "confidence": None, "source": None, "remark": "price unknown"}
-        return row | {
-            "price_usd_per_hour": price.usd_per_hour,
-            "as_of": price.as_of or None,
-            "confidence": price.confidence,
-            "source": price.plain_source,
-            "remark": "; ".join(price.doubts(self.today)) or None,
+            "accelerator_count": count,
+            "price_usd_per_hour": price and price.usd_per_hour,
+            "region": self.region,
+            "as_of": (price and price.as_of) or None,
+            "confidence": price and price.confidence,
+            "source": price and price.plain_source,
+            "remark": "price unknown" if price is None else "; ".join(price.doubts(self.today)) or None,
         }
 
 

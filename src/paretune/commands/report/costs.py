@@ -8,7 +8,7 @@ import pandas as pd
 
 from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.document import ALL, Chart, Report, Section, on_front, scatter
-from paretune.commands.report.jobs import ESTIMATES, dates, frame_of, records
+from paretune.commands.report.jobs import ESTIMATED, ESTIMATES, dates, frame_of, records
 from paretune.core.result import Row
 from paretune.presentation.numbers import dollars, plain
 from paretune.presentation.table import texts
@@ -65,13 +65,6 @@ _TOTALS: dict[str, Any] = {
     "best F1": ("best_f1", ".4f"),
     "runs without a cost": ("without_cost", lambda count: f"{count:,}" if count else ""),
 }
-_ERRORS: dict[str, Any] = {
-    "origin": "origin",
-    "quantity": "quantity",
-    "runs": "runs",
-    "mean absolute error": ("absolute", ".1%"),
-    "in 80 % interval": ("inside", ".0%"),
-}
 
 
 def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, today: date) -> Report:
@@ -84,8 +77,9 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
     rows["difference_usd"] = rows.new_cost_usd.astype(float) - rows.cost_usd
     rows["on_new_front"] = _fronts(rows, "new_cost_usd")
     remarks = rows.remark.fillna("").loc[lambda texts: texts != ""].value_counts(sort=False)
-    charted = rows.assign(cost_usd=rows.new_cost_usd) if request.rate == "effective" else rows
-    sums, errors = totals(frame, request.by), estimate_errors(frame)
+    effective = rows.assign(cost_usd=rows.new_cost_usd, on_front=rows.on_new_front)
+    charted = effective if request.rate == "effective" else rows
+    sums, (errors, means) = totals(frame, request.by), estimate_errors(frame)
     sections = [
         Section(
             heading="Runs",
@@ -106,15 +100,12 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
             ],
         ),
     ]
-    if not errors.empty:
-        means = errors.assign(absolute=errors.error.abs()).groupby(["origin", "quantity"], sort=False)
-        means = means.agg(runs=("error", "size"), absolute=("absolute", "mean"), inside=("inside", "mean"))
-        table = texts(means.reset_index(), _ERRORS)
-        sections.append(Section(heading="Estimates against measurements", tables=[("Means", table)]))
-    rows = rows.join(errors.pivot(columns="estimate", values="error").add_suffix("_error"))
-    listed = [*_ROWS, *(name for name in rows if name.startswith(tuple(ESTIMATES)))]
-    title, about = "Report on recorded runs", [dates(frame)]
-    return Report(title=title, about=about, sections=sections, rows=records(rows[listed]), totals=records(sums))
+    if not means.empty:
+        sections.append(Section(heading="Estimates against measurements", tables=[("Means", means)]))
+    rows = rows.join(errors)
+    listed = records(rows[[*_ROWS, *ESTIMATED, *errors]])
+    about = [dates(frame)]
+    return Report(title="Report on recorded runs", about=about, sections=sections, rows=listed, totals=records(sums))
 
 
 def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
@@ -154,7 +145,7 @@ def dollars_against_f1(rows: pd.DataFrame, by: str) -> Chart | None:
     keys = used[by].map(", ".join) if by == "tag" else used[by]
     fronts = {}
     for (kind, dataset), runs in sorted(used.groupby(_KIND), key=lambda kind: -len(kind[1]))[:_MOST_FRONTS]:
-        best = runs[on_front(runs, metrics.COST_USD, metrics.F1).astype(bool)]
+        best = runs[runs.on_front.astype(bool)]
         fronts[f"front of {kind} on {dataset}"] = best.sort_values("cost_usd").set_index("cost_usd").f1
     return scatter(
         used.assign(series=keys.replace("", NONE) + ", " + used.kind),
@@ -198,13 +189,17 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def estimate_errors(frame: pd.DataFrame) -> pd.DataFrame:
-    """The relative error of each estimate of a completed job, and whether the 80 % interval holds what was measured."""
-    tables, completed = [], frame[frame.state == "Completed"]
-    for estimate, (name, measurement) in ESTIMATES.items():
+def estimate_errors(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The relative error of each estimate of each completed job, and a table of their means by origin and quantity."""
+    errors, means, completed = pd.DataFrame(index=frame.index), list[Row](), frame[frame.state == "Completed"]
+    for estimate, (quantity, measurement) in ESTIMATES.items():
         measured, low = completed[measurement], completed[f"{estimate}_low"]
-        error = completed[estimate] / measured.where(measured > 0) - 1
+        error = (completed[estimate] / measured.where(measured > 0) - 1).dropna()
         inside = measured.between(low, completed[f"{estimate}_high"]).astype(float).where(low.notna())
-        known = pd.DataFrame({"origin": completed.origin, "error": error, "inside": inside})
-        tables.append(known.assign(estimate=estimate, quantity=name).dropna(subset=["error"]))
-    return pd.concat(tables)
+        errors[f"{estimate}_error"] = error
+        for origin, own in error.abs().groupby(completed.origin):
+            share = inside[own.index].mean()
+            row: Row = {"origin": origin, "quantity": quantity, "runs": str(len(own))}
+            row |= {"mean absolute error": f"{own.mean():.1%}"}
+            means.append(row | {"in 80 % interval": "" if pd.isna(share) else f"{share:.0%}"})
+    return errors, pd.DataFrame(means)

@@ -187,7 +187,7 @@ def _with_steps(runs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
     """Tukey's test of each pair of levels, and least-squares lines over devices and data size."""
-    tests = list[tuple[str, pd.DataFrame]]()
+    tests, columns = list[tuple[str, pd.DataFrame]](), dict[str, Any]()
     if not (pairs := tukey(group.runs, _NAMES)).empty:
         differs = pairs.p.lt(SIGNIFICANT).map({True: "more than noise", False: "not told apart from noise"})
         columns = {"": "quantity", "from": "first", "to": "second", "p": ("p", p_value), "difference": "differs"}

@@ -27,8 +27,6 @@ from paretune.specification.parameters import COMPUTES, Parameters, affecting, p
 from paretune.storage.tables import read_table
 
 COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
-OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
-"""Columns beside the parameters of a job that may be given once for all rows."""
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "f1")
@@ -101,16 +99,14 @@ class RunTable:
     ) -> "RunTable":
         """Read the table in a CSV file.
 
-        `columns` maps names of columns in the file to names here; `common_texts` has values for every row, of
-        OF_ALL_ROWS and of parameters of a job.
+        `columns` maps names of columns in the file to names here; `common_texts` has values for every row.
 
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
         """
         own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
-        faults = _column_faults(own_names, columns or {})
+        faults = _header_faults(own_names, columns or {})
         header = [(columns or {}).get(name, name) for name in own_names]
-        faults = faults or _header_faults(header)
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
         rows, found = list[RecordedRow](), dict[str, list[int]]()
@@ -139,23 +135,17 @@ def located(fault: str, lines: Sequence[int]) -> str:
     return f"line{'s' * (len(lines) > 1)} {numbers}: {fault}"
 
 
-def _column_faults(header: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """Return the faults of the names that the columns of a file are given."""
-    faults = []
-    names = {*_COLUMNS, *JobSpec.model_fields}
-    for own_name, name in columns.items():
-        if own_name not in header:
-            hint = did_you_mean(own_name, header) or f"it has {', '.join(header)}"
-            faults.append(f"columns: there is no column {own_name}: {hint}")
-        if name not in names:
-            hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
+def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """Return the faults of the header line of a file, and of the names that its columns are given."""
+    known, held = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
+    absent = {name: did_you_mean(name, own_names) or held for name in columns if name not in own_names}
+    faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
+    for name in columns.values():
+        if name not in known:
+            hint = did_you_mean(name, known, or_longer=True) or "`paretune import --help` lists all names"
             faults.append(f"columns: {name} is no name of a column here: {hint}")
-    return faults
-
-
-def _header_faults(header: Sequence[str]) -> list[str]:
-    faults = [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
-    held = f"it has {', '.join(header) or 'no header line'}"
+    header = [columns.get(name, name) for name in own_names]
+    faults += [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
     for name in (*NEEDED, "billable_seconds"):
         hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
         if name not in header and (hint or name in NEEDED):

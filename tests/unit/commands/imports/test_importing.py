@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -9,7 +10,7 @@ from mlflow.entities import Run
 
 from paretune.cli import main
 from paretune.commands.imports.command import ImportRequest
-from paretune.commands.imports.importing import Imported, import_runs
+from paretune.commands.imports.importing import import_runs
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.evidence import collect
@@ -46,11 +47,11 @@ def table(rows: Sequence[str] = ROWS, more: str = "", name: str = "theirs.csv") 
     return str(path)
 
 
-def bring(path: str, **typed: str) -> Imported:
+def bring(path: str, **typed: str) -> dict[str, Any]:
     columns = Path(path).read_text().splitlines()[0].split(",")
     typed = {name: text for name, text in TOLD.items() if name not in columns} | typed
     request = ImportRequest.from_text({"recorded_runs": path, **typed})
-    return import_runs(request, Tracking({}, SystemClock()), price_of)
+    return import_runs(request, Tracking({}, SystemClock()), price_of).to_dict()
 
 
 def runs(store: MlflowClient) -> list[Run]:
@@ -61,7 +62,7 @@ def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient
     imported = bring(table(), model="bert-base-uncased", max_train_samples="5000")
     first, memory, unpriced = runs(store)
 
-    assert (len(imported.added), imported.already_there) == (3, 0)
+    assert (len(imported["run_ids"]), imported["known"]) == (3, 0)
     assert first.data.params["model"] == "bert-base-uncased"
     assert first.data.params["max_train_samples"] == "5000"
     assert (first.data.params["instance_type"], first.data.params["instance_count"]) == ("ml.g5.xlarge", "2")
@@ -71,7 +72,7 @@ def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient
     assert memory.data.metrics == {"billable_seconds": 130, "cost_usd": pytest.approx(130 * 2 / 3600)}
     assert memory.data.tags["paretune.failure_reason"].startswith("out of memory")
     assert "cost_usd" not in unpriced.data.metrics
-    assert "no price of ml.p3.2xlarge is known: the cost is absent" in imported.remarks
+    assert "no price of ml.p3.2xlarge is known: the cost is absent" in str(imported["remarks"])
 
 
 def test_what_was_published_is_marked_as_such(store: MlflowClient) -> None:
@@ -90,15 +91,15 @@ def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(store: 
     again = bring(table())
     longer = bring(table([*ROWS, "ml.g5.xlarge,4,16,5e-5,300,0.75,Completed"]))
 
-    assert (len(again.added), again.already_there) == (0, 3)
-    assert (len(longer.added), longer.already_there) == (1, 3)
+    assert (len(again["run_ids"]), again["known"]) == (0, 3)
+    assert (len(longer["run_ids"]), longer["known"]) == (1, 3)
     assert len(runs(store)) == 4
 
 
 def test_equal_rows_are_repeats_and_stay_as_many(store: MlflowClient) -> None:
     first, again = bring(table([ROWS[0]] * 3)), bring(table([ROWS[0]] * 3))
 
-    assert (len(first.added), len(again.added), again.already_there) == (3, 0, 3)
+    assert (len(first["run_ids"]), len(again["run_ids"]), again["known"]) == (3, 0, 3)
 
 
 def test_an_import_that_was_killed_is_finished_by_the_next(store: MlflowClient) -> None:
@@ -108,7 +109,7 @@ def test_an_import_that_was_killed_is_finished_by_the_next(store: MlflowClient) 
     half = store.create_run("0", tags={"paretune.origin": "published", "paretune.row_key": key}).info.run_id
     again = bring(table())
 
-    assert (again.added, again.already_there) == ((half,), 2)
+    assert (again["run_ids"], again["known"]) == ([half], 2)
     assert store.get_run(half).data.metrics["f1"] == 0.8
 
 
@@ -199,7 +200,7 @@ def test_runs_of_a_model_in_a_folder_teach_estimates_after_the_folder_has_gone(s
     imported = bring(table(ROWS[:1]), model=str(folder.absolute()), max_train_samples="5000")
     (folder / "config.json").unlink()
 
-    assert not [text for text in imported.remarks if "estimates" in text]
+    assert "estimates" not in str(imported["remarks"])
     assert len(collect(Tracking({}, SystemClock())).times) == 1
 
 
