@@ -217,7 +217,7 @@ class Workplaces:
     interruption: Interruption
     home: Path
     shows_work: bool = False
-    _clock: Clock = field(default_factory=SystemClock)
+    _clock: Clock = field(default_factory=lambda: SystemClock())
     _workplaces: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
 
     @classmethod
