@@ -106,7 +106,7 @@ def search(task: Task, path: str) -> Course:
 
 def _asking(table: Table, task: Task) -> peers.Asking:
     """The library behind a method."""
-    library, _, name = task.method.partition("-")
+    library = task.method.partition("-")[0]
     count = len(OBJECTIVES[task.objectives])
     if library == "sampler":
         return product.Sampler(table, task.objectives)
