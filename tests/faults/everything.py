@@ -5,6 +5,8 @@ import gc
 import os
 import tempfile
 
+import mlflow.cli  # noqa: F401
+
 import paretune.commands.mlflow_run.project_job
 import paretune.projects.collection  # noqa: F401
 from paretune.cli import main

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from paretune.core.errors import BadInput, first_line
+from paretune.core.errors import BadInput, did_you_mean, first_line
 from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
@@ -191,9 +191,11 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     except Exception as error:  # of several libraries: the reason is shown
         why_none = "it accepts no connection" if is_away else first_line(error)
         reason = "HF_HUB_OFFLINE forbids to ask the hub" if offline else f"{endpoint} gives none ({why_none})"
+        near = did_you_mean(model.rpartition("/")[2], _architectures(), lead=" (", most=1, cutoff=0.9)
+        known = f"is not well known{near and near + ')'}, and its config.json is needed"
         raise BadInput(
             [
-                f"model {model} is not well known, and its config.json is needed: {reason}; one that is private or "
+                f"model {model} {known}: {reason}; one that is private or "
                 "behind terms needs HF_TOKEN; else give a folder that holds it, or a well-known model of its size"
             ]
         ) from error

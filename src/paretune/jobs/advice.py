@@ -154,6 +154,9 @@ def nearly_full(job: ForeseenJob) -> str:
     if (smaller := job.spec.plan().with_less_memory()) is not None:
         batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
         mended = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
+    if estimate.largest_batch == 0:
+        other = "a larger instance" if job.spec.fine_tuning == "qlora" else options(fine_tuning="qlora")
+        mended = f"no batch fits: {other}, or a strategy that divides the model"
     return f"{reason}: a job that runs out of memory is paid until then; {mended}"
 
 

@@ -95,9 +95,9 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     again changes nothing.
     """
     spec = job.spec
-    if spec.probe_steps is not None or spec.project is not None or not job.model:
+    if spec.probe_steps is not None or spec.project is not None:
         return ""  # such a job leaves none
-    folder = Path(job.model) if Path(job.model).is_dir() else None
+    folder = Path(job.model) if job.model and Path(job.model).is_dir() else None
     if lacking := _lacking(job, folder):
         run.set_tags({schema.NO_MODEL: lacking})
         return ""
@@ -130,7 +130,8 @@ def record_model(run: Run, job: "JobOutcome") -> str:
 def _lacking(job: "JobOutcome", folder: Path | None) -> str:
     """The reason why the job has left no model that could be recorded; empty if it has."""
     if folder is None:
-        return "" if job.model.startswith("s3://") else f"there is no folder {job.model}"
+        nowhere = f"there is no folder {job.model}" if job.model else "the job has left no model"
+        return "" if job.model.startswith("s3://") else nowhere
     lacking = why_not(folder)
     has_adapters = job.spec.entry_script is None and (folder / "adapter_config.json").is_file()
     return f"{lacking} in {folder}" if lacking and not has_adapters else ""

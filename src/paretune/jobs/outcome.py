@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.core.commands import command_line, options
-from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, OutOfMemory
+from paretune.core.own_script import read_own_script
 from paretune.core.result import Result, Row, as_json, value_of
-from paretune.core.untrusted import code_span, markdown, parse_json, printable
+from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.estimating.noise import binomial_error
 from paretune.jobs.advice import verdicts
 from paretune.jobs.bill import Bill
@@ -32,7 +34,6 @@ _COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("global_batch_size", "learning_rate", "scaled_learning_rate"),
 )
-_MOST_SHOWN = 8  # metrics of a user's own training in the printed table
 RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
     JobState.FAILED: RunStatus.FAILED,
@@ -162,9 +163,8 @@ class JobOutcome(Result):
 
     def _quantities(self) -> dict[str, str]:
         """The rows of the printed table, in order: first what a training of the user's own has logged."""
-        ours = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}
-        own = [name for name in self.metrics if name not in ours] if self.spec.runs_own_training else []
-        rows = {name: f"{self.metrics[name]:.6g}" for name in own[:_MOST_SHOWN]}
+        own = self.report.metrics if self.report is not None and self.spec.runs_own_training else {}
+        rows = {name: f"{value:.6g}" for name, value in own.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
         rows["cost"] = "unknown: no price"
         if self.price is not None and metrics.COST_USD in self.metrics:
@@ -389,13 +389,20 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
             "all_results.json, or print lines such as accuracy=0.9"
         )
         return [] if report.metrics else [no_metric]
-    if any(name == metrics.F1 or name.startswith(("eval_", "test_", "predict_")) for name in report.metrics):
+    path, trains_alike = at_home(str(spec.entry_script)), False
+    with suppress(BadInput, OSError):  # it may have changed since the launch, and the job is to be booked
+        trains_alike = read_own_script(path).has_hugging_face_parser
+    of_training = ("train_", "throughput_") if trains_alike else ()
+    if any("loss" not in name and not name.startswith(of_training) for name in report.metrics):
         return []
-    script = Path(str(spec.entry_script)).name
+    if not trains_alike:
+        lacks = "no metric but its loss" if report.metrics else "no metric"
+        remedy = "print a line such as `accuracy: 0.9`, or set metric_definitions"
+        return [f"{path.name} printed {lacks} that was read: {remedy}"]
     lacks = "results of an evaluation" if report.metrics else "metrics"
     switches = json.dumps({"do_train": True, "do_eval": True})
     return [
-        f"{script} has left no {lacks} in its output_dir, so nothing of them is recorded: a script has to save its "
+        f"{path.name} has left no {lacks} in its output_dir, so nothing of them is recorded: a script has to save its "
         "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
         f"{options(training_arguments=switches)}"
     ]

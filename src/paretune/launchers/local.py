@@ -111,7 +111,7 @@ class LocalJob(Job):
         is_project, reason = _code(self.folder).exists(), end["reason"]
         if is_project and "ended with exit code" in reason:  # the command has printed the reason
             reason = ": ".join([reason, *self._last_words()])
-        has_completed, has_model = state is JobState.COMPLETED, not is_project or any(self.folder.model.iterdir())
+        has_completed, has_model = state is JobState.COMPLETED, any(self.folder.model.glob("*"))
         return JobStatus(
             state=state,
             seconds=end["time"] - self._started,

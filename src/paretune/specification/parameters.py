@@ -23,8 +23,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origi
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from paretune.core.commands import options
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import parse_json
+from paretune.core.own_script import read_own_script
+from paretune.core.untrusted import at_home, exists, parse_json
 
 LONGEST_TEXT = 4_096  # characters of a text, the longest path that Linux allows (PATH_MAX); MLflow records 6,000
 
@@ -169,7 +171,7 @@ class Parameters(BaseModel):
         try:
             made = handler(values)
         except ValidationError as error:
-            errors = error.errors(include_url=False)
+            errors = [_of_script(item, values) for item in error.errors(include_url=False)]
             made = _made_without(errors, values, handler)
         for rule in cls.rules:
             with suppress(AttributeError) if errors else nullcontext():
@@ -302,6 +304,15 @@ def _without(values: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
 def faults_error(faults: Iterable[Fault]) -> ValidationError:
     """The error to raise in a validator, which pydantic merges into that of the whole model."""
     return ValidationError.from_exception_data("", [_detail(_error(fault)) for fault in faults])
+
+
+def _of_script(error: Any, values: Mapping[str, Any]) -> Any:
+    """The error, or for an argument of the user's script in place of a parameter how to give it."""
+    path, name = at_home(str(values.get("entry_script", ""))), ".".join(map(str, error["loc"]))
+    if error["type"] != "extra_forbidden" or not exists(path) or not read_own_script(path).argument(name):
+        return error
+    argument = options(**{f"training_arguments.{name}": "VALUE"})
+    return _error(Fault(error["loc"], f"{name} is an argument of {path.name}: {argument}"))
 
 
 def _error(fault: Fault) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paretune.core.commands import options
 from paretune.core.own_script import OwnScript, read_own_script
 from paretune.core.untrusted import at_home
 from paretune.specification.batch_size import BatchPlan
@@ -134,8 +135,10 @@ def argument_faults(spec: JobSpec) -> list[str]:
     faults = [f"{fault}{rest}" for fault in unknown_arguments(path, names)]
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
-        rest = "give it as model" if missing == [f"--{_OF_TRANSFORMERS['model']}"] else "give it in training_arguments"
-        faults.append(f"{path.name} does not run without {', '.join(missing)}: {rest}")
+        ours = {f"--{_name_in(script, name)}": name for name in (*_PLANNED, *OF_SCRIPTS)}
+        added = [ours.get(name, f"training_arguments.{name.removeprefix('--')}") for name in missing]
+        values = options(**dict.fromkeys(added, "VALUE"))
+        faults.append(f"{path.name} does not run without {', '.join(missing)}: add {values}")
     return faults
 
 

@@ -72,5 +72,9 @@ def test_a_hub_that_does_not_answer_is_named_without_the_token() -> None:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         text = refusal("good/bert", {"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret"})
 
+        near = refusal("distilbert/distilbert-base-uncasd", {"HF_ENDPOINT": address})
+
+    assert "is not well known (did you mean distilbert-base-uncased?), and its config.json" in near
+    assert "did you mean" not in text
     assert f"{address} gives none" in text
     assert "hf_secret" not in text

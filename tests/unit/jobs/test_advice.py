@@ -29,6 +29,7 @@ def foreseen(
     What `ForeseenJob` has wins over parameters of a job.
     """
     custom = {name: arguments.pop(name) for name in ("disk_bytes", "price") if name in arguments}
+    largest = arguments.pop("largest_batch", None)
     spec = JobSpec(**{"learning_rate_scaling": "sqrt", **arguments})
     estimate = Estimate(
         spec=spec,
@@ -46,6 +47,7 @@ def foreseen(
         usable_gib=10.0,
         price=PRICE,
         basis="a guess",
+        largest_batch=largest,
     )
     reference = {"disk_bytes": None, "price": PRICE} | custom
     return ForeseenJob(spec=spec, region="us-east-1", estimate=estimate, **reference)
@@ -116,6 +118,10 @@ def test_a_job_that_its_limit_will_end_is_refused_unless_it_is_typed(changes: di
         ({"gib": 9.1}, "--per_device_train_batch_size 8 --gradient_accumulation_steps 2"),
         ({"gib": 20.0, "per_device_train_batch_size": 1}, "--fine_tuning lora"),
         ({"gib": 20.0, "per_device_train_batch_size": 1, "fine_tuning": "lora"}, "a shorter max_seq_length"),
+        (
+            {"gib": 20.0, "largest_batch": 0},
+            "no batch fits: --fine_tuning qlora, or a strategy that divides the model",
+        ),
     ],
 )
 def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(

@@ -2,11 +2,15 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
-from paretune.jobs.outcome import JobOutcome
+import pytest
+
+from paretune.jobs.outcome import JobOutcome, script_remarks
 from paretune.launchers.base import JobState
 from paretune.pricing.prices import ML_M5_LARGE, Price
+from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 
 MEASURED = {
@@ -123,3 +127,41 @@ def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
     assert "``" in note
     assert "<" not in outside_code
     assert "](" not in outside_code
+
+
+def report_of(*names: str) -> JobReport:
+    return JobReport(metrics=dict.fromkeys(names, 0.5))
+
+
+def test_a_training_of_the_users_own_shows_all_its_metrics() -> None:
+    names = ("accuracy", "loss", *(f"m{number}" for number in range(9)))
+    report = report_of(*names)
+    text = str(outcome(spec=JobSpec(entry_script="train.py"), metrics=report.metrics, report=report, model=""))
+
+    assert list(rows_of(text)) == [*names, "cost"]
+
+
+PARSER = "from transformers import HfArgumentParser\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "remark"),
+    [
+        ("", ("accuracy", "loss"), None),
+        ("", ("train_accuracy",), None),
+        (PARSER, ("eval_accuracy", "train_loss"), None),
+        ("", (), "train.py printed no metric that was read: print a line such as `accuracy: 0.9`, or set metric_def"),
+        ("", ("loss",), "train.py printed no metric but its loss that was read: print a line such as"),
+        (PARSER, ("train_loss", "train_runtime", "train_seconds"), "train.py has left no results of an evaluation"),
+        (PARSER, (), "train.py has left no metrics in its output_dir"),
+    ],
+)
+def test_a_script_is_told_what_it_left_out_only_if_it_left_no_measure(
+    tmp_path: Path, text: str, names: tuple[str, ...], remark: str | None
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+
+    remarks = script_remarks(JobSpec(entry_script=str(script)), report_of(*names))
+
+    assert [sentence[: len(remark or "")] for sentence in remarks] == ([] if remark is None else [remark])

@@ -56,6 +56,7 @@ def tell(message="", **metrics):
 (folder.root / "environment.json").write_text(json.dumps(dict(os.environ)))
 tell("started")
 if kind == "quick":
+    (folder.model / "config.json").touch()
     for step in range(1, 6):
         tell(**{{"train/loss": 1 / step}})
     print(*(f"line {{number}}" for number in range(1, 41)), sep="\\n")
@@ -260,6 +261,15 @@ def test_a_job_that_ends_without_a_word_has_failed_with_its_exit_code(place: Pla
 
     assert place.end(job) is JobState.FAILED
     assert job.status().failure == (FailureKind.ERROR, "its process ended with exit code 7 and left no report")
+
+
+def test_a_job_that_has_left_no_file_of_a_model_names_none(place: Place) -> None:
+    job = place.submit("quick")
+
+    assert place.end(job) is JobState.COMPLETED
+    assert job.status().model == str(_folder(job).model)
+    (_folder(job).model / "config.json").unlink()
+    assert job.status().model == ""
 
 
 def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_was_asked(

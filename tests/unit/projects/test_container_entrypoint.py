@@ -23,10 +23,8 @@ from tests.processes import wait_until
 @pytest.fixture
 def ml(tmp_path: Path) -> Path:
     """An empty /opt/ml, with the project's folder where the code is unpacked."""
-    for name in ("input/data/job", "input/data/code/project", "input/config", "output/data"):
+    for name in ("input/data/job", "input/data/code/project", "output/data"):
         (tmp_path / "ml" / name).mkdir(parents=True)
-    resources = {"current_host": "algo-1", "hosts": ["algo-1"]}
-    (tmp_path / "ml" / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
     return tmp_path / "ml"
 
 

@@ -123,8 +123,20 @@ def test_what_a_script_needs_and_would_not_get_is_refused(script: Path) -> None:
 
     script.write_text(PLAIN.replace("type=float, default=0.3", "required=True"))
     (fault,) = argument_faults(JobSpec(entry_script=str(script)))
-    assert fault == "train.py does not run without --lr: give it in training_arguments"
+    assert fault == "train.py does not run without --lr: add --learning_rate VALUE"
     assert argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1)) == []
+    script.write_text(f"{script.read_text()}parser.add_argument('--train_csv', required=True)\n")
+    (fault,) = argument_faults(JobSpec(entry_script=str(script)))
+    assert fault.endswith(": add --learning_rate VALUE --training_arguments.train_csv VALUE")
+
+
+def test_an_argument_of_the_script_given_as_a_parameter_is_told_where_it_belongs(script: Path) -> None:
+    with pytest.raises(BadInput) as refused:
+        JobSpec.read({"entry_script": str(script), "quiet": "x", "quiter": "x"})
+
+    of_script, unknown = refused.value.faults
+    assert of_script == "quiet is an argument of train.py: --training_arguments.quiet VALUE"
+    assert unknown.startswith("unknown parameter quiter")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +202,7 @@ def test_a_required_field_of_hugging_face_s_parser_has_to_be_given(script: Path)
     )
 
     (fault,) = argument_faults(JobSpec(entry_script=str(script)))
-    assert fault == "train.py does not run without --model_name_or_path: give it as model"
+    assert fault == "train.py does not run without --model_name_or_path: add --model VALUE"
     assert argument_faults(JobSpec(entry_script=str(script), model="gpt2")) == []
 
 

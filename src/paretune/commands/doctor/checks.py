@@ -26,7 +26,7 @@ _TORCH_TIMEOUT_S = 120.0
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
 
-def environment_findings() -> Iterator[Finding]:
+def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
     """Whether the packages that paretune requires are installed, in versions within its ranges."""
     required = [item for item in map(Requirement, requires("paretune") or []) if item.marker is None]
     found = {item: version_of(item.name) for item in required}
@@ -41,7 +41,8 @@ def environment_findings() -> Iterator[Finding]:
         python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
         yield passed(ENVIRONMENT, f"{python}, {len(required)} packages in versions that it works with")
     if reason := sagemaker_is_missing():
-        yield passed(ENVIRONMENT, f"without jobs on SageMaker: {reason}")
+        find = failed if needs_sagemaker else passed
+        yield find(ENVIRONMENT, f"without jobs on SageMaker: {reason}")
 
 
 def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -72,7 +72,7 @@ def _print(text: str) -> None:
 def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> list[Finding]:
     """The findings of all checks, those of this machine first; nothing is raised, and nothing costs money."""
     all_checks: dict[str, Callable[[], Iterable[Finding]]] = {
-        checks.ENVIRONMENT: checks.environment_findings,
+        checks.ENVIRONMENT: lambda: checks.environment_findings(needs_sagemaker=request.wants_sagemaker),
         checks.TORCH: lambda: checks.torch_findings(environment),
         checks.BUDGETS: lambda: checks.budget_findings(request, environment, clock.now()),
         NOTIFY: lambda: checks.notice_findings(environment),

@@ -129,10 +129,11 @@ def _our_table(
     for (spec, price), facts_of_rows in zip(priced, facts, strict=True):
         architecture = built[spec.model]
         item = estimator.estimate(spec, architecture, price, facts=facts_of_rows)
+        if item is not None:
+            item = replace(item, largest_batch=estimator.largest_batch(item, architecture, facts_of_rows))
+            estimates.append(item)
         disk = disk_bytes(spec, JobInputs(), architecture)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
-        if item is not None:
-            estimates.append(replace(item, largest_batch=estimator.largest_batch(item, architecture, facts_of_rows)))
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
         region=region,

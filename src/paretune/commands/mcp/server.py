@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,10 +58,24 @@ def serve(budget: str | None) -> None:
 def make_server(tools: "Tools") -> "MCPServer":
     """The server with its tools; raises ModuleNotFoundError without the package `mcp`."""
     from mcp.server import MCPServer  # an optional extra
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.mcpserver.tools import Tool
 
+    one_at_a_time = threading.Lock()  # checks set MLflow's globals
+
+    def guarded(act: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        @wraps(act)
+        def answer(*positional: Any, **named: Any) -> dict[str, Any]:
+            try:
+                with one_at_a_time:
+                    return act(*positional, **named)
+            except ParetuneError as error:
+                raise ToolError(printable(str(error))) from error
+
+        return answer
+
     acts = (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
-    listed = {act.__name__: Tool.from_function(act) for act in acts}
+    listed = {act.__name__: Tool.from_function(guarded(act)) for act in acts}
     job = JobSpec.model_json_schema()["properties"]
     allowed = {
         name: {key: schema[key] for key in _SHOWN if key in schema} if "$ref" not in str(schema) else {"type": "object"}
@@ -80,14 +94,10 @@ def make_server(tools: "Tools") -> "MCPServer":
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools of an agent; errors of paretune become tool errors with the same text.
-
-    `folder` has the launched commands; without a `budget` nothing can be launched.
-    """
+    """The tools of an agent. `folder` has the launched commands; without a `budget` nothing can be launched."""
 
     folder: Path
     budget: str | None
-    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)  # checks set MLflow's globals
 
     def estimate(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Predicted seconds, dollars and memory of a job with 80 % intervals, on one cluster or on many.
@@ -95,54 +105,48 @@ class Tools:
         Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
         the cheapest that fits into memory.
         """
-        with self._working():
-            request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
-            answer: dict[str, Any] = run_estimate(request).to_dict()
-            rows = [{name: value for name, value in row.items() if value is not None} for row in answer["rows"]]
-            rows.sort(key=lambda row: (row.get("fits") == "no", row.get("cost_usd", math.inf)))
-            return answer | {"rows": rows}
+        request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
+        answer: dict[str, Any] = run_estimate(request).to_dict()
+        rows = [{name: value for name, value in row.items() if value is not None} for row in answer["rows"]]
+        rows.sort(key=lambda row: (row.get("fits") == "no", row.get("cost_usd", math.inf)))
+        return answer | {"rows": rows}
 
     def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Check a job and bound its dollars; launches nothing."""
-        with self._working():
-            return launch(JobSpec.read(_texts(parameters)), dry_run=True, quiet=True).to_dict()
+        return launch(JobSpec.read(_texts(parameters)), dry_run=True, quiet=True).to_dict()
 
     def launch(self, parameters: dict[str, Any], study: str | None = None) -> dict[str, Any]:
         """Launch a job, or the study of this file with `parameters` that win over it, if the budget allows it."""
-        with self._working():
-            if self.budget is None:
-                raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
-            texts = _texts(parameters)
-            if study is None:
-                launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
-            else:
-                _refuse_names(StudyFile.read(study, texts).job.given().keys() - {"tags"})
-                texts["study"] = study
-            self.folder.mkdir(parents=True, exist_ok=True)
-            command = "train" if study is None else "study"
-            name = f"{command}-{len(list(self.folder.iterdir())) + 1}"
-            start(self.folder / name, command, texts | {"budget": self.budget})
-            return self._described(name)
+        if self.budget is None:
+            raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
+        texts = _texts(parameters)
+        if study is None:
+            launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
+        else:
+            _refuse_names(StudyFile.read(study, texts).job.given().keys() - {"tags"})
+            texts["study"] = study
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = "train" if study is None else "study"
+        name = f"{command}-{len(list(self.folder.iterdir())) + 1}"
+        start(self.folder / name, command, texts | {"budget": self.budget})
+        return self._described(name)
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """State, result and last lines of one launched command, or of all."""
-        with self._working():
-            names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
-            return {"launched": [self._described(each) for each in names if name in (None, each)]}
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+        return {"launched": [self._described(each) for each in names if name in (None, each)]}
 
     def stop(self, name: str) -> dict[str, Any]:
         """Stop a launched command by its name, as Ctrl-C does; its cost is booked."""
-        with self._working():
-            self._described(name)
-            process = _text(self.folder / name / _PROCESS)
-            if is_alive(process):
-                os.kill(int(process.split()[1]), signal.SIGINT)
-            return self._described(name)
+        self._described(name)
+        process = _text(self.folder / name / _PROCESS)
+        if is_alive(process):
+            os.kill(int(process.split()[1]), signal.SIGINT)
+        return self._described(name)
 
     def front(self, study: str) -> dict[str, Any]:
         """The Pareto front of a recorded study, by its name."""
-        with self._working():
-            return front(study).to_dict()
+        return front(study).to_dict()
 
     def _described(self, name: str) -> dict[str, Any]:
         """A launched command; one that nobody can look at from here, such as on another machine, counts as running."""
@@ -162,17 +166,6 @@ class Tools:
             "result": result,
             "last_lines": lines if is_running else [],
         }
-
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        """One call at a time; errors of paretune become tool errors."""
-        from mcp.server.mcpserver.exceptions import ToolError
-
-        try:
-            with self._one_at_a_time:
-                yield
-        except ParetuneError as error:
-            raise ToolError(printable(str(error))) from error
 
 
 def start(folder: Path, name: str, parameters: Mapping[str, str]) -> None:

@@ -18,7 +18,14 @@ SHAPE, DEVICES = "shape", "devices"
 FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)
 NESTED = ("training_arguments", "lora")
 """Parameters that hold others, each of which is a factor: training_arguments.torch_compile, lora.r."""
-TOTAL_KEYS = ("study", "month", "user", "team", "tag", "instance_type")  # keys by which dollars are added up
+TOTAL_KEYS: tuple[str, ...] = (
+    "study",
+    "month",
+    "user",
+    "team",
+    "tag",
+    "instance_type",
+)  # keys by which dollars are added up
 
 
 class ReportRequest(Parameters):

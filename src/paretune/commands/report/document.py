@@ -137,10 +137,14 @@ def scatter(
     used = used.assign(series=used.series.map(_text), about=used.about.map(_text))
     order = {"series": list(used.series.unique())}
     look = {"color": "series", "color_discrete_sequence": _COLOURS, "category_orders": order, "labels": _AXES}
-    figure = px.scatter(used, x, y, symbol="series", opacity=0.8, hover_name="about", **look)
+    figure = px.scatter(
+        used, x, y, symbol="series", opacity=0.8, hover_name="about", hover_data={"series": False}, **look
+    )
     if joins:
         means = used.groupby(["series", x])[y].mean().reset_index()
-        figure.add_traces(px.line(means, x, y, **look).update_traces(showlegend=False, hoverinfo="skip").data)
+        figure.add_traces(
+            px.line(means, x, y, **look).update_traces(showlegend=False, hovertemplate=None, hoverinfo="skip").data
+        )
     for name, line in (lines or {}).items():
         drawn = {"color": "#808080", "dash": "dash", "shape": shape}  # a grey that is seen on light and dark pages
         figure.add_scatter(x=line.index, y=line, mode="lines", line=drawn, name=_text(name), hoverinfo="name")

@@ -176,6 +176,9 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     return hub.explain(parameter, name, error)
 
 
+_NO_TEXT = {"int": "whole numbers", "uint": "whole numbers", "float": "numbers", "bool": "true or false"}  # dtypes
+
+
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
     faults = []
     for split, table in tables.items():
@@ -190,7 +193,9 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
         inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
-            faults.append(f"text_column {spec.text_column!r} must hold text, and holds {kind}")
+            dtype = str(getattr(kind, "dtype", ""))
+            held = next((words for begin, words in _NO_TEXT.items() if dtype.startswith(begin)), kind)
+            faults.append(f"text_column {spec.text_column!r} must hold text, and holds {held}")
     return faults
 
 

@@ -37,6 +37,17 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
     assert wrong.commands == ["pip install 'mlflow<2' 'gone>=1'"]
 
 
+@pytest.mark.parametrize(("is_needed", "verdict"), [(True, Verdict.FAILED), (False, Verdict.PASSED)])
+def test_absent_packages_of_sagemaker_are_wrong_where_jobs_there_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, is_needed: bool, verdict: Verdict
+) -> None:
+    monkeypatch.setattr(checks, "sagemaker_is_missing", lambda: "boto3 must be installed")
+
+    *_, finding = checks.environment_findings(needs_sagemaker=is_needed)
+
+    assert (finding.verdict, finding.text) == (verdict, "without jobs on SageMaker: boto3 must be installed")
+
+
 def test_a_machine_that_only_launches_is_told_what_training_here_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "peft", None)

@@ -169,6 +169,14 @@ def test_a_missing_column_lists_the_columns_there_are_for_all_splits_at_once(tmp
     assert "text_column 'text' is not in the validation rows" in messages[2]
 
 
+@pytest.mark.parametrize(("cell", "held"), [("3", "whole numbers"), ("0.5", "numbers"), ("True", "true or false")])
+def test_a_text_column_without_text_is_refused_with_what_it_holds(tmp_path: Path, cell: str, held: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + f"{cell},good\n{cell},bad\n" * 10)
+
+    assert f"text_column 'text' must hold text, and holds {held}" in faults(path)
+
+
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet"])
 def test_an_empty_file_is_called_empty(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
