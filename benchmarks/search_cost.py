@@ -47,7 +47,7 @@ from paretune.core.errors import BadInput
 RESULTS = Path(__file__).parent / "results"
 LOCAL, REPEATS = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
 OPTUNA = ("random", "tpe", "gp")
-SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego", "smac-eips")
+SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego")
 LIBRARIES = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax", "smac": "smac", "flaml": "flaml"}
 """Prefix of a method's name to the module that it needs."""
 METHODS = (
@@ -106,7 +106,7 @@ def search(task: Task, path: str) -> Course:
 
 def _asking(table: Table, task: Task) -> peers.Asking:
     """The library behind a method."""
-    library, _, name = task.method.partition("-")
+    library = task.method.partition("-")[0]
     count = len(OBJECTIVES[task.objectives])
     if library == "sampler":
         return product.Sampler(table, task.objectives)
@@ -117,7 +117,7 @@ def _asking(table: Table, task: Task) -> peers.Asking:
     if library == "flaml":
         return peers.Flaml(table, task.seed)
     if library == "smac":
-        return bayesian.Smac(table, name, task.seed, count, task.most)
+        return bayesian.Smac(table, task.seed, count, task.most)
     if library == "botorch":
         return bayesian.BoTorch(table, task.seed, count)
     if library == "ax":

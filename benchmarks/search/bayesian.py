@@ -149,22 +149,18 @@ class Smac(Asking):
 
     Args:
         table: what is searched.
-        name: `parego`, or `eips` for expected improvement per logarithm of a dollar.
         seed: of its draws.
         objectives: how many.
         jobs: SMAC's `n_trials`; a quarter of them at most are its initial design.
     """
 
-    def __init__(self, table: Table, name: str, seed: int, objectives: int, jobs: int) -> None:
+    def __init__(self, table: Table, seed: int, objectives: int, jobs: int) -> None:
         import logging
 
         from ConfigSpace import Categorical, ConfigurationSpace, Float, Integer
         from smac import HyperparameterOptimizationFacade as Facade
         from smac import Scenario
-        from smac.acquisition.function import EIPS
-        from smac.model.multi_objective_model import MultiObjectiveModel
         from smac.multi_objective.parego import ParEGO
-        from smac.runhistory.encoder import RunHistoryEIPSEncoder
 
         warnings.simplefilter("ignore")
         made = table.domains(
@@ -184,14 +180,9 @@ class Smac(Asking):
             seed=seed,
             output_directory=Path(self._folder.name),
         )
-        parts: dict[str, Any] = {}
-        if name == "eips":
-            models = [Facade.get_model(scenario), Facade.get_model(scenario)]
-            parts["model"] = MultiObjectiveModel(models, ["cost", "time"], seed)
-            parts |= {"acquisition_function": EIPS(), "runhistory_encoder": RunHistoryEIPSEncoder(scenario)}
         parego = ParEGO(scenario)
         self._facade = Facade(
-            scenario, _never, multi_objective_algorithm=parego, overwrite=True, logging_level=logging.ERROR, **parts
+            scenario, _never, multi_objective_algorithm=parego, overwrite=True, logging_level=logging.ERROR
         )
         self._table = table
         self._worst: list[float] = []
