@@ -1,7 +1,7 @@
 """Measure the error of predicted speed and memory of jobs on one GPU, before any job has run there.
 
     python benchmarks/estimate_gpu.py                                       # a second: compares results/gpu_jobs.csv
-    python benchmarks/estimate_gpu.py --measure --tokenizer FOLDER          # on an H100, five minutes: makes that file
+    python benchmarks/estimate_gpu.py --measure --tokenizer FOLDER          # on a GPU, ten minutes: makes that file
 
 Models have random weights and rows have random words, all longer than max_seq_length: speed and memory do not depend on
 what the words are. Nothing here was used to choose a constant of paretune.estimating.

@@ -218,7 +218,7 @@ def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
     run_id = desk.leave(EndingJob(looks=1), register="sentiment-en")
     desk.sync()  # collects it; its model is not in MLflow
-    assert desk.tags(run_id)["registered"] == "no: its run has no model in MLflow (see log_model)"
+    assert desk.tags(run_id)["registered"] == "no: the job has left no model"
     killed = desk.leave(EndingJob(looks=0), register="sentiment-en")
     desk.tracking.run(killed).set_tags({"paretune.state": "Completed"})  # right before it would have registered
     made = desk.client.create_logged_model("0", name="model", source_run_id=killed)
