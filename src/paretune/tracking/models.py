@@ -56,7 +56,7 @@ _OF_MODEL = (
     *(metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES),
 )
 """Metrics of the run that the list of models shows."""
-_ENVIRONMENT = {"virtualenv": "python_env.yaml"}
+_ENVIRONMENT = "python_env.yaml"
 _LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor cannot change two at once
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
@@ -222,7 +222,7 @@ def _describe(described: Model, model: JobModel, folder: Path) -> None:
     described.model_size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     described.save(str(folder / "MLmodel"))
     (folder / "requirements.txt").write_text("\n".join([f"mlflow=={mlflow_version}", *model.requirements]) + "\n")
-    _PythonEnv.current().to_yaml(str(folder / _ENVIRONMENT["virtualenv"]))  # type: ignore[no-untyped-call]
+    _PythonEnv.current().to_yaml(str(folder / _ENVIRONMENT))  # type: ignore[no-untyped-call]
     (folder / "README.md").write_text(model.card, encoding="utf-8")
 
 

@@ -68,6 +68,10 @@ def test_the_files_are_arranged_as_mlflow_loads_them_without_states_of_the_train
 ) -> None:
     workspace = Path(log_model(client, run_id, model).artifact_location)
 
+    environment = Model.load(str(workspace)).flavors["python_function"]["env"]
+    assert environment == {"virtualenv": "python_env.yaml"}
+    assert (workspace / environment["virtualenv"]).is_file()
+
     names = {path.name for path in (workspace / "model").iterdir()}
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in (workspace / "components" / "tokenizer").iterdir()} == names - {"model.safetensors"}
