@@ -1,4 +1,4 @@
-"""One line to the user when a job or study ends, fails or waits for capacity, by `notify` of her own paretune.toml.
+"""One line to the user when a job or study ends, fails or waits for capacity, by `notify` of their own paretune.toml.
 
 The address of a webhook is a secret: no message and no record has it.
 """
