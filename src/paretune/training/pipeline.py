@@ -22,7 +22,6 @@ from paretune.training import processes
 
 Batch = Mapping[str, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and labels, not averaged over micro-batches
-STAGE_PREFIX = "model."  # prefix of the names of a stage's weights before the names in the whole model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,100 +61,6 @@ def stage_faults(config: Any, degree: int, name: str) -> list[str]:
     return [f"pipeline_parallel_degree must divide the {layers} layers of {name}, got {degree}: use {fits}"]
 
 
-class Stage(torch.nn.Module):
-    """Stage `number` of `stages` of a Hugging Face model, from which the parts of the other stages are removed.
-
-    Attributes:
-        model: the rest of the model.
-        classifies: whether the head gives one row of logits per text, not per token.
-        is_tied: whether the output layer of the whole model has the weights of the embedding table.
-        table: name of the embedding table's weights in the whole model.
-    """
-
-    accepts_loss_kwargs = True  # read by the Trainer: losses are divided by the items of the optimiser step
-    _keys_to_ignore_on_save = None  # read by the Trainer when it goes on from a checkpoint
-
-    def __init__(self, model: Any, *, number: int, stages: int) -> None:
-        super().__init__()
-        self.model, self.number, self.stages = model, number, stages
-        self._family = _FAMILIES[model.config.model_type]
-        self.head = next(name for name, child in model.named_children() if child is not model.base_model)
-        head, table = model.get_output_embeddings(), model.get_input_embeddings()
-        self.classifies = head is None
-        self.is_tied = head is not None and head.weight is table.weight
-        self.table = next(name for name, item in model.named_parameters() if item is table.weight)
-        if self.is_tied and self.is_last:
-            head.weight = torch.nn.Parameter(table.weight.detach().clone())
-        self._remove_other_stages()
-
-    @property
-    def config(self) -> Any:
-        """The configuration of the whole model."""
-        return self.model.config
-
-    @property
-    def loss_type(self) -> str | None:
-        """Read by the Trainer: whether the loss shifts labels by one token, so that there are fewer of them."""
-        return getattr(self.model, "loss_type", None)
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this stage has the embeddings."""
-        return self.number == 0
-
-    @property
-    def is_last(self) -> bool:
-        """Whether this stage has the head."""
-        return self.number == self.stages - 1
-
-    def tied_weight(self) -> torch.nn.Parameter | None:
-        """The stage's copy of a table that embeddings and head share; None if they do not, or in a middle stage."""
-        if not self.is_tied or not (self.is_first or self.is_last):
-            return None
-        owner = self.model.get_input_embeddings() if self.is_first else getattr(self.model, self.head)
-        weight: torch.nn.Parameter = owner.weight
-        return weight
-
-    def forward(self, inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
-        """The input of the next stage, (B, T, hidden size), or the logits, (B, T, vocabulary) or (B, classes).
-
-        `inputs` are tokens (B, T) in the first stage, else the output of the stage before; `tokens` and the `others`,
-        such as `attention_mask`, are the same for all stages.
-        """
-        name = "input_ids" if self.is_first else "inputs_embeds"
-        output = self.model.base_model(**{name: inputs}, use_cache=False, **others)
-        hidden: torch.Tensor = output.last_hidden_state
-        if not self.is_last:
-            return hidden
-        scores: torch.Tensor = getattr(self.model, self.head)(hidden)
-        return self._scores_of_last_token(scores, tokens) if self.classifies else scores
-
-    def _scores_of_last_token(self, scores: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Scores (B, classes) of the last token that is not padding, as in transformers, from (B, T, classes)."""
-        positions = torch.arange(tokens.shape[-1], device=tokens.device)
-        last = (positions * (tokens != self.config.pad_token_id)).argmax(-1)
-        return scores[torch.arange(len(tokens), device=tokens.device), last]
-
-    def _remove_other_stages(self) -> None:
-        base, family = self.model.base_model, self._family
-        layers = base.get_submodule(family.layers)
-        per_stage = len(layers) // self.stages
-        for index in range(len(layers)):
-            if index // per_stage != self.number:
-                layers[index] = _Identity(getattr(layers[index], "attention_type", None))
-        if not self.is_first:
-            for name in family.first:
-                setattr(base, name, _Identity())
-            for name in family.added:
-                setattr(base, name, _Zero())
-        if not self.is_last:
-            for name in family.last:
-                setattr(base, name, _Identity())
-            for name, child in list(self.model.named_children()):
-                if child is not base:
-                    setattr(self.model, name, None)
-
-
 class _Identity(torch.nn.Module):
     """Replaces a part of another stage: hidden states pass unchanged.
 
@@ -178,57 +83,117 @@ class _Zero(torch.nn.Module):
 
 
 class Pipeline:
-    """The stages of a copy of a model, each in a process of `group`, `stage` in this one; all get the same batches."""
+    """A copy of a model in stages, each in a process of `group`, which all get the same batches.
+
+    Removes from the Hugging Face model of this process, stage `number` of `stages`, the parts of the other stages, and
+    replaces its `forward`: inputs are tokens (B, T) in the first stage, else the output of the stage before, (B, T,
+    hidden size). The last one gives logits, (B, T, vocabulary) or (B, classes).
+
+    Attributes:
+        copy: name of the output layer's weights in the last stage, if the whole model has the embedding table there.
+    """
 
     def __init__(
-        self, stage: Stage, group: distributed.ProcessGroup, *, micro_batches: int, device: torch.device
+        self,
+        model: Any,
+        group: distributed.ProcessGroup,
+        *,
+        number: int,
+        stages: int,
+        micro_batches: int,
+        device: torch.device,
     ) -> None:
-        self.stage, self._group, self._device = stage, group, device
-        self._micro_batches = micro_batches
+        self._model, self._group, self._number, self._stages = model, group, number, stages
+        self._micro_batches, self._device = micro_batches, device
+        self._is_first, self._is_last = number == 0, number == stages - 1
         self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
-        self._loss: Loss = _no_loss
+        self._head = next(name for name, child in model.named_children() if child is not model.base_model)
+        head, table = model.get_output_embeddings(), model.get_input_embeddings()
+        self._classifies = head is None  # one row of logits per text, not per token
+        self._is_tied = head is not None and head.weight is table.weight
+        self.copy = f"{self._head}.weight" if self._is_tied and self._is_last else None
+        if self.copy is not None:
+            head.weight = torch.nn.Parameter(table.weight.detach().clone())
+        self._remove_other_stages()
+
+        def forward(inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
+            """`tokens` and the `others`, such as `attention_mask`, are the same for all stages."""
+            name = "input_ids" if self._is_first else "inputs_embeds"
+            hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
+            if not self._is_last:
+                return hidden
+            scores: torch.Tensor = getattr(model, self._head)(hidden)
+            if not self._classifies:
+                return scores
+            positions = torch.arange(tokens.shape[-1], device=tokens.device)
+            last = (positions * (tokens != model.config.pad_token_id)).argmax(-1)  # as in transformers
+            return scores[torch.arange(len(tokens), device=tokens.device), last]
+
+        model.forward = forward
+
+    def _remove_other_stages(self) -> None:
+        model, base, family = self._model, self._model.base_model, _FAMILIES[self._model.config.model_type]
+        layers = base.get_submodule(family.layers)
+        per_stage = len(layers) // self._stages
+        for index in range(len(layers)):
+            if index // per_stage != self._number:
+                layers[index] = _Identity(getattr(layers[index], "attention_type", None))
+        for name in () if self._is_first else family.first:
+            setattr(base, name, _Identity())
+        for name in () if self._is_first else family.added:
+            setattr(base, name, _Zero())
+        if not self._is_last:
+            for name in family.last:
+                setattr(base, name, _Identity())
+            for name, child in list(model.named_children()):
+                if child is not base:
+                    setattr(model, name, None)
+
+    def _tied_weight(self) -> torch.nn.Parameter | None:
+        """The copy here of a table that embeddings and head share; None if they do not, or in a middle stage."""
+        owner = None
+        if self._is_tied and (self._is_first or self._is_last):
+            owner = self._model.get_input_embeddings() if self._is_first else getattr(self._model, self._head)
+        return None if owner is None else owner.weight
 
     def train(self, batch: Batch, loss: Loss) -> torch.Tensor:
         """The loss of a batch, in every process, after its gradients were added to the stages'."""
         batch = _pad_rows(batch, self._micro_batches)
-        tokens, others = batch["input_ids"], _without(batch, "input_ids", "labels")
-        self._loss = loss
+        tokens, others = batch["input_ids"], {"attention_mask": batch["attention_mask"]}
+        self._loss: Loss = loss  # read by the schedules
         losses: list[torch.Tensor] = []
-        inputs = (tokens,) if self.stage.is_first else ()
-        target = batch["labels"] if self.stage.is_last else None
+        inputs = (tokens,) if self._is_first else ()
+        target = batch["labels"] if self._is_last else None
         schedule = self._schedule(tokens)
         schedule.step(*inputs, target=target, losses=losses, return_outputs=False, tokens=tokens, **others)
-        return self._from_last(torch.stack(losses).sum() if losses else torch.zeros((), device=self._device))
+        total = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
+        distributed.broadcast(total, group=self._group, group_src=self._stages - 1)
+        return total
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> torch.Tensor | None:
         """The logits of a batch in the process of the last stage; None in the others."""
-        tokens, others = batch["input_ids"], _without(batch, "input_ids", "labels")
+        tokens, others = batch["input_ids"], {"attention_mask": batch["attention_mask"]}
         inputs = tokens
-        if not self.stage.is_first:
-            inputs = torch.empty(self._hidden(*tokens.shape), device=self._device)
-            distributed.recv(inputs, group=self._group, group_src=self.stage.number - 1)
-        output: torch.Tensor = self.stage(inputs, tokens=tokens, **others)
-        if self.stage.is_last:
+        if not self._is_first:
+            inputs = self._hidden(*tokens.shape, device=self._device)
+            distributed.recv(inputs, group=self._group, group_src=self._number - 1)
+        output: torch.Tensor = self._model(inputs, tokens=tokens, **others)
+        if self._is_last:
             return output
-        distributed.send(output.contiguous(), group=self._group, group_dst=self.stage.number + 1)
+        distributed.send(output.contiguous(), group=self._group, group_dst=self._number + 1)
         return None
-
-    def _from_last(self, value: torch.Tensor) -> torch.Tensor:
-        value = value.detach().contiguous()
-        distributed.broadcast(value, group=self._group, group_src=self.stage.stages - 1)
-        return value
 
     def add_up_tied_gradients(self) -> None:
         """Give both copies of a tied table the sum of their gradients; once per optimiser step, before clipping."""
-        weight = self.stage.tied_weight()
+        weight = self._tied_weight()
         if weight is None:
             return
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
         gradient = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad  # shares its memory
         received = torch.empty_like(gradient)
-        peer = self.stage.stages - 1 if self.stage.is_first else 0
+        peer = self._stages - 1 if self._is_first else 0
         exchange = [
             distributed.P2POp(distributed.isend, gradient.contiguous(), group=self._group, group_peer=peer),
             distributed.P2POp(distributed.irecv, received, group=self._group, group_peer=peer),
@@ -239,36 +204,39 @@ class Pipeline:
 
     def gradient_norm(self) -> torch.Tensor:
         """The norm of the gradients of all stages; a tied table counts once."""
-        left_out = self.stage.tied_weight() if not self.stage.is_first else None
-        items = [item.grad for item in self.stage.parameters() if item.grad is not None and item is not left_out]
+        left_out = self._tied_weight() if not self._is_first else None
+        items = [item.grad for item in self._model.parameters() if item.grad is not None and item is not left_out]
         norm = torch.nn.utils.get_total_norm(items) if items else torch.zeros((), device=self._device)
         squares = processes.whole(norm).to(self._device).square()
         distributed.all_reduce(squares, group=self._group)
         return squares.sqrt()
 
-    def _hidden(self, rows: int, length: int) -> tuple[int, int, int]:
-        return rows, length, int(self.stage.config.hidden_size)
+    def _hidden(self, rows: int, length: int, **options: Any) -> torch.Tensor:
+        """An empty tensor with the shape of what a stage sends to the next."""
+        return torch.empty(rows, length, self._model.config.hidden_size, **options)
 
     def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
         """The schedule for batches of this shape, with known shapes of the tensors that stages send to each other."""
-        rows, length = tokens.shape[0] // self._micro_batches, tokens.shape[1]
-        key = (rows, length)
+        rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
         if key not in self._schedules:
-            stage, config = self.stage, self.stage.config
-            hidden = torch.empty(self._hidden(rows, length), device="meta", requires_grad=True)
-            ids = torch.empty(key, dtype=tokens.dtype, device="meta")
-            head_shape = (rows, config.num_labels) if stage.classifies else (rows, length, config.vocab_size)
-            pipeline_stage = _StageOfKnownShape(
-                stage,
-                stage.number,
-                stage.stages,
+            config = self._model.config
+            inputs = output = self._hidden(*key, device="meta", requires_grad=True)
+            if self._is_first:
+                inputs = torch.empty(key, dtype=tokens.dtype, device="meta")
+            if self._is_last:
+                shape = (rows, config.num_labels) if self._classifies else (rows, length, config.vocab_size)
+                output = torch.empty(shape, device="meta", requires_grad=True)
+            stage = _StageOfKnownShape(
+                self._model,
+                self._number,
+                self._stages,
                 self._device,
-                input_args=ids if stage.is_first else hidden,
-                output_args=torch.empty(head_shape, device="meta", requires_grad=True) if stage.is_last else hidden,
+                input_args=inputs,
+                output_args=output,
                 group=self._group,
             )
             self._schedules[key] = Schedule1F1B(
-                pipeline_stage,
+                stage,
                 self._micro_batches,
                 loss_fn=lambda logits, labels: self._loss(logits, labels),
                 scale_grads=False,
@@ -279,14 +247,6 @@ class Pipeline:
 class _StageOfKnownShape(PipelineStage):
     def _post_metadata_inference_cleanup(self) -> None:
         """No effect: PyTorch 2.13 removes the gradients of earlier batches here, also where it inferred no shapes."""
-
-
-def _no_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    raise RuntimeError("a pipeline has a loss only while it trains")
-
-
-def _without(batch: Batch, *names: str) -> dict[str, Any]:
-    return {name: item for name, item in batch.items() if name not in names}
 
 
 def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
