@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from paretune.cli import main
-from paretune.commands.mcp import server
+from paretune.commands import mcp
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
 BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
@@ -28,9 +28,9 @@ class Agent:
             commands.mkdir(parents=True)
             self.begun.append((name, parameters))
 
-        monkeypatch.setattr(server, "start", begin)
+        monkeypatch.setattr(mcp, "start", begin)
         self.budget = str(path)
-        self._server = server.make_server(server.Tools(folder / "agents", self.budget if budgets else None))
+        self._server = mcp.make_server(mcp.Tools(folder / "agents", self.budget if budgets else None))
 
     def call(self, tool: str, **arguments: Any) -> Any:
         async def act() -> Any:

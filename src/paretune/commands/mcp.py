@@ -1,4 +1,4 @@
-"""The tools that an agent sees (Model Context Protocol, package `mcp`).
+"""The command `mcp`: a server for agents on standard input and output (Model Context Protocol, package `mcp`).
 
 Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
 agent can neither name another one, nor choose code, image, account or owner of a job. A launched command is a process
@@ -18,21 +18,19 @@ from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from paretune.commands.estimate.command import MAY_BE_LISTS, EstimateRequest
-from paretune.commands.estimate.estimate import run_estimate
+from paretune.commands.command import command_of
+from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
-from paretune.core.untrusted import printable
-from paretune.jobs.launch import launch
-from paretune.jobs.workplace import home_of
+from paretune.core.result import CommandOutput
+from paretune.core.untrusted import absolute, is_file, printable
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
+from paretune.specification.parameters import Parameters, parameter, spell
 from paretune.specification.profile import with_profile
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.recorded_front import front
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -50,9 +48,31 @@ _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
-def serve(budget: str | None) -> None:
-    """Answer an agent on standard input and output until it disconnects; running jobs go on."""
-    make_server(Tools(home_of(os.environ).resolve() / "agents", budget)).run("stdio")
+class McpOptions(Parameters):
+    """What agents may spend through this server."""
+
+    budget: str | None = parameter(
+        None, "YAML file with monthly budgets that all launches count against; without it agents may look only"
+    )
+    listed_by: ClassVar[str] = "mcp"
+
+
+def _run(options: McpOptions) -> CommandOutput:
+    """Serve until the agent disconnects, running jobs go on; raises BadInput if the package `mcp` is not installed."""
+    from paretune.jobs.workplace import home_of
+
+    if options.budget is not None and not is_file(options.budget):
+        raise BadInput([f"budget must name a YAML file with budgets, and {options.budget} is none"])
+    budget = None if options.budget is None else absolute(options.budget)
+    try:
+        server = make_server(Tools(home_of(os.environ).resolve() / "agents", budget))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mcp":
+            raise
+        install = "python -m pip install 'paretune[mcp]'"
+        raise BadInput([f"paretune mcp needs the package mcp, which is not installed: {install}"]) from error
+    server.run("stdio")
+    return CommandOutput()
 
 
 def make_server(tools: "Tools") -> "MCPServer":
@@ -105,6 +125,8 @@ class Tools:
         Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
         the cheapest that fits into memory.
         """
+        from paretune.commands.estimate.estimate import run_estimate
+
         request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
         answer: dict[str, Any] = run_estimate(request).to_dict()
         rows = [{name: value for name, value in row.items() if value is not None} for row in answer["rows"]]
@@ -113,10 +135,14 @@ class Tools:
 
     def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Check a job and bound its dollars; launches nothing."""
+        from paretune.jobs.launch import launch
+
         return launch(JobSpec.read(_texts(parameters)), dry_run=True, quiet=True).to_dict()
 
     def launch(self, parameters: dict[str, Any], study: str | None = None) -> dict[str, Any]:
         """Launch a job, or the study of this file with `parameters` that win over it, if the budget allows it."""
+        from paretune.jobs.launch import launch
+
         if self.budget is None:
             raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
         texts = _texts(parameters)
@@ -146,6 +172,8 @@ class Tools:
 
     def front(self, study: str) -> dict[str, Any]:
         """The Pareto front of a recorded study, by its name."""
+        from paretune.studies.recorded_front import front
+
         return front(study).to_dict()
 
     def _described(self, name: str) -> dict[str, Any]:
@@ -200,3 +228,6 @@ def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
 def _refuse_names(names: Iterable[str]) -> None:
     wrong = [name for name in dict.fromkeys(names) if name in _NOT_OF_AGENTS]
     refuse([f"{name} cannot be set by an agent: it chooses code, account or money" for name in wrong])
+
+
+COMMAND = command_of(McpOptions, _run)

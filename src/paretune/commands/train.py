@@ -1,11 +1,12 @@
-"""The command `train`: one job."""
+"""The command `train`: one job. `paretune.jobs` does the work."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from paretune.commands.command import Command, imported_later, read_with_profile
+from paretune.commands.command import Command, read_with_profile
 from paretune.core.errors import refuse
+from paretune.core.result import Result
 from paretune.specification.data_files import data_faults
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
@@ -18,6 +19,10 @@ def _read(values: Mapping[str, Any]) -> JobSpec:
     return spec
 
 
-COMMAND = Command(
-    read=partial(read_with_profile, _read), run=imported_later("paretune.jobs.launch:launch_here"), takes_jobs=True
-)
+def _run(spec: JobSpec) -> Result:
+    from paretune.jobs.launch import launch_here
+
+    return launch_here(spec)
+
+
+COMMAND = Command(read=partial(read_with_profile, _read), run=_run, takes_jobs=True)

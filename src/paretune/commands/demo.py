@@ -1,4 +1,4 @@
-"""Play the shipped study `demo` on the virtual clock, in a store of its own, and show its page."""
+"""The command `demo`: the shipped study `demo` on the virtual clock, in a store of its own, and its page."""
 
 import contextlib
 import os
@@ -7,72 +7,75 @@ import sys
 import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paretune.commands.command import describe_opened_run
+from paretune.commands.command import command_of, describe_opened_run
 from paretune.core.commands import command_line
 from paretune.core.result import CommandOutput
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplaces
-from paretune.storage.database import without_waiting_for_the_disk
+from paretune.specification.parameters import Parameters, parameter
 from paretune.storage.shipped import find_file
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.run import run_study_file
+
+if TYPE_CHECKING:
+    from paretune.studies.results.answer import StudyAnswer
 
 _OURS = ("AWS_", "MLFLOW_", "PARETUNE_")
 """Prefixes of the environment variables that the demo ignores: stores, prices and budgets of the user's own jobs."""
-_PROGRESS = "trial "
 _V100_S, _V100_USD = 65_820.0, 69.92  # of the published runs: see studies/README.md
 
 
-def run_demo(*, opens: bool) -> CommandOutput:
-    """Play the demo; it replaces an earlier one in the folder `demo` of paretune's home folder.
+class DemoRequest(Parameters):
+    """Whether the demo opens its page."""
 
-    Args:
-        opens: whether to open its page in a browser, if standard output is a terminal with a display.
-    """
+    open: bool = parameter(True, "open the page in a browser, if this is a terminal with a display")
+
+
+def run_demo(request: DemoRequest) -> CommandOutput:
+    """Play the demo; it replaces an earlier one in the folder `demo` of paretune's home folder."""
+    from paretune.jobs.workplace import Workplaces
+    from paretune.storage.database import without_waiting_for_the_disk
+    from paretune.studies.run import run_study_file
+
+    def print_trials(text: str) -> None:
+        """Print the progress, but no warnings about prices: nothing of the demo is paid."""
+        if text.startswith("trial "):
+            say_on_stderr(text)
+
     folder = Workplaces.of_process().home.resolve() / "demo"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
     store = f"sqlite:///{folder / 'mlflow.db'}"
     with _isolated(folder, store), without_waiting_for_the_disk():
-        result = run_study_file(StudyFile.read(find_file("demo"), {}), say=_print_trials)
+        result = run_study_file(StudyFile.read(find_file("demo"), {}), say=print_trials)
     page = folder / "pareto.html"
     shutil.copy(next(folder.glob(f"mlruns/*/{result.run_id}/artifacts/{page.name}")), page)
     describe_opened_run("demo", "\n".join([*result.answer.opening()[:2], f"Simulated. The page is {page}."]))
-    is_opened = opens and _has_display() and webbrowser.open(page.as_uri())
+    is_opened = request.open and _has_display() and webbrowser.open(page.as_uri())
     return CommandOutput(
         text=_text(result.answer, page, store, is_opened=is_opened),
         document=result.to_dict() | {"page": str(page), "tracking_uri": store, "is_opened": is_opened},
     )
 
 
-def _print_trials(text: str) -> None:
-    """Print the progress, but no warnings about prices: nothing of the demo is paid."""
-    if text.startswith(_PROGRESS):
-        say_on_stderr(text)
-
-
 @contextlib.contextmanager
 def _isolated(folder: Path, store: str) -> Iterator[None]:
     """Work in `folder`, with its own MLflow store and nothing of the user's settings; all is restored at the end."""
     before = dict(os.environ)
-    settings = {
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_TRACKING_URI": store,
-        "PARETUNE_HOME": str(folder),
-    }
+    foreign = {name: text for name, text in before.items() if not name.startswith(_OURS)}
+    settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(folder)}
     try:
-        for name in before:
-            if name.startswith(_OURS):
-                del os.environ[name]
-        os.environ |= settings
+        _replace_environment(foreign | settings)
         with contextlib.chdir(folder):
             yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        _replace_environment(before)
+
+
+def _replace_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def _has_display() -> bool:
@@ -80,7 +83,7 @@ def _has_display() -> bool:
     return sys.stdout.isatty() and bool(is_desktop)
 
 
-def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> str:
+def _text(answer: "StudyAnswer", page: Path, store: str, *, is_opened: bool) -> str:
     """The answer beside the published figures, the addresses of its results, and commands to type next."""
     front, picks = answer.front, answer.picks
     steps = {
@@ -115,3 +118,6 @@ def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> st
         *(f"  {command}  # {about}" for command, about in steps.items()),
     ]
     return "\n".join(["", *lines])
+
+
+COMMAND = command_of(DemoRequest, run_demo)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paretune.cli import main
-from paretune.commands.prices.prices import read_prices
+from paretune.commands.prices import read_prices
 from paretune.core.errors import LaunchRefused
 from paretune.pricing.prices import Price
 from tests.stand_ins.aws import Aws

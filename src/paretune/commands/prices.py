@@ -1,4 +1,4 @@
-"""The known prices of a region as a table, and today's prices from AWS's Pricing API."""
+"""The command `prices`: the known prices of a region, read anew from AWS's Pricing API if asked for."""
 
 import json
 import math
@@ -8,21 +8,20 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
-from paretune.commands.command import describe_opened_run
-from paretune.commands.prices.command import PricesRequest
+from paretune.commands.command import command_of, describe_opened_run
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import LaunchRefused, refuse
 from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.untrusted import printable
 from paretune.presentation.table import aligned, texts
 from paretune.pricing.prices import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, unknown_type
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import split_list
+from paretune.specification.parameters import Fault, Parameters, Rules, parameter, split_list
 from paretune.specification.profile import read_profile
-from paretune.specification.regions import usual_region
+from paretune.specification.regions import region_faults, usual_region
 
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
 _USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...
@@ -38,6 +37,21 @@ _COLUMNS: Mapping[str, Any] = {
 }
 
 
+class PricesRequest(Parameters):
+    """The prices to show, and whether to read them anew; raises BadInput with all faults at once."""
+
+    region: str | None = parameter(
+        None, "AWS region; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1"
+    )
+    instance_type: str | None = parameter(None, "types to show, comma-separated; all that are known by default")
+    refresh: bool = parameter(
+        False, "first read today's prices of SageMaker Training from AWS's Pricing API (pricing:GetProducts)"
+    )
+
+    listed_by: ClassVar[str] = "prices"
+    rules: ClassVar[Rules] = (lambda it: (Fault(("region",), text) for text in region_faults(it.region)),)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PriceTable(Result):
     """On-demand prices of SageMaker Training in one region; None if unknown. Ages are counted to `today`."""
@@ -47,15 +61,12 @@ class PriceTable(Result):
     today: date
 
     @classmethod
-    def of(cls, prices: PriceList, region: str, instance_types: Sequence[str]) -> "PriceTable":
+    def of(cls, environment: Mapping[str, str], region: str, instance_types: Sequence[str]) -> "PriceTable":
         """The table of these types, or of all with a price in the region; raises BadInput for an unknown type."""
-        priced = prices.of_region(region)
-        possible = {*instances(), *priced}
-        faults = [unknown_type(name, possible) for name in instance_types if name not in possible]
-        if faults:
-            raise BadInput(faults)
-        order = {name: place for place, name in enumerate(instances())}
-        names = instance_types or sorted(priced, key=lambda name: (order.get(name, len(order)), name))
+        priced = PriceList.read(environment).of_region(region)
+        possible = list(dict.fromkeys([*instances(), *priced]))  # the smallest size first
+        refuse([unknown_type(name, possible) for name in instance_types if name not in possible])
+        names = instance_types or [name for name in possible if name in priced]
         return cls(region=region, prices={name: priced.get(name) for name in names}, today=_today())
 
     @property
@@ -123,16 +134,14 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
         [['ml.g5.xlarge', 1, 1.408], ['ml.p4d.24xlarge', 8, 25.251]]
     """
     environment = dict(os.environ)
-    name = usual_region(region or read_profile(environment).get("region"), environment)
-    return PriceTable.of(
-        PriceList.read(environment), name, [instance_type] if isinstance(instance_type, str) else list(instance_type)
-    )
+    types = [instance_type] if isinstance(instance_type, str) else list(instance_type)
+    return PriceTable.of(environment, _region(region, environment), types)
 
 
 def run_prices(request: PricesRequest) -> CommandOutput:
     """Return the known prices of a region, after reading today's into the user's cache if asked for."""
     environment = dict(os.environ)
-    region = usual_region(request.region or read_profile(environment).get("region"), environment)
+    region = _region(request.region, environment)
     document: dict[str, object] = {}
     if request.refresh:
         text, document["refreshed"] = _refresh(region, environment)
@@ -140,25 +149,32 @@ def run_prices(request: PricesRequest) -> CommandOutput:
         if not request.instance_type:
             describe_opened_run("prices", text)
             return CommandOutput(document=document | {"region": region})
-    table = PriceTable.of(PriceList.read(environment), region, split_list(request.instance_type))
+    table = PriceTable.of(environment, region, split_list(request.instance_type))
     unknown = sum(price is None for price in table.prices.values())
     describe_opened_run("prices", f"{table.title}: {len(table.prices)} types, {unknown} without a known price")
     return CommandOutput(text=str(table), document=document | table.to_dict())
 
 
+def _region(region: str | None, environment: Mapping[str, str]) -> str:
+    return usual_region(region or read_profile(environment).get("region"), environment)
+
+
 def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str, object]]:
     """Read today's prices and keep them; return what has changed as text and as a document."""
     print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
-    known = PriceList(listed=PriceList.read(environment).listed).of_region(region)
+    before = PriceList(listed=PriceList.read(environment).listed).of_region(region)
     read = read_prices(region, environment, _today())
     path = keep(environment, read)
-    pairs = [(known[new.instance_type].usd_per_hour, new) for new in read if new.instance_type in known]
-    changes = [(old, new) for old, new in pairs if old != new.usd_per_hour]
+    pairs = [(before[new.instance_type].usd_per_hour, new) for new in read if new.instance_type in before]
+    changes = [
+        {"instance_type": new.instance_type, "old": old, "new": new.usd_per_hour}
+        for old, new in pairs
+        if old != new.usd_per_hour
+    ]
     lines = [f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"]
-    lines += [f"  {new.instance_type}: {old:g} -> {new.usd_per_hour:g} USD an hour" for old, new in changes]
+    lines += [f"  {item['instance_type']}: {item['old']:g} -> {item['new']:g} USD an hour" for item in changes]
     lines += [] if changes else ["no price that was known has changed"]
-    document = [{"instance_type": new.instance_type, "old": old, "new": new.usd_per_hour} for old, new in changes]
-    return "\n".join(lines), {"count": len(read), "file": str(path), "changes": document}
+    return "\n".join(lines), {"count": len(read), "file": str(path), "changes": changes}
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:
@@ -176,7 +192,7 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
         listing = Account(JobSpec(region=_API_REGION), environment).client("pricing").get_paginator("get_products")
         pages = listing.paginate(ServiceCode="AmazonSageMaker", Filters=filters)
         products = [json.loads(text) for page in pages for text in page["PriceList"]]
-    found: dict[str, dict[float, str]] = {}  # type to prices, each with its usage type
+    usages: dict[str, dict[float, str]] = {}  # type to prices, each with its usage type
     for product in products:
         attributes = product["product"]["attributes"]
         usage = _USAGE.search(attributes.get("usagetype", ""))
@@ -187,10 +203,10 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
             for dimension in term.get("priceDimensions", {}).values():
                 usd = float(dimension.get("pricePerUnit", {}).get("USD") or "nan")
                 if dimension.get("unit", "").lower() in {"hrs", "hours", "hour"} and 0 < usd < math.inf:
-                    found.setdefault(usage[1], {})[usd] = usage.string
-    if not found:
+                    usages.setdefault(usage[1], {})[usd] = usage.string
+    if not usages:
         raise LaunchRefused(f"the AWS Pricing API has no price of SageMaker Training in {region}")
-    return [_price(name, region, usages, today) for name, usages in sorted(found.items())]
+    return [_price(name, region, prices, today) for name, prices in sorted(usages.items())]
 
 
 def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> Price:
@@ -207,3 +223,6 @@ def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> 
 
 def _today() -> date:
     return date.fromtimestamp(SystemClock().now())
+
+
+COMMAND = command_of(PricesRequest, run_prices)

@@ -1,4 +1,4 @@
-"""The command `sync`: collect jobs that have ended, follow jobs that still run."""
+"""The command `sync`: collect jobs that have ended, follow jobs that still run. `paretune.jobs` does the work."""
 
 from typing import ClassVar
 
@@ -16,8 +16,8 @@ class SyncOptions(Parameters):
 
 def _run(_: SyncOptions) -> CommandOutput:
     """Bring MLflow up to date with every job whose launcher has ended."""
-    from paretune.commands.sync.sync import Sync
-    from paretune.jobs.progress import watched  # MLflow takes a second to import
+    from paretune.jobs.progress import watched
+    from paretune.jobs.sync import Sync
     from paretune.jobs.workplace import Workplaces
     from paretune.tracking import Tracking
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import main
-from paretune.commands.demo import run as demo
+from paretune.commands import demo
 
 
 def test_the_environment_and_folder_are_restored_and_hidden_meanwhile(

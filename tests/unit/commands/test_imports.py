@@ -9,8 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli import main
-from paretune.commands.imports.command import ImportRequest
-from paretune.commands.imports.importing import import_runs
+from paretune.commands.imports import ImportRequest, import_runs
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.evidence import collect
