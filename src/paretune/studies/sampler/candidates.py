@@ -15,10 +15,10 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from paretune.core.errors import BadInput
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.features import Footprint
 from paretune.estimating.workload import PROBE_STEPS
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import STEP, Value, effects_of
 from paretune.studies.definition.space import make_spec
 from paretune.studies.sampler.quality import are_numbers, scaled
