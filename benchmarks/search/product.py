@@ -12,9 +12,8 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from paretune.core.clock import SystemClock
-from paretune.core.interruption import Interruption
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.core.clock import Interruption, SystemClock
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.timeline import TimelineFactory

@@ -26,7 +26,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.specification.script_arguments import script_in_words
-from paretune.storage.address import redacted
+from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.page import live_chart

@@ -14,7 +14,7 @@ from paretune.core.result import CommandOutput
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplaces
 from paretune.storage.database import without_waiting_for_the_disk
-from paretune.storage.shipped import find_file
+from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.run import run_study_file

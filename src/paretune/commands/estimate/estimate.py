@@ -14,18 +14,17 @@ from paretune.core.commands import command_line, options
 from paretune.core.errors import collecting, refuse
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate
-from paretune.estimating.forecast import Forecast
+from paretune.estimating.estimator import Estimate, Forecast
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.workplace import home_of, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 from paretune.specification.profile import completed
-from paretune.specification.regions import usual_region
 from paretune.tracking import schema
 
 if TYPE_CHECKING:

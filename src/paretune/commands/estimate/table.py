@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from paretune.commands.estimate.command import DIVISIONS
 from paretune.core import pareto
 from paretune.core.result import Result, Row, as_json, csv_text
-from paretune.estimating.estimator import Estimate
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import Estimate, TimeEstimate
+from paretune.estimating.phases import PHASES
 from paretune.presentation.table import aligned
 from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
-from paretune.specification.job_phases import PHASES
 from paretune.specification.parameters import spell
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from paretune.commands.command import Command, imported_later
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
-from paretune.estimating.recorded.run_table import OF_A_ROW, RunTable, located
+from paretune.estimating.recorded_runs import OF_A_ROW, RunTable, located
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, parameter
 

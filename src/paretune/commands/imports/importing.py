@@ -13,7 +13,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.core.result import CommandOutput
 from paretune.estimating.architecture import config_in, of_config, well_known
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRow
 from paretune.estimating.workload import training_rows
 from paretune.jobs.bill import price_tags
 from paretune.jobs.record import params_of, run_name

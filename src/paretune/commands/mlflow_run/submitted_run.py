@@ -6,8 +6,8 @@ import threading
 from mlflow.exceptions import ExecutionException
 from mlflow.projects.submitted_run import SubmittedRun
 
+from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted, LostContact
-from paretune.core.interruption import Interruption
 from paretune.core.untrusted import printable
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.launch import leave_or_abandon

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from paretune.commands.command import command_of, imported_later
+from paretune.specification.catalog import region_faults
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
-from paretune.specification.regions import region_faults
 
 
 class PricesRequest(Parameters):

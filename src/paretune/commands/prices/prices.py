@@ -18,11 +18,10 @@ from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.untrusted import printable
 from paretune.presentation.table import aligned, texts
 from paretune.pricing.prices import VARIABLE, Price, PriceList, keep, price_remarks
-from paretune.specification.catalog import instances, unknown_type
+from paretune.specification.catalog import instances, unknown_type, usual_region
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import split_list
 from paretune.specification.profile import read_profile
-from paretune.specification.regions import usual_region
 
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
 _USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER
 

@@ -26,10 +26,10 @@ from optuna.trial import TrialState
 from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.features import Footprint
 from paretune.estimating.workload import PROBE_STEPS
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import STEP, Value, effects_of
 from paretune.studies.definition.space import make_spec
 from paretune.studies.sampler.quality import are_numbers, scaled

@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.features import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics

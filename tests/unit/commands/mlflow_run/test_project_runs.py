@@ -15,7 +15,7 @@ from mlflow.exceptions import ExecutionException
 from paretune.commands.mlflow_run.backend import SageMakerBackend
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, follow
 from paretune.commands.sync.sync import Collected, Sync
-from paretune.core.interruption import Interruption
+from paretune.core.clock import Interruption
 from paretune.jobs import workplace as workplace_module
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher

@@ -14,9 +14,8 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from paretune.commands.sync.sync import Collected, Sync
-from paretune.core.clock import SystemClock
+from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LaunchRefused
-from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import (
