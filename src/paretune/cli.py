@@ -148,7 +148,7 @@ def _answer(words: Sequence[str]) -> CommandOutput | Result:
     if rest and first_word and not rest[0].startswith("-"):
         rest[0] = f"--{first_word}={rest[0]}"
     from paretune.specification.inputs import PATHS
-    from paretune.storage.shipped import find_path
+    from paretune.storage.files import find_path
 
     command = command_named(name)
     options = command.models()
@@ -308,7 +308,7 @@ def go_where_typed(words: list[str]) -> None:
     os.chdir(typed)
     if typed != project:
         from paretune.specification.inputs import PATHS
-        from paretune.storage.shipped import find_path
+        from paretune.storage.files import find_path
 
         for index, word in enumerate(words):
             name, equals, text = word.removeprefix("--").partition("=")

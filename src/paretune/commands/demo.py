@@ -14,7 +14,7 @@ from paretune.core.commands import command_line
 from paretune.core.result import CommandOutput
 from paretune.jobs.progress import say_on_stderr
 from paretune.specification.parameters import Parameters, parameter
-from paretune.storage.shipped import find_file
+from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile
 
 if TYPE_CHECKING:

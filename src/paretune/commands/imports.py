@@ -16,7 +16,7 @@ from paretune.core.commands import options
 from paretune.core.errors import BadInput, TrackingUnavailable, refuse
 from paretune.core.result import CommandOutput
 from paretune.estimating.architecture import config_in, of_config, well_known
-from paretune.estimating.recorded.run_table import (
+from paretune.estimating.recorded_runs import (
     COMPLETED,
     OF_A_ROW,
     OUT_OF_MEMORY,

@@ -18,8 +18,8 @@ from mlflow.projects.backend.abstract_backend import AbstractBackend
 from mlflow.projects.submitted_run import SubmittedRun
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_ENTRY_POINT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
 
+from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted, LostContact, ParetuneError, collecting, refuse
-from paretune.core.interruption import Interruption
 from paretune.core.untrusted import printable
 from paretune.launchers.base import JobState
 from paretune.specification.container import Event

@@ -17,11 +17,10 @@ from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.untrusted import printable
 from paretune.presentation.table import aligned, texts
 from paretune.pricing.prices import VARIABLE, Price, PriceList, keep, price_remarks
-from paretune.specification.catalog import instances, unknown_type
+from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter, split_list
 from paretune.specification.profile import read_profile
-from paretune.specification.regions import region_faults, usual_region
 
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
 _USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...

@@ -7,8 +7,7 @@ from typing import Any
 from paretune.commands.command import Command, read_with_profile
 from paretune.core.errors import refuse
 from paretune.core.result import Result
-from paretune.specification.data_files import data_faults
-from paretune.specification.inputs import missing_files
+from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 
 

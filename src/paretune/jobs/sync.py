@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
-from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import KeptPool, kept_runs
 from paretune.jobs.model import overdue, register

@@ -19,8 +19,8 @@ from paretune.commands.mlflow_run import (
     follow,
     read_request,
 )
+from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput
-from paretune.core.interruption import Interruption
 from paretune.jobs import workplace as workplace_module
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, job_name

@@ -13,9 +13,8 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
-from paretune.core.clock import SystemClock
+from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LaunchRefused
-from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync

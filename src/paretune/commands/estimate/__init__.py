@@ -12,12 +12,11 @@ from typing import ClassVar
 from paretune.commands.command import Command, read_with_profile
 from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result
-from paretune.specification.data_files import data_faults
-from paretune.specification.inputs import missing_files
+from paretune.specification.catalog import region_faults
+from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_STRATEGY
 from paretune.specification.parameters import Parameters, affecting, parameter, spell, split_list
-from paretune.specification.regions import region_faults
 from paretune.specification.rules import launch_faults
 
 DIVISIONS = tuple(name for name in OF_STRATEGY if name != "strategy")

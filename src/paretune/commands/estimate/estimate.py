@@ -15,21 +15,19 @@ from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate
-from paretune.estimating.forecast import Forecast
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate
+from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.workplace import home_of, open_tracking
 from paretune.presentation.table import aligned
 from paretune.pricing.prices import Price, PriceList, dates_of, usual_price
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.job_phases import PHASES
 from paretune.specification.parameters import affecting, spell
 from paretune.specification.profile import completed
-from paretune.specification.regions import usual_region
 from paretune.tracking import schema
 
 if TYPE_CHECKING:

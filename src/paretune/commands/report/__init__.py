@@ -20,9 +20,9 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import did_you_mean
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.untrusted import markdown, without_secrets
+from paretune.specification.catalog import region_faults
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
-from paretune.specification.regions import region_faults
 
 SHAPE, DEVICES = "shape", "devices"
 FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)

@@ -1,21 +1,28 @@
-"""YAML files as trees that know their line numbers.
+"""Files that people write: YAML as trees that know their line numbers, and how a path leads to a file.
 
 Values stay the text in the file, and the type of the parameter decides what it means, because YAML 1.1 reads `1e-4` as
 a text, `no` as a boolean and `010` as 8.
+
+A path counts from the current folder. If nothing is there, it is looked up among the shipped files, which are in the
+folders `studies/` and `examples/` of the installed package, or of the clone that an editable install runs from.
 """
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]  # comes with MLflow
+import yaml
 
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import LARGEST_SETTINGS, read_text
-from paretune.storage.shipped import shipped_names
+from paretune.core.untrusted import LARGEST_SETTINGS, exists, is_file, read_text
 
+_FOLDERS = ("studies", "examples")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_ROOT = _PACKAGE / "shipped" if (_PACKAGE / "shipped").is_dir() else _PACKAGE.parents[1]
+_SUFFIX = ".yaml"
 _LONGEST_NUMBER = 1_000  # characters
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
@@ -160,3 +167,39 @@ def _problem(error: Any) -> tuple[int, str]:
     if "'\\t'" in str(error.problem):
         return line, "a tab: YAML is indented with spaces; replace it"
     return line, f"this is no YAML: {error.problem}; look at colons, quotes and indentation there"
+
+
+def find_path(path: str, *folders: Path) -> str:
+    """Return `path` if it exists, else the same path below the first of `folders` that has it, else the shipped one.
+
+    If nothing has that name, `path` itself is returned. Absolute paths, and those that begin with `~`, stay.
+    """
+    if not path or os.path.isabs(path) or exists(path):
+        return path
+    below = (str(folder / path) for folder in folders)
+    return next((candidate for candidate in (*below, _shipped(path)) if os.path.exists(candidate)), path)
+
+
+def find_file(name: str) -> str:
+    """Return the path of a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
+
+    A file in the current folder wins. If nothing has that name, `name` itself is returned.
+    """
+    if not name or is_file(name) or os.path.isabs(name):
+        return name
+    names = (name, *(f"{folder}/{name}" for folder in _FOLDERS))
+    candidates = (_shipped(text if text.endswith(_SUFFIX) else f"{text}{_SUFFIX}") for text in names)
+    return next((candidate for candidate in candidates if os.path.isfile(candidate)), name)
+
+
+def shipped_names(keys: Collection[str]) -> list[str]:
+    """Return the names of the shipped YAML files that have one of `keys` at their left margin."""
+    mark = re.compile(f"^({'|'.join(map(re.escape, keys))}):", re.MULTILINE)
+    paths = (path for folder in _FOLDERS for path in sorted((_ROOT / folder).glob(f"*{_SUFFIX}")))
+    return [path.stem for path in paths if mark.search(path.read_text(encoding="utf-8"))]
+
+
+def _shipped(path: str) -> str:
+    """Return where `path` would be among the shipped files; an empty text if it is outside of their folders."""
+    parts = Path(path).parts
+    return str(_ROOT / path) if parts and parts[0] in _FOLDERS and ".." not in parts else ""
