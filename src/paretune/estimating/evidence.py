@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, config_in, well_known
+from paretune.estimating.features import Footprint, JobFeatures, describe
 from paretune.estimating.memory import MemorySetting
-from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
-from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import RecordedJob, RecordedRun, schema
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import ADAPTERS, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP
+from paretune.specification.parallelism import DEVICE_MAP, BatchPlan
 
 EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, or those of a training batch if these are more

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING
 
 from paretune.core.commands import options
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.estimator import Estimate
-from paretune.estimating.forecast import known_architecture
+from paretune.estimating.estimator import Estimate, TimeEstimate, known_architecture
 from paretune.estimating.noise import binomial_error
-from paretune.estimating.time_estimate import TimeEstimate
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, host_bytes, least_volume_gib
 from paretune.presentation.numbers import duration
 from paretune.pricing.prices import Price, price_remarks
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.regions import usual_region
+from paretune.specification.parallelism import BatchPlan
 
 if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplace

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import TimeEstimate
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools

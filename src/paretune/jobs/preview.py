@@ -14,12 +14,12 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
 from paretune.launchers.storage import volume_for_gib
 from paretune.presentation.numbers import duration, usd
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.profile import remarks
 from paretune.specification.script_arguments import own_settings, script_in_words
-from paretune.storage.address import redacted
+from paretune.storage.database import redacted
 from paretune.tracking import require_answer, tracking_uri
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import TimeEstimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
@@ -18,10 +18,10 @@ from paretune.launchers.processes import is_alive, this_process
 from paretune.pricing.prices import Price
 from paretune.projects.collection import collect_from
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import own_settings
 from paretune.tracking import Run, schema

@@ -26,7 +26,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import option_words, start_faults, unknown_arguments
-from paretune.storage.yaml import FileKind, read_yaml
+from paretune.storage.files import FileKind, read_yaml
 
 _RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job

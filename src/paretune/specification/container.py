@@ -26,8 +26,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from paretune.core.tags import Attribution
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""

@@ -13,11 +13,10 @@ from typing import Any
 from paretune.core.commands import options
 from paretune.core.own_script import OwnScript, read_own_script
 from paretune.core.untrusted import at_home
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
-from paretune.specification.parallelism import OF_STRATEGY
+from paretune.specification.parallelism import OF_STRATEGY, BatchPlan
 from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10

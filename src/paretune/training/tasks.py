@@ -21,7 +21,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import refuse
 from paretune.specification import metrics
-from paretune.specification.data_files import label_columns
+from paretune.specification.inputs import label_columns
 from paretune.specification.job import JobSpec
 
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result

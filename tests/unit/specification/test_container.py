@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import (
     Event,
     EventReader,
@@ -21,6 +20,7 @@ from paretune.specification.container import (
     write_json,
 )
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 
 # Every character a person's data may hold, line ends and control characters too; no halves of surrogate pairs.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

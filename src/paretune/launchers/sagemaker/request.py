@@ -10,7 +10,7 @@ from typing import Any
 
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
-from paretune.estimating.uploading import deadline_s, is_compressed
+from paretune.estimating.phases import deadline_s, is_compressed
 from paretune.launchers import archive
 from paretune.launchers.base import checkpoint_folder, run_of
 from paretune.launchers.sagemaker import images

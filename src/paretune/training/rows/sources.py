@@ -16,8 +16,15 @@ from sklearn.model_selection import train_test_split
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder
 from paretune.specification import metrics
-from paretune.specification.data_files import column_faults, encoding_fault, missing_rows, separator, used_columns
-from paretune.specification.inputs import BUNDLED, ROW_FILES
+from paretune.specification.inputs import (
+    BUNDLED,
+    ROW_FILES,
+    column_faults,
+    encoding_fault,
+    missing_rows,
+    separator,
+    used_columns,
+)
 from paretune.specification.job import JobSpec
 from paretune.training.rows import hub
 from paretune.training.rows.tokenised import Rows
