@@ -71,7 +71,7 @@ def _fetch(spec: JobSpec, workplace: "Workplace") -> None:
     if not addresses:
         return
     # Imported here: other jobs need no boto3.
-    from paretune.launchers.sagemaker.s3_download import fetch, s3_client
+    from paretune.launchers.sagemaker.storage import fetch, s3_client
 
     s3, faults, check = s3_client(spec.region, workplace.environment), list[str](), workplace.interruption.check
     for name, uri in addresses.items():

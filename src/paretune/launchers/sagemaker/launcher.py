@@ -12,12 +12,10 @@ from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, Launcher
-from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.account import Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, was_heard
-from paretune.launchers.sagemaker.checks import account_faults
 from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
-from paretune.launchers.sagemaker.request import create_request
+from paretune.launchers.sagemaker.request import create_request, image_faults
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
@@ -61,7 +59,7 @@ class SageMakerLauncher(Launcher):
 
     def check(self, spec: JobSpec) -> None:
         """Check strategy, image and instance type together; credentials, role, bucket and quotas."""
-        faults = [*images.faults(spec, self.account.region), *account_faults(spec, self.account)]
+        faults = [*image_faults(spec, self.account.region), *account_faults(spec, self.account)]
         if spec.entry_script is not None:
             with collecting(faults):
                 archive.project_files(at_home(spec.entry_script).resolve().parent)
