@@ -21,7 +21,6 @@ import pytest
 import paretune
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job
-from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import choose_image
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -114,7 +113,7 @@ class Remembering(SageMakerLauncher):
 
     started: list[Job]
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         job = super().submit(document, inputs)
         self.started.append(job)
         return job

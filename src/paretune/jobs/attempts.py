@@ -18,6 +18,7 @@ from paretune.core.errors import Interrupted, LaunchRefused, LostContact, Paretu
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import Bill
 from paretune.jobs.outcome import JobOutcome, conclude
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.launchers.notice import send
@@ -85,9 +86,9 @@ class Attempts:
     """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended."""
 
     record: JobRecord
-    document: JobDocument  # the job of this attempt; at first that of the first attempt
     on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
-    inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
+    inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
+    document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
     end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
@@ -96,7 +97,9 @@ class Attempts:
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
-        self.bill = Bill(self.record.spec, self._launcher.price(self.record.spec))
+        record, spec = self.record, self.record.spec
+        self.document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.attribution)
+        self.bill = Bill(spec, self._launcher.price(spec))
 
     @property
     def _launcher(self) -> Launcher:
@@ -121,7 +124,7 @@ class Attempts:
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         claimed = self._clock.monotonic()
         try:
-            self.current = _find(self.document.job_name, self._launcher) or self._create()
+            self.current = self._find() or self._create()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
@@ -188,7 +191,7 @@ class Attempts:
     def stop(self) -> None:
         """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
         if self._may_be_created:
-            self.current = self._find_created()
+            self.current, self._may_be_created = self._find(SHOWN_WITHIN_S), False
         if self.current is None:
             return
         until = self._clock.monotonic() + STOP_PATIENCE_S
@@ -242,18 +245,18 @@ class Attempts:
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
-        inputs = self.inputs()
+        inputs = self.inputs or inputs_of(self.record.spec, workplace)
         if not self.document.spec.on_sagemaker:
             return self._launcher.submit(self.document, inputs)
         with workplace.working_on("uploading code, data and model, and creating the job"):
             return self._launcher.submit(self.document, inputs)
 
-    def _find_created(self) -> Job | None:
-        until = self._clock.monotonic() + SHOWN_WITHIN_S
-        while (job := _find(self.document.job_name, self._launcher)) is None and self._clock.monotonic() < until:
-            self._clock.sleep(WATCH_INTERVAL_S)
-        self._may_be_created = False
-        return job
+    def _find(self, within_s: float = 0.0) -> Job | None:
+        """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""
+        try:
+            return self._launcher.find(self.document.job_name, self._clock, within_s)
+        except LaunchRefused as error:
+            raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
 
     def _take_events(self) -> None:
         assert self.current is not None  # the callers have checked
@@ -277,7 +280,7 @@ class Attempts:
             self.record.log_memory_retry(self._memory_retries, document.plan)
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self._announce(message)
-        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
+        if self.record.is_adopted and (adopted := self._find()) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
 
@@ -287,11 +290,3 @@ class Attempts:
 
     def _announce(self, message: str) -> None:
         self.on_events([Event(time=self._clock.now(), step=0, message=message)])
-
-
-def _find(name: str, launcher: Launcher) -> Job | None:
-    """The job with this name, if any, whoever started it; raises LostContact, and then its run must stay open."""
-    try:
-        return launcher.attach(name)
-    except LaunchRefused as error:
-        raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error

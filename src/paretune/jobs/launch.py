@@ -25,7 +25,7 @@ from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed, remarks
 from paretune.tracking import (
@@ -104,8 +104,7 @@ def begin_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Eve
     """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
     record, inputs, messages = _claim(spec, workplace)
     _announce(messages, workplace, on_events)
-    document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.attribution)
-    job = Attempts(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
+    job = Attempts(record, on_events, inputs)
     try:
         job.begin()
         workplace.interruption.check()
