@@ -510,7 +510,7 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     while len(launcher.created) < 2:
         first.poll()
     again = desk.attempts(launcher, per_device_train_batch_size=16)  # after a kill
-    while again.attempt == 1:
+    while again.document.attempt == 1:
         again.poll()
 
     again.stop()

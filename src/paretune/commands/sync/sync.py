@@ -199,7 +199,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
     job = Attempts(record, lambda _: None)
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
-        job.bill.forget_cost()
+        job.bill.attempts_usd = None  # nobody can tell any more for how long
         record.run.set_tags({schema.SECONDARY_STATUS: schema.GONE})
         reason = (
             "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
