@@ -12,13 +12,20 @@ from typing import Any, Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
-from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
+from paretune.jobs.preview import (
+    JobPreview,
+    batch_in_words,
+    foreseen,
+    limit_refusal,
+    preview,
+    training_in_words,
+    warnings_of,
+)
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces

@@ -1,4 +1,8 @@
-"""How a job has ended: gathered, booked, written into the run that closes with it, and shown."""
+"""How a job has ended: gathered, booked, written into the run that closes with it, judged and shown.
+
+Verdicts are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A study
+prints those of the jobs that it recommends.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,16 +17,16 @@ from paretune.core.own_script import read_own_script
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.estimating.noise import binomial_error
-from paretune.jobs.advice import verdicts
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
+from paretune.jobs.preview import is_unscaled
 from paretune.jobs.record import JobRecord, params_of, run_name
 from paretune.launchers.base import Job, JobState, WarmPoolStatus
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 
@@ -41,6 +45,14 @@ RUN_STATUS = {
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
 _LONGEST_TAG = 5_000  # characters that MLflow's servers take
+_COUNTING_MODEL = {metrics.TOKEN_CLASSIFICATION: "the most frequent label of each word"}
+"""Task to its baseline, where that is not TF-IDF with logistic regression."""
+_TRIVIAL_ANSWERS = {
+    metrics.CLASSIFICATION: "always answering the most frequent class",
+    metrics.MULTI_LABEL: "always answering the most frequent set of labels",
+}
+_TIMES_THE_EPOCHS = 3
+_USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is the first suspect if nothing was learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,3 +407,42 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
         "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
         f"{options(training_arguments=switches)}"
     ]
+
+
+def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
+    """A verdict on a completed job if its model is no better than a constant answer, or worse than TF-IDF.
+
+    `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
+    validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.
+    """
+    if spec.runs_own_training:
+        return []
+    task = metrics.TASKS[spec.task]
+    measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))
+    if measured is None:
+        return []
+    if trivial is not None and measured <= trivial:
+        comparison = f"no better than {trivial:.4f}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
+        meaning = "the model has learnt nothing"
+    elif counted is not None and measured < counted:
+        rows = int(values.get("validation_rows", 0))
+        is_shown = abs(measured - counted) >= (binomial_error(measured, rows) if rows > 0 else 0.0)
+        model = _COUNTING_MODEL.get(spec.task, "TF-IDF with logistic regression")
+        comparison = (
+            f"{'below' if is_shown else 'no better than'} {counted:.4f}, which {model} reaches on the same rows"
+        )
+        meaning = "the model has not learnt what single words tell"
+        if not is_shown:
+            meaning = "whether the model has learnt more than single words tell is not shown"
+    else:
+        return []
+    remedies, usual = [], default_learning_rate(spec.fine_tuning)
+    lowest, highest = _USUAL_RATES
+    if not lowest * usual <= spec.unscaled_learning_rate <= highest * usual:
+        remedies.append(options(learning_rate=f"{usual:g}"))
+    elif is_unscaled(spec, spec.plan()):
+        remedies.append(options(learning_rate_scaling="sqrt"))
+    if spec.fine_tuning == "head":
+        remedies.append(options(fine_tuning="full"))
+    remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
+    return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]

@@ -17,8 +17,8 @@ from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
+from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.workplace import home_of, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import JobInputs
