@@ -80,10 +80,7 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
             evidence_of({"instance_count": 2}, {"instance_count": 4}),
             "2 runs of this model on other clusters and 2 runs on this accelerator: not measured here",
         ),
-        (
-            evidence_of({"instance_type": "ml.p4d.24xlarge"}),
-            "1 run of this model on other clusters: not measured here",
-        ),
+        (evidence_of({"instance_type": "ml.p4d.24xlarge"}), "1 run of this model on other clusters: not measured here"),
         (evidence_of({"model": "distilbert-base-uncased"}), "1 run on this accelerator: not measured here"),
         (
             evidence_of({"model": "distilbert-base-uncased", "instance_type": "ml.p4d.24xlarge"}),

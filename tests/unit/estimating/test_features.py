@@ -31,10 +31,7 @@ def described(**changes: Any) -> JobFeatures:
 
 def test_a_gpu_cluster_in_numbers() -> None:
     found = described(
-        instance_type="ml.p4d.24xlarge",
-        instance_count=2,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=3,
+        instance_type="ml.p4d.24xlarge", instance_count=2, per_device_train_batch_size=4, gradient_accumulation_steps=3
     )
     time = found.time
 
