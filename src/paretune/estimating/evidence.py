@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
-from paretune.estimating.architecture import Architecture, config_in, well_known
+from paretune.estimating.architecture import Architecture, adapted_widths, config_in, well_known
 from paretune.estimating.features import Footprint, JobFeatures, describe
 from paretune.estimating.memory import MemorySetting
 from paretune.estimating.timing import Measurement
@@ -110,13 +110,14 @@ def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
     if architecture is not None or "total_parameters" not in measured:
         return architecture
     total = int(measured["total_parameters"])
+    layers, hidden = int(measured.get("layers", 12)), int(measured.get("hidden_size", 768))
     return Architecture(
         parameters=total,
         matrices=int(measured.get("matrix_parameters", 0.8 * total)),
-        layers=int(measured.get("layers", 12)),
-        hidden_size=int(measured.get("hidden_size", 768)),
+        layers=layers,
+        hidden_size=hidden,
         vocabulary=int(measured.get("vocabulary", 30_000)),
-        config=config_in(spec.model),
+        adapted_widths=adapted_widths(config_in(spec.model) or {}, hidden, layers),
     )
 
 

@@ -1,7 +1,7 @@
 """The phases of a job on SageMaker: their usual seconds, those of the upload, and those that its transitions show.
 
-`phases.csv` has for each phase and kind of instance the median over public jobs and two standard deviations of the logarithm:
-between repositories, which stand for accounts and habits, and between jobs of one repository. `python
+`phases.csv` has for each phase and kind of instance the median over public jobs and two standard deviations of the
+logarithm: between repositories, which stand for accounts and habits, and between jobs of one repository. `python
 benchmarks/public_jobs.py TIMELINES --write` fits them and tells how many jobs of repositories that were left out lie
 inside. Source: 555 jobs that public notebooks and threads print, 2018 to 2026, read 2026-11-23.
 

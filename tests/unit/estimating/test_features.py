@@ -11,7 +11,7 @@ from paretune.estimating.hardware import accelerator_of, processor
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
 
-BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50)
+BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
 
 
 @pytest.fixture(autouse=True)
