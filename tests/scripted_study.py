@@ -16,9 +16,8 @@ from paretune.studies.definition.space import Choices
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.sampled import Sampled
+from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
-from paretune.studies.verification import Verification
 from paretune.tracking import Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, Ending, ScriptedLauncher
 from tests.workplaces import make_workplace

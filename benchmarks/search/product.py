@@ -24,8 +24,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.sampled import Sampled
-from paretune.studies.search.split import Split
+from paretune.studies.search.next_job import Sampled, Split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking import Tracking

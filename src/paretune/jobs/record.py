@@ -168,7 +168,7 @@ class JobRecord:
         if self.spec.project is None:
             return []
         try:
-            remarks = collect_from(job, self.run.run_id, self.workplace.clock)
+            remarks = collect_from(job, self.run.run_id)
         except LostContact as error:
             self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
         self.former_metrics = self.run.metrics()  # its curves have their last points
