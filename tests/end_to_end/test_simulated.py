@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli import main
-from paretune.core.interruption import Interruption
+from paretune.core.clock import Interruption
 from paretune.estimating.phases import usual
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.record import JobRecord

@@ -12,5 +12,6 @@ record         the run of a job from its first tag until the job ends
 bill           seconds and dollars of a job, and of instances kept after it
 outcome        how a job ended: gathered, booked, written, judged and shown
 model          the model of a finished job: card, record in MLflow, registered version
+sync           follows jobs whose launcher has ended, or collects them
 progress       progress of jobs on standard error
 """

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from paretune.core.clock import Clock
+from paretune.core.clock import Clock, Interruption
 from paretune.core.commands import command_line
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact, ParetuneError
-from paretune.core.interruption import Interruption
 from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of

@@ -9,13 +9,13 @@ from contextlib import suppress
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
+from paretune.estimating.phases import DOWNLOADING, UNBILLED
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.job_phases import DOWNLOADING, UNBILLED
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}

@@ -343,7 +343,7 @@ def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:
 
 
 def _write_report(run: Run, report: JobReport) -> None:
-    run.log_text(report.to_json(), "report.json")
+    run.log_text(report.model_dump_json(indent=2), "report.json")
     if report.confusion_matrix:
         run.log_figure(confusion_figure(report), "confusion_matrix.png")
         run.log_text(classification_report(report), "classification_report.txt")

@@ -14,9 +14,7 @@ from paretune.core.commands import options
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.estimator import Estimate
-from paretune.estimating.forecast import known_architecture
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import Estimate, TimeEstimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
@@ -30,13 +28,13 @@ from paretune.launchers.storage import (
 )
 from paretune.presentation.numbers import duration, usd
 from paretune.pricing.prices import Price, price_remarks
-from paretune.specification.batch_size import BatchPlan
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.profile import remarks
-from paretune.specification.regions import usual_region
 from paretune.specification.script_arguments import own_settings, script_in_words
-from paretune.storage.address import redacted
+from paretune.storage.database import redacted
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -10,17 +10,17 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import TimeEstimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import is_alive, this_process
 from paretune.projects.collection import collect_from
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import own_settings
 from paretune.tracking import Run, schema
@@ -157,7 +157,7 @@ class JobRecord:
         if self.spec.project is None:
             return []
         try:
-            remarks = collect_from(job, self.run.run_id, self.workplace.clock)
+            remarks = collect_from(job, self.run.run_id)
         except LostContact as error:
             self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
         self.former_metrics = self.run.metrics()  # its curves have their last points

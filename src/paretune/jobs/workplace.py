@@ -8,22 +8,20 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.core.clock import Clock, SystemClock
+from paretune.core.clock import Clock, Interruption, SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
-from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
-from paretune.estimating.forecast import Forecast
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import Forecast, TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.storage.address import address_fault
+from paretune.storage.database import address_fault
 from paretune.tracking import schema
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.untrusted import read_table
 from paretune.specification import catalog
+from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.job import JobSpec
-from paretune.specification.regions import REGIONS, region_faults, usual_region
-from paretune.storage.tables import read_table
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted
-from paretune.core.interruption import Interruption
 from tests.processes import wait_until
 
 
@@ -44,7 +44,7 @@ def test_the_previous_handlers_come_back_after_the_block_even_when_it_raises() -
 CHILD = """
 import sys, time
 from paretune.core.errors import Interrupted
-from paretune.core.interruption import Interruption
+from paretune.core.clock import Interruption
 interruption = Interruption(watch_parent=sys.argv[1] == "watch")
 print("ready", flush=True)
 sys.stdin.readline()
@@ -71,10 +71,7 @@ time.sleep(60)
 )
 def test_the_death_of_the_parent_counts_only_when_it_is_watched(tmp_path: Path, watched: str, message: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, "-c", CHILD, watched],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", PARENT, "-c", CHILD, watched], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None

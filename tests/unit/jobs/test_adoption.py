@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.core.clock import SystemClock
+from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LostContact
-from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome

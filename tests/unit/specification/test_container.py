@@ -1,6 +1,5 @@
 """What the two wings say to each other, written and read back."""
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import (
     Event,
     EventReader,
@@ -21,6 +19,7 @@ from paretune.specification.container import (
     write_json,
 )
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 
 # Every character a person's data may hold, line ends and control characters too; no halves of surrogate pairs.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -67,7 +66,6 @@ def test_a_report_survives_being_a_file(report: JobReport) -> None:
         report.write(path)
 
         assert JobReport.model_validate_json(path.read_text()) == report
-        assert json.loads(report.to_json()) == json.loads(path.read_text())
 
 
 @given(plan=plans, name=texts, attempt=st.integers(1, 20), text=texts.filter(str.strip), seed=st.integers(0, 2**32 - 1))
@@ -168,12 +166,7 @@ HUGE = "1" + "0" * 400  # an integer that no float holds
 
 @pytest.mark.parametrize(
     "rest",
-    [
-        f'"metrics": {DEEP}',
-        '"metrics": {"half \\ud83d": 1}',
-        '"step": -1',
-        f'"step": {HUGE}',
-    ],
+    [f'"metrics": {DEEP}', '"metrics": {"half \\ud83d": 1}', '"step": -1', f'"step": {HUGE}'],
     ids=["deep", "half", "step", "huge-step"],
 )
 def test_a_line_of_a_job_that_no_event_has_is_none(rest: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from paretune.cli import read_words
 from paretune.core.errors import BadInput
 from paretune.specification.inputs import missing_files
-from paretune.specification.job import JobSpec, JobValues, value_of
+from paretune.specification.job import JobSpec, JobValues, Simulation, value_of
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
 
 G5, P4D = "ml.g5.12xlarge", "ml.p4d.24xlarge"
@@ -171,14 +172,8 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"fine_tuning": "qlora", "strategy": "fsdp"}, "fine_tuning=qlora goes with strategy ddp, or device_map"),
     ({"strategy": "device_map"}, "strategy=device_map goes with fine_tuning=lora or qlora"),
     ({"register": "a_b"}, "register must be at most 57 letters, digits and hyphens"),
-    (
-        {"register": "a", "probe_steps": 20},
-        "register=a needs a model in MLflow",
-    ),
-    (
-        {"profile_steps": 5, "launcher": "simulated"},
-        "profile_steps=5 goes with a real training",
-    ),
+    ({"register": "a", "probe_steps": 20}, "register=a needs a model in MLflow"),
+    ({"profile_steps": 5, "launcher": "simulated"}, "profile_steps=5 goes with a real training"),
     (
         {"project": "p", "learning_rate": 1e-4},
         "project=p goes without learning_rate: it is for paretune's own training",
@@ -320,3 +315,34 @@ def test_files_that_are_missing_are_named_and_those_of_the_web_and_s3_are_not(tm
     texts = {"dataset": "s3://b/k.csv", "model": "https://x", "validation_file": "v.csv", "entry_script": str(tmp_path)}
 
     assert [fault.split()[0] for fault in missing_files(texts)] == ["validation_file", "entry_script"]
+
+
+def test_without_settings_there_is_no_trouble() -> None:
+    read = Simulation.read({})
+
+    assert read == Simulation()
+    assert (read.failure_rate, read.capacity_error_rate, read.startup_seconds) == (0, 0, 120)
+
+
+def test_a_draw_is_the_same_for_the_same_question_and_seed() -> None:
+    first, other = Simulation(seed=1), Simulation(seed=2)
+
+    assert first.share("failure", "job", 1) == Simulation(seed=1).share("failure", "job", 1)
+    assert (
+        len({first.share("failure", "job", 1), first.share("failure", "job", 2), other.share("failure", "job", 1)}) == 3
+    )
+
+
+def test_draws_have_the_distributions_they_are_named_for() -> None:
+    simulation = Simulation()
+    shares = [simulation.share("share", number) for number in range(4000)]
+    errors = [simulation.normal(0.5, "error", number) for number in range(4000)]
+
+    assert 0 <= min(shares) < max(shares) < 1
+    assert statistics.mean(shares) == pytest.approx(0.5, abs=0.02)
+    assert statistics.mean(errors) == pytest.approx(0, abs=0.03)
+    assert statistics.stdev(errors) == pytest.approx(0.5, rel=0.05)
+
+
+def test_without_a_deviation_nothing_is_drawn() -> None:
+    assert Simulation().normal(0.0, "error") == 0

@@ -11,8 +11,7 @@ import pytest
 import paretune
 from paretune.cli import main
 from paretune.core.errors import BadInput
-from paretune.storage.shipped import find_file, find_path, shipped_names
-from paretune.storage.yaml import STUDY
+from paretune.storage.files import STUDY, find_file, find_path, shipped_names
 from paretune.studies.definition.file import StudyFile
 
 REPOSITORY = Path(__file__).parents[3]

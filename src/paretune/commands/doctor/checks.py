@@ -8,7 +8,7 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
-from paretune.commands.doctor.command import DoctorRequest
+from paretune.commands.doctor import DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line

@@ -1,6 +1,6 @@
 """The paid checks of `doctor`: what no emulator can settle about AWS, read from real jobs.
 
-Each job is launched as every job is. docs/what-has-met-aws.md has the same checks with the commands of their jobs.
+Each job is launched as every job is. docs/evidence/runs.md has the same checks with the commands of their jobs.
 """
 
 import math

@@ -12,6 +12,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
+from paretune.estimating.phases import read_phases, seconds_since_epoch
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
@@ -25,7 +26,6 @@ from paretune.launchers.sagemaker.aws_errors import (
 )
 from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
-from paretune.specification.job_phases import read_phases, seconds_since_epoch
 
 POLL_S = 20.0  # between two descriptions of a job; at first 2, and then a twentieth of the seconds since the first one
 _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows

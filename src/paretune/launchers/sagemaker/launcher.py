@@ -9,7 +9,7 @@ from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.untrusted import at_home
-from paretune.estimating.uploading import billed_after_limit_s
+from paretune.estimating.phases import billed_after_limit_s
 from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, Job, Launcher
 from paretune.launchers.sagemaker.account import Account, account_faults

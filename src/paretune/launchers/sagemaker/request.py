@@ -17,7 +17,7 @@ from paretune.core.packages import pinned
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
-from paretune.estimating.uploading import deadline_s, is_compressed
+from paretune.estimating.phases import deadline_s, is_compressed
 from paretune.launchers import archive
 from paretune.launchers.base import checkpoint_folder, run_of
 from paretune.launchers.sagemaker.account import PREFIX, Account

@@ -55,7 +55,7 @@ def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
     for status in ("Downloading", "Training", "Uploading"):
         aws.sagemaker.enter(NAME, status)
         seen.append((look(job, clock), job.detail()))
-    leave(aws, {"report.json": REPORT.to_json()})
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.sagemaker.end(NAME)
     seen.append((look(job, clock), job.detail()))
 
@@ -81,7 +81,7 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, 
 
 
 def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Job, clock: FakeClock) -> None:
-    leave(aws, {"report.json": REPORT.to_json()})
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.refuse("GetObject", EndpointConnectionError(endpoint_url="https://s3"), times=40)
     aws.sagemaker.end(NAME)
 
@@ -131,7 +131,7 @@ def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: Job, cloc
     hidden = aws.sagemaker.jobs.pop(NAME)  # both, for less than a minute
     assert look(job, clock, 50) is JobState.RUNNING
     aws.sagemaker.jobs[NAME] = hidden
-    leave(aws, {"report.json": REPORT.to_json()})
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.sagemaker.end(NAME, BillableTimeInSeconds=250)
 
     assert look(job, clock, 30) is JobState.COMPLETED
@@ -176,7 +176,7 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     look(job, clock)
     seen = job.events()
     aws.logs.say(f"{NAME}/algo-1-1", *lines[2:4])  # the last one never reaches the log
-    leave(aws, {"report.json": REPORT.to_json(), "events.jsonl": "\n".join(lines) + "\n"})
+    leave(aws, {"report.json": REPORT.model_dump_json(), "events.jsonl": "\n".join(lines) + "\n"})
     aws.sagemaker.end(NAME)
     look(job, clock)
     seen += job.events()
@@ -211,7 +211,7 @@ def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument
     job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
     aws.sagemaker.enter(NAME, "Training")
     clock.sleep(100)
-    leave(aws, {"report.json": REPORT.to_json()})
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.sagemaker.end(NAME, WarmPoolStatus={"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 0})
     assert look(job, clock) is JobState.COMPLETED
     return job
@@ -294,7 +294,7 @@ def test_the_results_of_an_uncompressed_job_are_its_files(
     job = launcher.submit(order(model="distilbert-base-uncased"), JobInputs())
     assert aws.of("CreateTrainingJob")[-1].parameters["OutputDataConfig"]["CompressionType"] == "NONE"
     for name, text in {
-        "output/report.json": REPORT.to_json(),
+        "output/report.json": REPORT.model_dump_json(),
         "output/../evil": "x",
         "model/config.json": "{}",
     }.items():
