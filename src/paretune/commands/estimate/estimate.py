@@ -17,8 +17,8 @@ from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate
 from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
+from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
 from paretune.presentation.table import aligned
 from paretune.pricing.prices import Price, PriceList, dates_of, usual_price
