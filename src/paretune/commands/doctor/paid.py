@@ -22,8 +22,12 @@ LIMIT_USD = 0.50  # of all checks together
 _HOST = {"instance_type": "ml.m5.large", "max_runtime_minutes": 15}
 _TRAINING: Mapping[str, Any] = {
     **_HOST,
-    **{"max_train_samples": 64, "max_eval_samples": 32, "max_seq_length": 32, "per_device_train_batch_size": 8},
-    **{"precision": "fp32", "training_arguments": {"logging_steps": 1}},
+    "max_train_samples": 64,
+    "max_eval_samples": 32,
+    "max_seq_length": 32,
+    "per_device_train_batch_size": 8,
+    "precision": "fp32",
+    "training_arguments": {"logging_steps": 1},
 }
 _INHERITED = {*affecting(JobSpec, "ownership", without=("stopping",))} - {"keep_alive_minutes"}
 _OF_TRAININGS = {"model", "dataset", "dataset_config_name", "text_column", "label_column"}
