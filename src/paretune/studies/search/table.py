@@ -220,7 +220,7 @@ class StudyTable:
             self._all(),
             key=lambda each: (each.datetime_complete is None, each.datetime_complete or each.number, each.number),
         )
-        running, ended, spent_usd = [], [], 0.0
+        running, ended = [], []
         for frozen in by_end:
             trial = self._trial(frozen, later.get(f"booked {frozen.number}", {}))
             if trial is None:
@@ -230,8 +230,7 @@ class StudyTable:
                 continue
             if (kept_usd := later.get(f"kept {trial.number}")) is not None:
                 trial = replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=0.0)
-            spent_usd += trial.cost_usd or 0.0
-            ended.append(replace(trial, spent_usd=spent_usd))
+            ended.append(trial)
         return sorted(running, key=lambda trial: trial.number), ended
 
     def look_again(self) -> None:
