@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paretune.core.errors import BadInput
-from paretune.estimating.noise import TELLING_ERRORS, are_alike
+from paretune.estimating.noise import TELLING_ERRORS
 from paretune.presentation.numbers import usd, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -208,26 +208,10 @@ def payoff(front: StudyFront, recommended: Point | None, default: Trial | None) 
         f"One run of the cheapest good configuration costs {usd(new_usd)}, one of the default configuration "
         f"{usd(usual_usd)} ({default.origin})"
     )
-    quality = _compared(front, recommended, usual)
     if saved <= error:
         difference = "a difference that cannot be told from noise" if saved >= -error else f"{usd(-saved)} less"
-        return [spent, f"{against}, {difference}: in dollars the search never pays for itself.", *quality]
+        return [spent, f"{against}, {difference}: in dollars the search never pays for itself."]
     # Reduced by a hair, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
     runs = math.ceil(front.spent_usd / saved * (1 - 1e-12))
     saving = f"{against}: every later run saves {with_error(saved, error / TELLING_ERRORS)} USD."
-    return [spent, saving, f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}.", *quality]
-
-
-def _compared(front: StudyFront, recommended: Point, usual: Point) -> list[str]:
-    """The comparison of both models, by the runs that trained; empty if one is not known."""
-    name = front.quality
-    if name is None or name not in usual.measured or name not in recommended.measured:
-        return []
-    (value, error), (usual_value, usual_error) = recommended.measured[name], usual.measured[name]
-    runs = f"its {recommended.trained} runs in the mean" if recommended.trained > 1 else "its run"
-    both = f"The {label(name)} of {runs}, {front.text(name, value, error)},"
-    text = front.text(name, usual_value, usual_error)
-    if are_alike(value, usual_value, error, usual_error):
-        return [f"{both} and that of the default, {text}, are equal within noise."]
-    word = "better" if (value > usual_value) == (front.objectives[name] == "maximize") else "worse"
-    return [f"{both} is {word} than the default's, {text}."]
+    return [spent, saving, f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}."]

@@ -133,11 +133,10 @@ def test_the_search_pays_for_itself_after_the_runs_that_save_its_dollars() -> No
     assert "10.00 USD (measured)" in said
 
 
-def test_a_cheaper_default_never_lets_the_search_pay_and_says_what_it_bought() -> None:
+def test_a_cheaper_default_never_lets_the_search_pay() -> None:
     said = payoff(trial_of(99, 2.0, 0.85))
 
     assert "in dollars the search never pays for itself" in said
-    assert "is better than the default's, 0.850" in said
 
 
 def test_a_saving_within_noise_is_none() -> None:
