@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.core.pareto import front
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.studies.results.hypervolume import hypervolume, hypervolume_improvement
 from search.peers import Asking, Costs

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
-from paretune.estimating.timing_features import share_of
-from paretune.estimating.uploading import written_shares
+from paretune.estimating.features import share_of
+from paretune.estimating.phases import written_shares
 from paretune.estimating.workload import frozen_weight_bytes, trained_weights
 from paretune.specification.container import CHECKPOINTS_KEPT, FILE_BYTES, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec

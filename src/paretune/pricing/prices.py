@@ -8,6 +8,7 @@ EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as high, de
 import calendar
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -18,10 +19,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.untrusted import read_table
 from paretune.specification import catalog
+from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.job import JobSpec
-from paretune.specification.regions import REGIONS, region_faults, usual_region
-from paretune.storage.tables import read_table
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
@@ -59,8 +60,9 @@ class Price:
 
     @property
     def plain_source(self) -> str:
-        """The first of its sources, without the prefix for the confidence."""
-        return self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+        """The first of its sources, without the prefix for the confidence and its date, beside which `as_of` stands."""
+        source = self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+        return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
 
     def doubts(self, today: date) -> list[str]:
         """Reasons to distrust the price, in a few words each: its confidence, an age of more than 180 days."""

@@ -7,13 +7,13 @@ page and MLflow's parameters are made from these lines; rules between parameters
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from statistics import NormalDist
 from typing import Any, ClassVar, Literal, Self
 
 from paretune.core.commands import command_line
 from paretune.specification import catalog, metrics
-from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
-from paretune.specification.parallelism import DEVICE_MAP, ParallelDegrees
+from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
 from paretune.specification.parameters import (
     COMPUTES,
     STEP,
@@ -26,7 +26,6 @@ from paretune.specification.parameters import (
     spell,
 )
 from paretune.specification.rules import LAST_RULES, RULES
-from paretune.specification.simulation import Simulation
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
 ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
@@ -77,6 +76,26 @@ class SageMaker(Parameters):
         None, "key that encrypts volumes, uploads and results", also="kms_key volume_kms_key_id"
     )
     package_index: str | None = parameter(None, "address of a package index for pip in subnets without internet")
+
+
+class Simulation(Parameters):
+    """The parameter `simulation`. By default nothing fails and nothing is random."""
+
+    runs: str | None = parameter(None, "CSV table of recorded runs to take results from", also="recorded_runs")
+    seed: int = parameter(0, "seed of failures and noise", ge=0, le=2**32 - 1)
+    startup_seconds: float = parameter(120.0, "billed seconds before the first step", ge=0)
+    failure_rate: float = parameter(0.0, "share of jobs that fail while they run", ge=0, le=1)
+    capacity_error_rate: float = parameter(0.0, "share of attempts without capacity", ge=0, le=1)
+    seconds_noise: float = parameter(0.0, "relative standard deviation of the seconds", ge=0, le=1)
+    f1_noise: float = parameter(0.0, "standard deviation of F1", ge=0, le=1)
+
+    def share(self, *key: object) -> float:
+        """A uniform number from 0 to below 1, always the same for the same seed and key."""
+        return share_of("\x1f".join(map(str, (self.seed, *key))))
+
+    def normal(self, deviation: float, *key: object) -> float:
+        """A number from a normal distribution around 0."""
+        return deviation * NormalDist().inv_cdf(max(self.share(*key), 1e-12)) if deviation else 0.0
 
 
 class JobSpec(Parameters):
@@ -131,7 +150,12 @@ class JobSpec(Parameters):
         metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
     )
     max_train_samples: int | None = parameter(
-        None, "number of training rows, drawn with a fixed seed; all = every row", ge=1, none="all", affects=_SAMPLE
+        None,
+        "number of training rows, drawn with a fixed seed; all = every row",
+        ge=1,
+        none="all",
+        affects=_SAMPLE,
+        basic=True,
     )
     max_eval_samples: int | None = parameter(
         None, "rows per evaluated split; by default a ninth of max_train_samples", ge=1, none="all", affects=_ROWS
@@ -147,14 +171,18 @@ class JobSpec(Parameters):
         le=LARGEST_BATCH_SIZE,
         affects=STEP | {"batch"},
         group="batch size, learning rate and epochs",
-        basic=True,
         also="bs batch_size train_batch_size",
     )
     gradient_accumulation_steps: int | None = parameter(
         None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     global_batch_size: int | None = parameter(
-        None, "rows per optimiser step, over all devices; the parts follow", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
+        None,
+        "rows per optimiser step, over all devices; the parts follow",
+        ge=1,
+        le=LARGEST_BATCH_SIZE,
+        affects=_BATCH,
+        basic=True,
     )
     learning_rate: float | None = parameter(
         None,
@@ -301,6 +329,7 @@ class JobSpec(Parameters):
         gt=0,
         le=40_320,
         affects={"stopping"},
+        basic=True,
         group="limits and money",
         also="timeout max_runtime max_run max_time",
     )
@@ -330,7 +359,7 @@ class JobSpec(Parameters):
         not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
         group="SageMaker",
     )
-    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT)
+    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT, basic=True)
     sagemaker: SageMaker = parameter(
         SageMaker(),
         "image, storage and network, in the names of the SageMaker SDK's ModelTrainer",
@@ -517,3 +546,8 @@ def default_learning_rate(fine_tuning: str) -> float:
     Machines Lab, 2025).
     """
     return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE
+
+
+def share_of(text: str) -> float:
+    """A uniform number from 0 to below 1, always the same for the same text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56

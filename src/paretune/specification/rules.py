@@ -12,10 +12,10 @@ from paretune.core.errors import BadInput
 from paretune.core.tags import tag_faults
 from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, metrics
+from paretune.specification.catalog import region_faults
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
 from paretune.specification.parameters import Fault, Rule, Rules, spell
-from paretune.specification.regions import region_faults
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec

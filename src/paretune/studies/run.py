@@ -12,8 +12,8 @@ from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, Interrupted, collecting, first_line, refuse
 from paretune.core.result import CommandOutput
-from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.notice import send
@@ -26,17 +26,15 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.specification.script_arguments import script_in_words
-from paretune.storage.address import redacted
+from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.notebook import live_chart
 from paretune.studies.results.answer import StudyResult
+from paretune.studies.results.page import live_chart
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import ROUND_S, Driver
-from paretune.studies.search.sampled import Sampled, some_jobs
-from paretune.studies.search.split import Split
+from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable
-from paretune.studies.verification import Verification
 
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_SHOWN = 12  # jobs of a dry run

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import affecting
 from paretune.tracking import schema
 

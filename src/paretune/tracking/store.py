@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
-from paretune.storage.address import file_fault
+from paretune.storage.database import file_fault
 from paretune.tracking import schema
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_job import RecordedRun

@@ -97,12 +97,11 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
-    """The reasons why adapters cannot be added to the model in `folder` as requested; empty if they can."""
     layers = _linear_layers(_without_weights(spec, folder))
     if not layers:
         rule = f"fine_tuning={spec.fine_tuning} trains adapters beside linear layers"
         return [f"{rule}, and {spec.model} has none below its head: set fine_tuning to full or head"]
-    unknown = [name for name in _target_modules(spec) if not any(_is_named(layer, name) for layer in layers)]
+    unknown = [name for name in spec.lora.target_modules if not any(_is_target(layer, name) for layer in layers)]
     if not unknown:
         return []
     allowed = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
@@ -118,26 +117,24 @@ def build_model(
     those of linear layers have four bits. The folder lacks the weights of `drawn` layers, so random ones were drawn for
     them. If they are given, the model is on the device meta: its layers, without memory for their weights.
     """
-    with nullcontext() if drawn is None else torch.device("meta"):
-        model, missing = (
-            _load(spec, folder, labels) if drawn is None else (_without_weights(spec, folder, labels), drawn)
-        )
-        if model.config.pad_token_id is None:
-            model.config.pad_token_id = tokenizer.pad_token_id
-        if spec.fine_tuning == "head":
-            model.base_model.requires_grad_(False)
-            if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
-                model.get_output_embeddings().requires_grad_(True)
-        if spec.fine_tuning in ADAPTERS:
+    if drawn is None:
+        model, missing = _load(spec, folder, labels)
+    else:
+        model, missing = _without_weights(spec, folder, labels), list(drawn)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    if spec.fine_tuning == "head":
+        model.base_model.requires_grad_(False)
+        if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
+            model.get_output_embeddings().requires_grad_(True)
+    if spec.fine_tuning in ADAPTERS:
+        with nullcontext() if drawn is None else torch.device("meta"):
             model = _with_adapters(spec, model, missing)
-        return model, list(missing)
+    return model, missing
 
 
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
-    """The model of `folder` with its weights, or with random ones drawn from PyTorch's seed.
-
-    Also returns the names of layers whose weights were drawn because the folder lacks them.
-    """
+    """The model with its weights, or with random ones, and the layers that the folder has no weights for."""
     kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
     if spec.init == "random":
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
@@ -149,7 +146,8 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
         options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
-    with _plain_linear_layers():
+    # transformers quantises no subclass of PyTorch's linear layer (5.23), as Falcon's is, which computes the same.
+    with patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear):
         model, loading = kind.from_pretrained(
             folder, trust_remote_code=False, output_loading_info=True, **head, **options
         )
@@ -167,13 +165,10 @@ def auto_class(task: str) -> Any:
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration's entries for labels or classes; empty for a language model.
-
-    transformers reads `problem_type` for its own loss and its pipelines.
-    """
+    """The configuration's entries for labels or classes; empty for a language model."""
     if not labels:
         return {}
-    numbers = {name: number for number, name in enumerate(labels)}
+    numbers = {name: number for number, name in enumerate(labels)}  # pipelines read the type of the problem
     several = {"problem_type": "multi_label_classification"} if task == metrics.MULTI_LABEL else {}
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers, **several}
 
@@ -184,7 +179,7 @@ def _number_format(spec: JobSpec) -> torch.dtype:
 
 
 def _without_weights(spec: JobSpec, folder: Path, labels: tuple[str, ...] = ()) -> Any:
-    """The model of `folder` on PyTorch's meta device: its layers, without memory for their weights."""
+    """The layers of the model in `folder` on PyTorch's meta device, without memory for their weights."""
     head = _head_settings(spec.task, labels)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
     with torch.device("meta"):
@@ -193,10 +188,8 @@ def _without_weights(spec: JobSpec, folder: Path, labels: tuple[str, ...] = ()) 
 
 def _heads(model: Any) -> list[str]:
     """Names of the parts with parameters on top of the base model: a classification head, an output layer."""
-    parts = dict(model.named_children())
-    return [
-        name for name, part in parts.items() if name != model.base_model_prefix and any(True for _ in part.parameters())
-    ]
+    parts = [(name, part) for name, part in model.named_children() if name != model.base_model_prefix]
+    return [name for name, part in parts if any(True for _ in part.parameters())]
 
 
 def _linear_layers(model: Any) -> list[str]:
@@ -207,14 +200,8 @@ def _linear_layers(model: Any) -> list[str]:
     return [name for name in layers if name.partition(".")[0] not in heads]
 
 
-def _target_modules(spec: JobSpec) -> list[str]:
-    """The names in `target_modules`; empty for all linear layers."""
-    names = spec.lora.target_modules
-    return [] if names == (ALL_LINEAR,) else list(names)
-
-
-def _is_named(layer: str, name: str) -> bool:
-    return f".{layer}".endswith(f".{name}")
+def _is_target(layer: str, *names: str) -> bool:
+    return names == (ALL_LINEAR,) or any(f".{layer}".endswith(f".{name}") for name in names)
 
 
 def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
@@ -227,13 +214,13 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     heads = [] if spec.task == metrics.CAUSAL_LM else _heads(model)
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
-    layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
+    layers = [name for name in _linear_layers(model) if name not in whole]
     adapters = LoraConfig(
         task_type={metrics.CAUSAL_LM: "CAUSAL_LM", metrics.TOKEN_CLASSIFICATION: "TOKEN_CLS"}.get(spec.task, "SEQ_CLS"),
         r=spec.lora.r,
         lora_alpha=spec.lora.lora_alpha,
         lora_dropout=spec.lora.lora_dropout,
-        target_modules=[layer for layer in layers if not targets or any(_is_named(layer, name) for name in targets)],
+        target_modules=[layer for layer in layers if _is_target(layer, *spec.lora.target_modules)],
         modules_to_save=whole or None,
     )
     adapted = get_peft_model(model, adapters)
@@ -260,14 +247,6 @@ def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
     )
     own_device = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
     return {"quantization_config": quantization, "device_map": {"": own_device}}
-
-
-def _plain_linear_layers() -> Any:
-    """A context in which Falcon's linear layers are PyTorch's, which compute the same up to rounding.
-
-    transformers quantises no subclass of `torch.nn.Linear` (5.23), so Falcon would keep its weights in half precision.
-    """
-    return patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear)
 
 
 def _correct_four_bits(model: Any) -> None:
@@ -337,6 +316,6 @@ class Shape:
 
 
 def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
-    """Number of weights in these parameters; a quantised one has packed bytes and the shape of the weights."""
+    """Number of weights in these parameters, also of quantised ones, which have packed bytes."""
     states = ((item, getattr(item, "quant_state", None)) for item in parameters)
     return sum(item.numel() if state is None else math.prod(state.shape) for item, state in states)

@@ -5,7 +5,7 @@ values of the four-bit weights in the format of their products, so that the fold
 peft's `merge_and_unload` would round the sum to four bits again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import processes
-from paretune.training.parallel.sharding import Division
+from paretune.training.sharding import Division
 
 _WEIGHTS = "model.safetensors"  # the name that transformers gives a single file
 
 
 def write_model(
-    model: Any, folder: Path, spec: JobSpec, *, tell: Callable[[str], None], division: Division | None = None
+    model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], None], division: Division | None = None
 ) -> None:
     """Write a model that may be divided over processes, which must all call it; the first one writes.
 
@@ -37,8 +37,10 @@ def write_model(
     if spec.fine_tuning not in ADAPTERS:
         _write(model, folder, division)
         return
-    for config in model.peft_config.values():
-        config.base_model_name_or_path = base_name(spec.model)
+    path = at_home(spec.model)
+    base_name = str(path.resolve()) if path.is_dir() else spec.model
+    for config in model.peft_config.values():  # by which peft finds the base model
+        config.base_model_name_or_path = BUNDLED_MODEL_ID if spec.model.startswith(BUNDLED) else base_name
     state = {name: processes.whole(item.detach()) for name, item in model.named_parameters() if item.requires_grad}
     base = model.get_base_model()
     if processes.is_first():  # "auto" would ask the hub for the vocabulary
@@ -64,14 +66,6 @@ def write_model(
         path.unlink()
 
 
-def base_name(model: str) -> str:
-    """The name by which peft finds the base model: a hub id, or the path of a folder."""
-    if model.startswith(BUNDLED):
-        return BUNDLED_MODEL_ID
-    path = at_home(model)
-    return str(path.resolve()) if path.is_dir() else model
-
-
 def _write(model: Any, folder: Path, division: Division | None) -> None:
     """Write the weights and the configuration; a divided model in files that are gathered one after another."""
     if division is None:
@@ -90,19 +84,13 @@ def _write(model: Any, folder: Path, division: Division | None) -> None:
         raise failure
     if len(written) == 1:
         written[0].rename(folder / _WEIGHTS)
-    elif written:
-        _name_files(folder, written)
-
-
-def _name_files(folder: Path, written: Sequence[Path]) -> None:
-    """Give the files of a model the names by which transformers finds them, and write their index."""
-    files: dict[str, str] = {}
-    for number, path in enumerate(written, 1):
-        name = f"model-{number:05}-of-{len(written):05}.safetensors"
-        with safe_open(path.rename(folder / name), "pt") as content:
-            files |= dict.fromkeys(content.keys(), name)
-    total = sum(path.stat().st_size for path in folder.glob("model-*.safetensors"))
-    write_json(folder / f"{_WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": files})
+    elif written:  # the names by which transformers finds them, and their index
+        files, total = dict[str, str](), sum(path.stat().st_size for path in written)
+        for number, path in enumerate(written, 1):
+            name = f"model-{number:05}-of-{len(written):05}.safetensors"
+            with safe_open(path.rename(folder / name), "pt") as content:
+                files |= dict.fromkeys(content.keys(), name)
+        write_json(folder / f"{_WEIGHTS}.index.json", {"metadata": {"total_size": total}, "weight_map": files})
 
 
 @torch.no_grad()
@@ -122,17 +110,12 @@ def merge_adapters(base: Any) -> None:
             continue
         weight = plain.weight.detach()
         if state is not None:
-            weight = dequantize_4bit(weight.data, state).to(plain.compute_dtype)
+            from bitsandbytes.functional import dequantize_4bit
+
+            weight = torch.as_tensor(dequantize_4bit(weight.data, state)).to(plain.compute_dtype)
         if plain is not layer:
             weight = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
             base.set_submodule(name, plain)
         if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's, transposed to be quantised
             weight = weight.T.contiguous()
         plain.weight = torch.nn.Parameter(weight, requires_grad=False)
-
-
-def dequantize_4bit(weight: torch.Tensor, state: Any) -> torch.Tensor:
-    """The weight that four-bit numbers stand for."""
-    from bitsandbytes import functional
-
-    return torch.as_tensor(functional.dequantize_4bit(weight, state))

@@ -1,12 +1,92 @@
-"""Operations of all processes of a job together; a job of one process needs no process group for them."""
+"""Processes of a job: torchrun starts and connects them, once per instance, and they exchange values.
+
+On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, which runs
+torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers.
+
+On SIGTERM the processes agree on a step, write a checkpoint and end with 0. If a process fails, its torchrun ends those
+of its instance, and the others lose a connection (gloo) or fail when the process group times out (NCCL); on SageMaker
+the job ends as soon as one instance fails.
+"""
 
 import os
-from typing import TypeVar
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed.tensor import DTensor
 
+from paretune.specification.container import Hosts
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEVICE_MAP
+
 Value = TypeVar("Value")
+MASTER_PORT = "7777"  # of the SDK's torchrun driver (3.27); SM_MASTER_PORT, which it sets, replaces it
+MEETING_TIMEOUT_S = 600  # longest wait for the other instances at the start, in seconds; torch's default
+_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
+    """Number of training processes of the whole job; without `hosts` all of them are on this machine."""
+    if spec.strategy == DEVICE_MAP:  # its process uses all GPUs
+        return 1
+    return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
+
+
+def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables with the network interface for NCCL, gloo and TensorPipe, except for those set in `environment`."""
+    return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
+
+
+def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
+    """Torchrun's arguments for this instance's processes; without `hosts` all processes are on this machine.
+
+    `root` is the job's folder; torchrun kills its processes `grace_s` seconds after SIGTERM.
+    """
+    if hosts is None:
+        arguments = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
+    else:
+        arguments = [
+            f"--nnodes={len(hosts.names)}",
+            f"--node-rank={hosts.rank}",
+            f"--nproc-per-node={spec.processes}",
+            f"--master-addr={hosts.names[0]}",
+            f"--master-port={os.environ.get('SM_MASTER_PORT', MASTER_PORT)}",
+            f"--rdzv-conf=timeout={MEETING_TIMEOUT_S}",
+        ]
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import PContext
+
+    if "--shutdown-timeout" in run.get_args_parser().format_help():
+        arguments.append(f"--shutdown-timeout={grace_s:.0f}")
+    else:  # torch 2.9, in AWS's newest Hugging Face image, has a default only
+        close: Any = PContext.close
+        close.__defaults__ = (None, int(grace_s))
+    return [*arguments, "-m", "paretune.training", str(root)]
+
+
+def run_torchrun(arguments: list[str], stopped: Path) -> None:
+    """Run torchrun in this process until all processes of this instance have ended.
+
+    The processes write the file `stopped` if they have stopped as requested.
+
+    Raises:
+        RuntimeError: a process failed, or was stopped without a checkpoint; names the first one and its signal or exit
+            code.
+    """
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        run.main(arguments)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        cause = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        raise RuntimeError(f"process {rank} ended with {cause}") from error
+    except SignalException as error:
+        if not stopped.exists():
+            raise RuntimeError(f"stopped by {error.sigval.name} before there was a checkpoint") from error
 
 
 def is_first(*, of_instance: bool = False) -> bool:

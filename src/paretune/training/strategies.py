@@ -2,7 +2,7 @@
 
     ddp         every device has the whole model; gradients are averaged                    (PyTorch)
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
-                tensor groups, or layers into the stages of a pipeline (folder parallel)    (PyTorch)
+                tensor groups, or layers into the stages of a pipeline                      (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2; with deepspeed_zero3 also the weights, which
                 are gathered for the saved model                                            (package deepspeed)
@@ -28,13 +28,11 @@ from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, ZERO3
 from paretune.training import device
-from paretune.training.parallel.sharding import Build, Division
 
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
 the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
-_PACKAGES = {"smddp": "smdistributed", **dict.fromkeys(DEEPSPEED, "deepspeed")}
-"""Strategy to the module that the image must have."""
+_PACKAGES = {"smddp": "smdistributed", **dict.fromkeys(DEEPSPEED, "deepspeed")}  # modules that the image must have
 
 
 def begin(spec: JobSpec) -> None:
@@ -61,11 +59,10 @@ def begin(spec: JobSpec) -> None:
 
 
 def _join(backend: str) -> None:
-    """Initialise the process group; a process that is alone makes a group of itself."""
     if torch.distributed.is_initialized():
         return
     options: dict[str, Any] = {}
-    if "RANK" not in os.environ:
+    if "RANK" not in os.environ:  # a group of this process
         options = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
     if device.has_gpu():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -95,10 +92,7 @@ def data_rank(spec: JobSpec) -> int:
 
 
 def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
-    """TrainingArguments that the strategy needs; those of the user replace them.
-
-    For DeepSpeed values that it can derive are `auto`.
-    """
+    """TrainingArguments that the strategy needs; those of the user replace them."""
     arguments: dict[str, Any] = {"ddp_timeout": PROCESS_TIMEOUT_S}
     if divides(spec):  # the Trainer cannot read names of labels from a stage, and the `Division` saves the optimiser
         arguments |= {"label_names": ["labels"], "save_only_model": True}
@@ -113,17 +107,11 @@ def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
     return arguments
 
 
-def division_of(spec: JobSpec, build: Build) -> Division | None:
-    """The share of this process in the model that `build` makes, or None if it has the whole; all must call it."""
-    return Division(spec, build) if divides(spec) else None
-
-
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
     """Make each layer of `model` keep only its input, if the job asks for it, and compute the rest again later.
 
-    The layers are those that transformers marks for it, `GradientCheckpointingLayer`. With `activation_offloading` the
-    inputs are kept in the machine's memory; without a GPU they are there already, so it changes nothing. Results are
-    the same: random numbers are drawn again from the same states.
+    With `activation_offloading` the inputs are kept in the machine's memory. Results are the same: random numbers are
+    drawn again from the same states.
     """
     if not spec.checkpoints_activations:
         return
@@ -133,6 +121,6 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
             return checkpoint(layer, *inputs, use_reentrant=False, **options)
 
     for module in model.modules():
-        if hasattr(module, "gradient_checkpointing"):
+        if hasattr(module, "gradient_checkpointing"):  # those of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
             module._gradient_checkpointing_func = run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.interruption import Interruption
+from paretune.core.clock import Interruption
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 

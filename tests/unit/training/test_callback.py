@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import TrainerControl, TrainerState
 
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event
+from paretune.specification.parallelism import BatchPlan
 from paretune.training import callback
 from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler

@@ -70,7 +70,7 @@ def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, mon
 
     monkeypatch.setattr("paretune.training.loop.train", train)
     monkeypatch.setattr(stop_signal.threading.Timer, "start", lambda _self: None)  # would end this process
-    monkeypatch.setattr(job_process, "_end_all", lambda: None)
+    monkeypatch.setattr(job_process, "_end_all", lambda *_: None)
     try:
         assert job_process.main(folder) == 1
     finally:

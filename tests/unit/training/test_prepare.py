@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from paretune.specification.container import TELLS
-from paretune.specification.job import JobSpec
-from paretune.training.prepare import main, package_faults
+from paretune.training import prepare
+from paretune.training.prepare import main
 
 
 @pytest.mark.slow
@@ -84,15 +84,12 @@ def test_training_arguments_that_cannot_work_are_refused_before_the_job(
     assert fault in result
 
 
-def test_four_bit_weights_without_their_package_are_refused_here_and_not_on_sagemaker(
-    monkeypatch: pytest.MonkeyPatch,
+def test_four_bit_weights_without_their_package_are_refused(
+    faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = JobSpec(fine_tuning="qlora"), JobSpec(fine_tuning="qlora", instance_type="ml.g5.xlarge")
-    assert package_faults(here) == []
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(prepare, "can_be_imported", lambda name: False)
 
-    assert package_faults(here) == [
+    assert faults_of(model=str(tiny_model), dataset=str(reviews), fine_tuning="qlora") == [
         "fine_tuning=qlora needs the package bitsandbytes, which is not installed here: "
         "python -m pip install -e '.[quantized]', or set fine_tuning=lora"
     ]
-    assert package_faults(there) == package_faults(JobSpec(fine_tuning="lora")) == []

@@ -7,7 +7,7 @@ from torch.distributed import run
 
 from paretune.specification.container import Hosts
 from paretune.specification.job import JobSpec
-from paretune.training.rendezvous import network_environment, torchrun_arguments
+from paretune.training.processes import network_environment, torchrun_arguments
 
 ROOT = Path("/opt/ml")
 TWO = JobSpec(instance_type="ml.g5.12xlarge", instance_count=2)

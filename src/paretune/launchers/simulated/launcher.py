@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting
-from paretune.estimating.uploading import billed_after_limit_s
+from paretune.estimating.phases import billed_after_limit_s, read_phases
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec
-from paretune.specification.job_phases import read_phases
 from paretune.specification.rules import launch_faults
 
 _ROUNDING_S = 1e-6  # four times the resolution of a present time stamp

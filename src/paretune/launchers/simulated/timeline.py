@@ -17,12 +17,10 @@ from pydantic import TypeAdapter
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
-from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRuns, ReplayedJob
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
-from paretune.specification.job import JobSpec
-from paretune.specification.simulation import Simulation
+from paretune.specification.job import JobSpec, Simulation
 
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""

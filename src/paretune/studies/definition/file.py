@@ -41,9 +41,8 @@ from paretune.specification.parameters import (
     unknown,
 )
 from paretune.specification.script_arguments import start_faults
-from paretune.storage.address import address_fault, redacted
-from paretune.storage.shipped import find_file, find_path
-from paretune.storage.yaml import STUDY, Node, read_yaml
+from paretune.storage.database import address_fault, redacted
+from paretune.storage.files import STUDY, Node, find_file, find_path, read_yaml
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
     Objective,

@@ -24,8 +24,7 @@ from paretune.studies.definition.objectives import (
     violations,
 )
 from paretune.studies.results.hypervolume import hypervolume, reference_point
-from paretune.studies.results.points import Point, merge, point_of, value_of
-from paretune.studies.results.run_noise import RunNoise
+from paretune.studies.results.points import Point, RunNoise, merge, point_of, value_of
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
 CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front

@@ -16,8 +16,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import Point
-from paretune.studies.results.run_noise import FEWEST_EQUAL
+from paretune.studies.results.points import FEWEST_EQUAL, Point
 from paretune.studies.results.trials import Trial, TrialStatus, label
 
 _MOST_REASONS = 6

@@ -19,17 +19,29 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.features import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, Constraints
 from paretune.studies.results.hypervolume import expected_improvement, hypervolume
-from paretune.studies.sampler.candidates import ACCUMULATION, PROBE, Job, Space
+from paretune.studies.sampler.candidates import (
+    ACCUMULATION,
+    CUT_OFF,
+    FAILED,
+    OUT_OF_MEMORY,
+    PROBE,
+    RAN,
+    RUNNING,
+    Job,
+    Row,
+    SecondsModel,
+    Space,
+    Terms,
+    rows_of,
+)
 from paretune.studies.sampler.quality import F1_SPREAD, F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
-from paretune.studies.sampler.rows import CUT_OFF, FAILED, OUT_OF_MEMORY, RAN, RUNNING, Row, rows_of
-from paretune.studies.sampler.seconds import SecondsModel, Terms
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 """What an instance without a known price counts as."""

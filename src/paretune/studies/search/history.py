@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import compress
 
 from paretune.core import pareto
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.features import Footprint
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile

@@ -19,8 +19,6 @@ from paretune.specification.parameters import COMPUTES
 from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.definition.space import make_spec
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.design import correlations, findings, table
-from paretune.studies.results.design import picture as correlation_picture
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import Trial, TrialStatus, counted
@@ -55,11 +53,10 @@ class StudyRunWriter:
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         if file.design is not None:
-            for line in findings(file.design):
+            for line in file.design.findings():
                 say(line)
-            r = correlations(file.design)
-            self._run.log_text(r.to_csv(), "correlation.csv")
-            self._run.log_figure(correlation_picture(r), "correlation.png")
+            self._run.log_text(file.design.correlations().to_csv(), "correlation.csv")
+            self._run.log_figure(file.design.picture(), "correlation.png")
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
@@ -182,7 +179,7 @@ class StudyRunWriter:
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
             rows = {int(trial.point[ROW]): trial for trial in current.front.trials if trial.repeats is None}
-            self._run.log_text(table(self._file.design, rows).to_csv(index=False), "design.csv")
+            self._run.log_text(self._file.design.table(rows).to_csv(index=False), "design.csv")
         done, best = len(current.front.trials), current.best
         values = {"trials_done": float(done), "spent_usd": current.front.spent_usd}
         values["hypervolume"] = current.front.hypervolume

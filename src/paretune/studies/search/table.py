@@ -38,7 +38,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Range, is_whole
 from paretune.studies.results.trials import Next, Trial, TrialStatus
-from paretune.studies.sampler import rows
+from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
 
 STATE, RUN_ID, NOT_RUN = "state", "run_id", "NotRun"
@@ -342,20 +342,20 @@ class _Chosen(BaseSampler):
 def _shown(trial: Trial) -> dict[str, Any]:
     """User attributes of a job that has ended, as `SplitSampler` reads them."""
     if trial.status is not TrialStatus.COMPLETED:
-        failed = rows.CUT_OFF if trial.is_cut_off else rows.FAILED
-        kinds = {TrialStatus.OUT_OF_MEMORY: rows.OUT_OF_MEMORY}
-        outcome = rows.AGAIN if trial.is_retryable else kinds.get(trial.status, failed)
-        return {rows.OUTCOME: outcome, rows.SECONDS: trial.billed_s or 0.0}
+        failed = candidates.CUT_OFF if trial.is_cut_off else candidates.FAILED
+        kinds = {TrialStatus.OUT_OF_MEMORY: candidates.OUT_OF_MEMORY}
+        outcome = candidates.AGAIN if trial.is_retryable else kinds.get(trial.status, failed)
+        return {candidates.OUTCOME: outcome, candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
-    shown: dict[str, float | None] = {rows.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
+    shown: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
     speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
     if speed and training_s is not None and not spec.runs_own_training:
-        shown[rows.STEP_S] = spec.plan().global_batch_size / speed
-        shown[rows.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
+        shown[candidates.STEP_S] = spec.plan().global_batch_size / speed
+        shown[candidates.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
         if spec.probe_steps is None and spec.max_train_samples is None:
-            shown[rows.ROWS] = speed * training_s / spec.num_train_epochs
+            shown[candidates.ROWS] = speed * training_s / spec.num_train_epochs
     if metrics.F1 in measured:
-        shown[rows.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
+        shown[candidates.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
     return {name: value for name, value in shown.items() if value is not None and math.isfinite(value)}
 
 

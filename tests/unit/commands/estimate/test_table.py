@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.estimate.table import COLUMNS, EstimateTable, on_front
+from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
 from paretune.estimating.architecture import well_known
-from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.estimator import Estimate, Estimator, TimeEstimate
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.phases import Seconds
-from paretune.estimating.time_estimate import TimeEstimate
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.uploading import billed_after_limit_s
+from paretune.estimating.phases import billed_after_limit_s
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
