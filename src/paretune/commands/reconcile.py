@@ -203,7 +203,7 @@ def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
     if not bill.startswith(IN_S3):
         return at_home(bill)
     from paretune.jobs.workplace import Workplaces
-    from paretune.launchers.sagemaker.s3_download import fetch, s3_client
+    from paretune.launchers.sagemaker.storage import fetch, s3_client
 
     workplaces = Workplaces.of_process()
     folder, check = workplaces.home / "bills", workplaces.interruption.check

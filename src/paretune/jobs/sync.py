@@ -9,7 +9,6 @@ treated like jobs of our training.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
@@ -17,14 +16,13 @@ from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import KeptPool, kept_runs
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
-from paretune.specification.container import Event, JobDocument
+from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
@@ -117,8 +115,7 @@ class Sync:
         record.adopt()
         record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
         record.watch()
-        document = JobDocument.first(name, spec, record.attribution)
-        job = Attempts(record, document, self.on_events, partial(inputs_of, spec, workplace))
+        job = Attempts(record, self.on_events)
         try:
             job.begin()
         except (LaunchRefused, LostContact):
@@ -182,15 +179,9 @@ def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:
     AWS may show a job a moment after its watcher was killed while it created the job, and one answer is no proof that a
     job which has run is gone.
     """
-    launcher, clock = workplace.launcher, workplace.clock
     has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
     patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
-    until = clock.monotonic() + (patience_s if launcher.jobs_may_appear_late else 0.0)
-    while launcher.attach(name) is None:
-        if clock.monotonic() >= until:
-            return False
-        clock.sleep(SHOWN_WITHIN_S)
-    return True
+    return workplace.launcher.find(name, workplace.clock, patience_s) is not None
 
 
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
@@ -205,11 +196,10 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         minutes = (CREATED_WITHIN_S - age_s) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
-    document = JobDocument.first(job_name(run.run_id, 1), spec, attribution=record.attribution)
-    job = Attempts(record, document, lambda _: None, partial(inputs_of, spec, workplace))
+    job = Attempts(record, lambda _: None)
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
-        job.bill.forget_cost()
+        job.bill.attempts_usd = None  # nobody can tell any more for how long
         record.run.set_tags({schema.SECONDARY_STATUS: schema.GONE})
         reason = (
             "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"

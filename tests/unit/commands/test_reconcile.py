@@ -16,7 +16,7 @@ from moto import mock_aws
 
 from paretune.cli import main
 from paretune.launchers.base import job_name
-from paretune.launchers.sagemaker.s3_download import s3_client
+from paretune.launchers.sagemaker.storage import s3_client
 from tests.bills import BEGIN, in_focus, later, line, write
 
 Run = Callable[..., tuple[int, Any, str]]

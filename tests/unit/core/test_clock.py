@@ -71,10 +71,7 @@ time.sleep(60)
 )
 def test_the_death_of_the_parent_counts_only_when_it_is_watched(tmp_path: Path, watched: str, message: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, "-c", CHILD, watched],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", PARENT, "-c", CHILD, watched], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None
