@@ -33,7 +33,7 @@ from paretune.estimating.phases import FINAL, UsualSeconds, kind_of, read_phases
 from paretune.specification.catalog import instances
 
 REPOSITORY = Path(__file__).parents[1]
-DESCRIBE = REPOSITORY / "tests" / "unit" / "specification" / "describe_answers"
+DESCRIBE = REPOSITORY / "tests" / "unit" / "estimating" / "describe_answers"
 PROGRAM = REPOSITORY / "src" / "paretune" / "estimating" / "phases.csv"
 KINDS = ("any", "cpu", "gpu", "multi_gpu")
 NAMES = [

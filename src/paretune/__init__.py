@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paretune.commands.estimate.estimate import estimate as estimate
-    from paretune.commands.prices.prices import prices as prices
+    from paretune.commands.prices import prices as prices
     from paretune.core.errors import ParetuneError as ParetuneError
     from paretune.core.result import Result as Result
     from paretune.jobs.launch import launch as launch
@@ -49,7 +49,7 @@ _MODULES = {
     "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",
     "log_study": "paretune.studies.recorded_front",
-    "prices": "paretune.commands.prices.prices",
+    "prices": "paretune.commands.prices",
     "run_study": "paretune.studies.run",
     "study": "paretune.studies.run",
 }

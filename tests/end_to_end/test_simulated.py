@@ -22,7 +22,6 @@ from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.schema import unpacked
 from tests.conftest import sentences, write_csv
-from tests.unit.jobs.test_retrying_job import first_document
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 
@@ -182,7 +181,7 @@ def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRecor
     workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
     record = JobRecord(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
     record.describe(JobInputs()) if run_id is None else record.adopt()
-    attempts = Attempts(record, first_document(record), lambda events: None, JobInputs)
+    attempts = Attempts(record, lambda events: None, JobInputs())
     attempts.begin()
     for _ in range(looks):
         if attempts.poll():

@@ -152,6 +152,7 @@ class Estimator:
         if described is None:
             return None
         (time,) = self._time.predict([described.time])
+        offloads = spec.cpu_offload or spec.activation_offloading
         return Estimate(
             spec=spec,
             plan=plan,
@@ -160,7 +161,7 @@ class Estimator:
             memory=self._memory.predict(described.memory),
             usable_gib=described.usable_gib,
             price=price,
-            basis=self._basis(described) + _uncounted(spec),
+            basis=self._basis(described) + ("; the time of offloading is not counted" if offloads else ""),
             did_not_fit=self.job_that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
@@ -190,13 +191,9 @@ class Estimator:
         device = "machine" if described.time.is_local else "accelerator"
         if here:
             return f"{_count(here)} of this model on this cluster"
-        known = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
-        known += [f"{_count(of_chip)} on this {device}"] if of_chip else []
-        return f"{' and '.join(known)}: not measured here" if known else "data sheets: nothing like it was measured"
-
-
-def _uncounted(spec: JobSpec) -> str:
-    return "; the time of offloading is not counted" if spec.cpu_offload or spec.activation_offloading else ""
+        others = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
+        others += [f"{_count(of_chip)} on this {device}"] if of_chip else []
+        return f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
 
 
 def _count(runs: Sequence[Measurement]) -> str:

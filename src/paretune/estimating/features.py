@@ -30,13 +30,7 @@ from paretune.estimating.workload import (
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import (
-    DEEPSPEED,
-    OF_STRATEGY,
-    SHARDED,
-    BatchPlan,
-    ParallelDegrees,
-)
+from paretune.specification.parallelism import DEEPSPEED, OF_STRATEGY, SHARDED, BatchPlan, ParallelDegrees
 from paretune.specification.parameters import spell
 
 _GBPS = 1e9 / 8  # bytes/s
@@ -105,10 +99,7 @@ def share_of(spec: JobSpec) -> DeviceShare:
 
 
 def describe(
-    spec: JobSpec,
-    plan: BatchPlan,
-    built: Architecture,
-    facts: Mapping[str, float] | None = None,
+    spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> JobFeatures | None:
     """Return the features of a job, or None if the number of its training rows is unknown.
 

@@ -1,14 +1,13 @@
-"""Seconds of the phases of a job on SageMaker, as public jobs show them, by kind of instance.
+"""The phases of a job on SageMaker: their usual seconds, those of the upload, and those that its transitions show.
 
-`phases.csv` has for each phase and kind the median over public jobs and two standard deviations of the logarithm:
-between repositories, which stand for accounts and habits, and between jobs of one repository. `python
+`phases.csv` has for each phase and kind of instance the median over public jobs and two standard deviations of the
+logarithm: between repositories, which stand for accounts and habits, and between jobs of one repository. `python
 benchmarks/public_jobs.py TIMELINES --write` fits them and tells how many jobs of repositories that were left out lie
 inside. Source: 555 jobs that public notebooks and threads print, 2018 to 2026, read 2026-11-23.
 
-What a job leaves is uploaded in addition to the usual seconds, at the rates of `transfer_s`. Waits for capacity are
-assumed: a few dozen jobs show whether they waited at all.
+Waits for capacity are assumed: a few dozen jobs show whether they waited at all.
 
-Bytes that a SageMaker job leaves, the seconds that their upload is billed, and when the training must stop for it.
+What a job leaves is uploaded in addition to the usual seconds, and the training must stop for it in time:
 
     upload = START + bytes / RATE              billed after the training; outside AWS's MaxRuntimeInSeconds
     deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
@@ -18,8 +17,6 @@ in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 
 uncompressed upload: its bound is assumed, at about the slowest of these rates. Nobody knows what a script or a project
 leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left out,
 and its first upload may take twice as long as the longest of them. `benchmarks/public_jobs.py` measures all this.
-
-The phases of a job's life, and its bill, from the status transitions that DescribeTrainingJob reports.
 """
 
 import csv
@@ -128,19 +125,12 @@ def phases_of(
     share = min(1.0, _MOST_OVERHEAD * total.seconds / overhead)
     billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}
     training = total.scaled(1 - share * overhead / total.seconds) if total.seconds else total
-    ahead = {phase: usual(phase, kind) for phase in ("waiting", "starting")}
-    return {
-        **ahead,
-        "data": billed["data"],
-        "image": billed["image"],
-        "training": training,
-        "uploading": billed["uploading"],
-    }
+    seconds = {phase: usual(phase, kind) for phase in ("waiting", "starting")} | billed | {"training": training}
+    return {phase: seconds[phase] for phase in PHASES}
 
 
 @cache
 def _table() -> Mapping[tuple[str, str], UsualSeconds]:
-    """Read phases.csv: (phase, kind) to seconds with their interval."""
     lines = files("paretune.estimating").joinpath("phases.csv").read_text(encoding="utf-8").splitlines()
     return {(row["phase"], row["kind"]): usual_of_row(row) for row in csv.DictReader(lines)}
 
@@ -262,10 +252,8 @@ def _fp32_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture | None:
-    endpoint = {
-        name: environment[name] for name in ("HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN") if name in environment
-    }
-    return _architecture_of(spec.model, spec.task, tuple(endpoint.items()))
+    of_hub = tuple(item for item in environment.items() if item[0].startswith("HF_"))
+    return _architecture_of(spec.model, spec.task, of_hub)
 
 
 @lru_cache(maxsize=256)
@@ -315,17 +303,17 @@ def read_phases(description: Mapping[str, Any], now: float | None = None) -> Job
     """
     entries = description.get("SecondaryStatusTransitions") or ()
     times = [(seconds_since_epoch(item.get("StartTime")), item) for item in entries]
-    known = [(begin, item) for begin, item in times if begin is not None]
-    begins = list(itertools.accumulate((begin for begin, _ in known), max))
+    begun = [(begin, item) for begin, item in times if begin is not None]
+    begins = list(itertools.accumulate((begin for begin, _ in begun), max))
     seconds: dict[str, float] = {}
     billed, phase = 0, "starting"
-    for number, (begin, (_, item)) in enumerate(zip(begins, known, strict=True)):
+    for number, (begin, (_, item)) in enumerate(zip(begins, begun, strict=True)):
         if item.get("Status") in FINAL:
             break
         phase = _PHASE_OF.get(item.get("Status", ""), phase)
         if item.get("Status") == "Starting" and "capacity" in (item.get("StatusMessage") or "").lower():
             phase = "waiting"  # "Insufficient capacity error from EC2 while launching instances, retrying!"
-        is_last = number == len(known) - 1
+        is_last = number == len(begun) - 1
         end = max(begin, seconds_since_epoch(item.get("EndTime")) or now or begin) if is_last else begins[number + 1]
         seconds[phase] = seconds.get(phase, 0.0) + end - begin
         billed += 0 if phase in UNBILLED else math.floor(end) - math.floor(begin)

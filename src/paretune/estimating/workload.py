@@ -63,7 +63,7 @@ def workload(
     if "train_tokens" in facts:
         tokens = facts["train_tokens"] / train_rows
     length = tokens if tokens is not None else float(spec.max_seq_length)
-    widths = adapted_widths(spec, built)
+    widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
     steps = spec.probe_steps or training_steps(spec, plan, train_rows)
     attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights
     attention /= 2 if spec.task == metrics.CAUSAL_LM else 1
@@ -163,11 +163,6 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
         raise BadInput([f"training_arguments: {name} must be a whole number, got {value!r}"]) from None
 
 
-def adapted_widths(spec: JobSpec, built: Architecture) -> float:
-    """Return inputs plus outputs of the linear layers that get adapters, summed; 0 without adapters."""
-    return built.adapted_widths if spec.fine_tuning in ADAPTERS else 0.0
-
-
 def output_weights(spec: JobSpec, built: Architecture) -> int:
     """Return the weights of a language model's output layer, 0 for other tasks."""
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
@@ -198,5 +193,5 @@ def trained_weights(spec: JobSpec, built: Architecture) -> float:
     """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
     head = float(built.hidden_size**2) if spec.task != metrics.CAUSAL_LM else 0.0
     if spec.fine_tuning in ADAPTERS:
-        return spec.lora.r * adapted_widths(spec, built) + head
+        return spec.lora.r * built.adapted_widths + head
     return head if spec.fine_tuning == "head" else float(built.parameters)

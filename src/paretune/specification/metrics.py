@@ -85,11 +85,7 @@ CLASSIFICATION, MULTI_LABEL = "classification", "multi-label"
 CAUSAL_LM, TOKEN_CLASSIFICATION = "causal-lm", "token-classification"
 TASKS: Mapping[str, Task] = {
     CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY),
-    MULTI_LABEL: Task(
-        measures=(F1, F1_MICRO, SUBSET_ACCURACY),
-        baseline=BASELINE_TFIDF,
-        trivial=BASELINE_MAJORITY,
-    ),
+    MULTI_LABEL: Task(measures=(F1, F1_MICRO, SUBSET_ACCURACY), baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY),
     CAUSAL_LM: Task(measures=(PERPLEXITY,)),
     TOKEN_CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
 }

@@ -69,7 +69,7 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     """The values as a script reads them: `--name value`; `name=value` with Hydra or OmegaConf."""
     if script.takes_overrides:
         # A study repeats a training with other seeds: Hydra refuses a key that its file does not have, without ++.
-        added = {"seed": "++seed"} if script.uses_hydra else {}
+        added = {"seed": "++seed"} if script.parser == "hydra" else {}
         return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
@@ -165,7 +165,7 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         text = f"{path.name} needs the word {script.first_word} before its options: write {command} into "
         text += f"{folder}/run.sh, and name that in place of entry_script"
         return [_with_lines(text, f"project: {folder}", "entry_point: run.sh")]
-    if positional or (script.reads_places and names):
+    if positional or (script.parser == "places" and names):
         options = [name for name in names if name not in positional] if positional else []
         words = [f"{{{name}}}" for name in positional or names] + [f"--{name} {{{name}}}" for name in options]
         parameters = ", ".join(f"{name}: string" for name in [*(positional or names), *options])
@@ -209,7 +209,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     if "learning_rate" in values:
         values["learning_rate"] = plan.learning_rate
     may_take_seed = script.mentions_seed and not script.is_complete
-    if not (script.argument("seed") or has_plan or script.uses_hydra or may_take_seed):
+    if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
         values.pop("seed", None)  # of a repeat in a study
     if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
         precision = values.pop("precision")

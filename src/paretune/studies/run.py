@@ -12,8 +12,8 @@ from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, Interrupted, collecting, first_line, refuse
 from paretune.core.result import CommandOutput
-from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.notice import send

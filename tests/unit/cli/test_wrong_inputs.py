@@ -55,7 +55,6 @@ WRONG = {  # words to sentences of the one message
     "reconcile none.csv": ["bill must be a file or folder, or s3://BUCKET/PREFIX/, got none.csv"],
     "report --view runz": ["view must be one of runs, scaling, compare, got 'runz'; did you mean runs?"],
     "sync --all true": ["unknown parameter all"],
-    "completion tcsh": ["completion needs a shell: paretune completion bash | zsh | fish, got 'tcsh'"],
 }
 
 

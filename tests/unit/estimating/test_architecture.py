@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import hub_config, of_config, well_known
@@ -70,18 +69,6 @@ def test_all_experts_are_weights_and_the_chosen_ones_are_multiplied(name: str) -
     assert found is not None
     assert found.parameters == pytest.approx(parameters, rel=0.01)
     assert found.matrices == pytest.approx(active, rel=0.1)  # embeddings, which are looked up, are published with them
-
-
-def test_every_well_known_model_has_the_configuration_that_its_weights_were_counted_with() -> None:
-    from paretune.estimating.architecture import _architectures
-
-    for name, built in _architectures().items():
-        if built.config is None:
-            continue
-        read = transformers.AutoConfig.for_model(**built.config).to_dict()
-        counted = [found for task in ("classification", "causal-lm") if (found := of_config(read, task))]
-        assert any(found.parameters == pytest.approx(built.parameters, rel=0.03) for found in counted), name
-        assert {found.hidden_size for found in counted} == {built.hidden_size}, name
 
 
 def test_adapters_are_counted_from_all_linear_layers() -> None:

@@ -80,10 +80,7 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
             evidence_of({"instance_count": 2}, {"instance_count": 4}),
             "2 runs of this model on other clusters and 2 runs on this accelerator: not measured here",
         ),
-        (
-            evidence_of({"instance_type": "ml.p4d.24xlarge"}),
-            "1 run of this model on other clusters: not measured here",
-        ),
+        (evidence_of({"instance_type": "ml.p4d.24xlarge"}), "1 run of this model on other clusters: not measured here"),
         (evidence_of({"model": "distilbert-base-uncased"}), "1 run on this accelerator: not measured here"),
         (
             evidence_of({"model": "distilbert-base-uncased", "instance_type": "ml.p4d.24xlarge"}),
@@ -229,14 +226,3 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(plac
     assert off[1][0] < 0.1 < off[0][0]
     assert off[1][1] < off[0][1]
     assert "1 simulated run of this model on this cluster" in off[1][2]
-
-
-def test_runs_that_somebody_else_has_written_keep_no_job_from_running(place: Path) -> None:
-    assert train("--per_device_train_batch_size", "32") == 0
-    client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
-    for name in ("billable_seconds", "throughput_samples_per_second"):
-        client.log_metric(newest(place).info.run_id, name, -5.0, timestamp=4_000_000_000_000)  # later than virtual time
-
-    assert train("--per_device_train_batch_size", "32", "--seed", "7") == 0
-
-    assert "nothing like it was measured" in unpacked(newest(place).data.tags)["paretune.estimate_basis"]

@@ -11,7 +11,7 @@ from paretune.estimating.hardware import accelerator_of, processor
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
 
-BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50)
+BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +31,7 @@ def described(**changes: Any) -> JobFeatures:
 
 def test_a_gpu_cluster_in_numbers() -> None:
     found = described(
-        instance_type="ml.p4d.24xlarge",
-        instance_count=2,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=3,
+        instance_type="ml.p4d.24xlarge", instance_count=2, per_device_train_batch_size=4, gradient_accumulation_steps=3
     )
     time = found.time
 

@@ -21,7 +21,7 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
-from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher, first_document
+from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher
 from tests.workplaces import make_workplace
 
 
@@ -54,7 +54,7 @@ class User:
         spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
         record = JobRecord(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
         record.describe(JobInputs())
-        job = Attempts(record, first_document(record), lambda _: None, JobInputs)
+        job = Attempts(record, lambda _: None, JobInputs())
         if before_creation:
             record.name_attempt(job.document.job_name)
         else:

@@ -8,7 +8,7 @@ from paretune.cli import main
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.advice import ForeseenJob, limit_refusal, warnings_of
+from paretune.jobs.preview import ForeseenJob, limit_refusal, warnings_of
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 

@@ -8,12 +8,12 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.jobs.bill import KeptPool
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
+from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.container import JobInputs

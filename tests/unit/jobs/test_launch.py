@@ -45,7 +45,7 @@ def test_what_is_refused_leaves_nothing(
         return subprocess.Popen(["true"])
 
     monkeypatch.setattr(
-        "paretune.launchers.processes.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": prepare})
+        "paretune.jobs.preparation.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": prepare})
     )
     path = tmp_path / "file.yaml"
     search = {"learning_rate": {"choices": [1e-5, 3e-5]}}

@@ -100,7 +100,7 @@ def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat
     note = outcome(spec=spec, metrics=FOUND, price=PRICE, model="s3://bucket/model.tar.gz", verdicts=["Poor."]).note()
 
     answer, job = note.splitlines()[:3:2]
-    assert answer == "F1 **0.800** ± 0.040 on 100 validation rows; **0.5 USD**"
+    assert answer == "**F1 0.800 ± 0.040 on 100 validation rows; 0.5 USD**"
     assert job == "b32 lr0.0001 all-MiniLM-L6-v2 on 2 × ml.g5.xlarge"
     assert "- TF-IDF + logistic regression: 0.7400" in note
     assert "- model: `s3://bucket/model.tar.gz`" in note
@@ -112,7 +112,7 @@ def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing
     failed = outcome(metrics={}, state=JobState.FAILED, reason="the disk is full").note()
     simulated = outcome(metrics={}, origin="simulated").note()
 
-    assert failed.startswith("**Failed**: the disk is full\n")
+    assert failed.startswith("**Failed: the disk is full**\n")
     assert simulated.startswith("**Simulated**, nothing was trained: ")
     assert "F1" not in failed + simulated.partition("Again:")[0]
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from paretune.estimating.architecture import well_known
-from paretune.jobs.advice import ForeseenJob
-from paretune.jobs.preview import _summary
+from paretune.jobs.preview import ForeseenJob, _summary
 from paretune.launchers.storage import host_bytes
 from paretune.pricing.prices import Price
 from paretune.specification.container import JobInputs, PreparedDataset

@@ -21,7 +21,6 @@ from paretune.launchers.base import (
     JobStatus,
     Launcher,
     WarmPoolStatus,
-    job_name,
 )
 from paretune.pricing.prices import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -172,11 +171,6 @@ class ScriptedLauncher(Launcher):
         return [self.jobs[name].document for name in self.created]
 
 
-def first_document(record: JobRecord) -> JobDocument:
-    """What the first attempt of the job is started with."""
-    return JobDocument.first(job_name(record.run.run_id, 1), record.spec, attribution=record.attribution)
-
-
 @dataclass
 class Desk:
     """What a launcher that is started again finds as it was: the clock, the jobs, the run."""
@@ -196,9 +190,8 @@ class Desk:
         record.adopt()
         made = Attempts(
             record,
-            first_document(record),
             lambda events: self.messages.extend(event.message for event in events if event.message),
-            JobInputs,
+            JobInputs(),
         )
         made.begin()
         return made
@@ -276,7 +269,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     record = JobRecord(spec, workplace)
     desk.run_id = record.run.run_id
-    job = Attempts(record, first_document(record), lambda events: None, JobInputs)
+    job = Attempts(record, lambda events: None, JobInputs())
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -517,7 +510,7 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     while len(launcher.created) < 2:
         first.poll()
     again = desk.attempts(launcher, per_device_train_batch_size=16)  # after a kill
-    while again.attempt == 1:
+    while again.document.attempt == 1:
         again.poll()
 
     again.stop()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.advice import verdicts
+from paretune.jobs.outcome import verdicts
 from paretune.specification.job import JobSpec
 
 GOOD = {"f1": 0.9, "baseline_f1_tfidf": 0.74, "baseline_f1_majority": 0.33, "truncated_share": 0.1}

@@ -14,8 +14,7 @@ from peft import PeftModel
 from safetensors import safe_open
 
 from paretune.specification.job import JobSpec
-from paretune.training.model import build_model, load_tokenizer
-from paretune.training.model_folder import write_model
+from paretune.training.model import build_model, load_tokenizer, write_model
 
 pytestmark = [
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
@@ -48,7 +47,7 @@ class Trained:
     said: list[str]
 
     def write(self) -> None:
-        write_model(self.model, self.path, self.spec, tell=self.said.append)
+        write_model(self.model, self.path, self.spec, self.said.append)
 
     def logits(self) -> torch.Tensor:
         return answer(self.model)
@@ -160,7 +159,7 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
     trained = make(base, lora={"merge": False})
     spec = trained.spec if model == "folder" else trained.spec.replace(model=model)
 
-    write_model(trained.model, trained.path, spec, tell=trained.said.append)
+    write_model(trained.model, trained.path, spec, trained.said.append)
 
     settings = json.loads((trained.path / "adapter_config.json").read_text())
     expected = {"folder": str(base), "bundled:all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2"}
@@ -178,7 +177,7 @@ def test_a_divided_model_is_written_file_by_file(base_of: Callable[..., Path], m
     division: Any = Mock()
     division.parts_of.return_value = iter([dict(weights[::2]), dict(weights[1::2])])
 
-    write_model(trained.model, trained.path, trained.spec, tell=trained.said.append, division=division)
+    write_model(trained.model, trained.path, trained.spec, trained.said.append, division=division)
 
     assert len([*trained.path.glob("model-0000?-of-00002.safetensors")]) == 2
     loaded = classifier(trained.path).state_dict()
@@ -212,6 +211,6 @@ def test_only_the_process_that_has_written_the_model_removes_the_adapters(
     (trained.path / "adapter_model.safetensors").touch()
     monkeypatch.setenv("RANK", "1")
 
-    write_model(trained.model, trained.path, trained.spec, tell=trained.said.append, division=division)
+    write_model(trained.model, trained.path, trained.spec, trained.said.append, division=division)
 
     assert (trained.path / "adapter_model.safetensors").exists()

@@ -10,7 +10,7 @@ import pytest
 from torch.autograd import DeviceType
 
 from paretune.specification.container import JobFolder
-from paretune.training import profile as profiling
+from paretune.training.callback import shares_of
 from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # they train
@@ -73,4 +73,4 @@ def test_the_parts_of_a_step_are_told_apart(on_gpu: bool) -> None:
     parts = {"compute": 61.0, "optimiser": 20.0, "communication": 4.0, "data": 5.0, "idle": 10.0}
     on_the_gpu = {"compute": 45.0, "optimiser": 30.0, "communication": 10.0, "data": 5.0, "idle": 10.0}
 
-    assert profiling.shares_of(rows) == (1000.0, on_the_gpu if on_gpu else parts)
+    assert shares_of(rows) == (1000.0, on_the_gpu if on_gpu else parts)

@@ -8,7 +8,7 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
-from paretune.commands.doctor.command import DoctorRequest
+from paretune.commands.doctor import DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
@@ -155,25 +155,24 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
     if request.is_local:
         yield passed(AWS, f"not checked: {_UNNEEDED}")
         return
-    from paretune.launchers.sagemaker import checks  # imports boto3
-    from paretune.launchers.sagemaker.account import Account, has_credentials
+    from paretune.launchers.sagemaker import account as aws  # imports boto3
 
-    if not request.wants_sagemaker and not has_credentials():
+    if not request.wants_sagemaker and not aws.has_credentials():
         more = "`paretune doctor --launcher sagemaker` checks more"
         yield passed(AWS, f"no credentials are found: {_UNNEEDED}; {more}")
         return
     subject, spec = REGION, request.spec
     try:
-        account = Account(spec, environment)
+        account = aws.Account(spec, environment)
         yield passed(REGION, account.region)
         subject = CREDENTIALS
         identity = account.identity
     except ParetuneError as error:
         yield failed(subject, f"{error} ({_UNNEEDED})")
-        for later in (checks.ROLE, checks.BUCKET, checks.QUOTAS):
+        for later in (aws.ROLE, aws.BUCKET, aws.QUOTAS):
             yield not_checked(later, f"needs {subject} first")
         return
     yield passed(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
-    yield from run_check(checks.ROLE, lambda: checks.role_findings(account))
-    yield from run_check(checks.BUCKET, lambda: checks.bucket_findings(account))
-    yield from run_check(checks.QUOTAS, lambda: checks.quota_findings(spec, account))
+    yield from run_check(aws.ROLE, lambda: aws.role_findings(account))
+    yield from run_check(aws.BUCKET, lambda: aws.bucket_findings(account))
+    yield from run_check(aws.QUOTAS, lambda: aws.quota_findings(spec, account))

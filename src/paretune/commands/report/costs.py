@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
+from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.document import ALL, Chart, Report, Section, on_front, scatter
 from paretune.commands.report.jobs import ESTIMATED, ESTIMATES, dates, frame_of, records
 from paretune.core.result import Row

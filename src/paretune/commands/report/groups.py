@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from paretune.commands.report.command import DEVICES, SHAPE
+from paretune.commands.report import DEVICES, SHAPE
 from paretune.commands.report.document import Chart, Report, Section, scatter
 from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS, dates, frame_of, records
 from paretune.commands.report.statistics import CONFIDENCE, SIGNIFICANT, difference, line, tukey

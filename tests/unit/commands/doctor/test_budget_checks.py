@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from paretune.commands.doctor import DoctorRequest
 from paretune.commands.doctor.checks import budget_findings
-from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Verdict, run_check
 from paretune.jobs.workplace import budget_ledger_of
 from paretune.ledger.budget_file import BudgetFile

@@ -3,8 +3,8 @@
 import pytest
 from botocore.exceptions import NoCredentialsError
 
+from paretune.commands.doctor import DoctorRequest
 from paretune.commands.doctor.checks import cloud_findings
-from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, Verdict
 from tests.stand_ins.aws import BUCKET, ROLE, Aws, error
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.commands.doctor.command import DoctorRequest
+from paretune.commands.doctor import DoctorRequest
 from paretune.commands.doctor.paid import CHECKS, LIMIT_USD
 from paretune.core.errors import BadInput
 from paretune.pricing.budget import admit

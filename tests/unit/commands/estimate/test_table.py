@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.estimate.table import COLUMNS, EstimateTable, on_front
+from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator, TimeEstimate
 from paretune.estimating.evidence import Evidence

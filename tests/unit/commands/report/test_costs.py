@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
+from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.costs import NONE, costs_report, new_cost, totals
 from paretune.commands.report.document import ALL, Report
 from paretune.commands.report.jobs import frame_of, records

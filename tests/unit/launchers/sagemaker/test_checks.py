@@ -6,8 +6,7 @@ import pytest
 
 from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import LaunchRefused
-from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.checks import account_faults, role_findings
+from paretune.launchers.sagemaker.account import Account, account_faults, role_findings
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from paretune.launchers.sagemaker import images
+from paretune.launchers.sagemaker.request import choose_image, image_faults
 from paretune.specification.job import JobSpec
 
 GPU, P4D, CPU = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large"
@@ -34,7 +34,7 @@ def spec(instance_type: str = GPU, **changes: object) -> JobSpec:
 def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
     region: str, instance_type: str, strategy: str, image: str
 ) -> None:
-    chosen = images.choose(spec(instance_type, strategy=strategy), region)
+    chosen = choose_image(spec(instance_type, strategy=strategy), region)
 
     assert image in chosen.uri
     assert f".dkr.ecr.{region}." in chosen.uri
@@ -42,32 +42,32 @@ def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
 
 @pytest.mark.parametrize("strategy", ["smddp", "smp"])
 def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strategy: str) -> None:
-    chosen = images.choose(spec(P4D, strategy=strategy), "us-east-1")
+    chosen = choose_image(spec(P4D, strategy=strategy), "us-east-1")
 
     assert "smdistributed-modelparallel:" in chosen.uri
     assert "transformers==5.3.0" in chosen.requirements
 
 
 def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
-    bare = images.choose(spec(CPU), "us-east-1").requirements
-    full = images.choose(spec(GPU), "us-east-1").requirements
-    deepspeed = images.choose(spec(GPU, strategy="deepspeed"), "us-east-1").requirements
+    bare = choose_image(spec(CPU), "us-east-1").requirements
+    full = choose_image(spec(GPU), "us-east-1").requirements
+    deepspeed = choose_image(spec(GPU, strategy="deepspeed"), "us-east-1").requirements
 
     assert {line.split("==")[0] for line in bare} >= {"transformers", "accelerate", "scikit-learn"}
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
     assert {line.split("==")[0] for line in full} == {"transformers", "accelerate", "peft"}
-    assert images.choose(spec(GPU, entry_script="train.py"), "us-east-1").requirements == ()
-    assert images.choose(spec(V100), "us-east-1").requirements == bare
+    assert choose_image(spec(GPU, entry_script="train.py"), "us-east-1").requirements == ()
+    assert choose_image(spec(V100), "us-east-1").requirements == bare
     assert deepspeed == ("deepspeed", *full)
-    assert images.choose(spec(GPU, strategy="deepspeed_zero3"), "us-east-1").requirements == deepspeed
+    assert choose_image(spec(GPU, strategy="deepspeed_zero3"), "us-east-1").requirements == deepspeed
 
 
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
-    (fault,) = images.faults(spec(GPU), "mars-1")
+    (fault,) = image_faults(spec(GPU), "mars-1")
 
     assert "on ml.g5.12xlarge in mars-1" in fault
     assert "give sagemaker.training_image, or another region" in fault
-    assert images.faults(spec(GPU, sagemaker={"training_image": "own:1"}), "mars-1") == []
+    assert image_faults(spec(GPU, sagemaker={"training_image": "own:1"}), "mars-1") == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
     ],
 )
 def test_what_does_not_go_together_is_one_fault_with_a_way_out(changes: dict[str, object], part: str) -> None:
-    (fault,) = images.faults(spec(**changes), "us-east-1")  # type: ignore[arg-type]
+    (fault,) = image_faults(spec(**changes), "us-east-1")  # type: ignore[arg-type]
 
     assert part in fault
     assert re.search(r": (use|leave|give|lower|set)|, or ", fault)

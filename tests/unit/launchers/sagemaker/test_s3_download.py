@@ -9,7 +9,7 @@ import pytest
 from moto import mock_aws
 
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.s3_download import fetch, s3_client
+from paretune.launchers.sagemaker.storage import fetch, s3_client
 
 BUCKET = "reviews-of-films"
 ROWS = (".csv", ".jsonl")
