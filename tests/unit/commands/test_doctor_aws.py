@@ -13,8 +13,7 @@ from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
-from paretune.pricing.budget import admit
-from paretune.pricing.prices import PriceList
+from paretune.pricing import PriceList, admit
 from tests.stand_ins.aws import BUCKET, ROLE, Aws, error
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 
