@@ -1,6 +1,7 @@
 """The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -53,6 +54,18 @@ def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
     from paretune.tracking import Tracking  # imports MLflow
 
     return Tracking(environment, clock)
+
+
+def has_store(environment: Mapping[str, str]) -> bool:
+    """Whether MLflow has a store already, as its settings say; MLflow is not imported for that."""
+    if "mlflow" in sys.modules:
+        from paretune.tracking import is_absent_file, tracking_uri
+
+        return not is_absent_file(tracking_uri())
+    address = environment.get("MLFLOW_TRACKING_URI", "")
+    if address and not address.startswith("sqlite:///"):
+        return True
+    return Path(address.removeprefix("sqlite:///") or "mlflow.db").exists() or Path("mlruns").exists()
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
@@ -190,8 +203,9 @@ class Workplace:
 
     @cached_property
     def forecast(self) -> Forecast:
-        """Estimates of jobs from the runs that the store holds."""
-        return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
+        """Estimates of jobs from the runs that the store holds, which is not made for that."""
+        tracking = self.tracking if has_store(self.environment) else None
+        return Forecast(tracking, simulated=self.launcher.origin == "simulated")
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> TimeEstimate | None:
         """The estimate of a job at its present price, see `Forecast.of`."""
@@ -273,4 +287,5 @@ class Workplaces:
 
     @cached_property
     def _forecast(self) -> Forecast:
-        return Forecast(open_tracking(self.environment, self._virtual_clock))
+        is_there = has_store(self.environment)
+        return Forecast(open_tracking(self.environment, self._virtual_clock) if is_there else None)

@@ -8,6 +8,7 @@ EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as high, de
 import calendar
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -59,8 +60,9 @@ class Price:
 
     @property
     def plain_source(self) -> str:
-        """The first of its sources, without the prefix for the confidence."""
-        return self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+        """The first of its sources, without the prefix for the confidence and its date, beside which `as_of` stands."""
+        source = self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+        return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
 
     def doubts(self, today: date) -> list[str]:
         """Reasons to distrust the price, in a few words each: its confidence, an age of more than 180 days."""

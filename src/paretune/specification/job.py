@@ -146,7 +146,12 @@ class JobSpec(Parameters):
         metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
     )
     max_train_samples: int | None = parameter(
-        None, "number of training rows, drawn with a fixed seed; all = every row", ge=1, none="all", affects=_SAMPLE
+        None,
+        "number of training rows, drawn with a fixed seed; all = every row",
+        ge=1,
+        none="all",
+        affects=_SAMPLE,
+        basic=True,
     )
     max_eval_samples: int | None = parameter(
         None, "rows per evaluated split; by default a ninth of max_train_samples", ge=1, none="all", affects=_ROWS
@@ -162,14 +167,18 @@ class JobSpec(Parameters):
         le=LARGEST_BATCH_SIZE,
         affects=STEP | {"batch"},
         group="batch size, learning rate and epochs",
-        basic=True,
         also="bs batch_size train_batch_size",
     )
     gradient_accumulation_steps: int | None = parameter(
         None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     global_batch_size: int | None = parameter(
-        None, "rows per optimiser step, over all devices; the parts follow", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
+        None,
+        "rows per optimiser step, over all devices; the parts follow",
+        ge=1,
+        le=LARGEST_BATCH_SIZE,
+        affects=_BATCH,
+        basic=True,
     )
     learning_rate: float | None = parameter(
         None,
@@ -314,6 +323,7 @@ class JobSpec(Parameters):
         gt=0,
         le=40_320,
         affects={"stopping"},
+        basic=True,
         group="limits and money",
         also="timeout max_runtime max_run max_time",
     )
@@ -340,7 +350,7 @@ class JobSpec(Parameters):
         not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
         group="SageMaker",
     )
-    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT)
+    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT, basic=True)
     sagemaker: SageMaker = parameter(
         SageMaker(),
         "image, storage and network, in the names of the SageMaker SDK's ModelTrainer",
