@@ -47,9 +47,7 @@ class Lora(Parameters):
 
     r: int = parameter(8, "rank of the adapters", ge=1, le=1024, affects=TRAINING, also="rank lora_rank")
     lora_alpha: float = parameter(16.0, "adapters are scaled by lora_alpha / r", gt=0, affects=_QUALITY, also="alpha")
-    lora_dropout: float = parameter(
-        0.0, "dropout of the adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout"
-    )
+    lora_dropout: float = parameter(0.0, "dropout of adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout")
     target_modules: tuple[str, ...] = parameter(
         (ALL_LINEAR,), "linear layers that get adapters", affects=TRAINING, also="lora_target_modules"
     )
@@ -132,9 +130,7 @@ class JobSpec(Parameters):
     validation_file: str | None = parameter(
         None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
     )
-    test_file: str | None = parameter(
-        None, "file with test rows, evaluated once at the end", affects={"data", "evaluation"}
-    )
+    test_file: str | None = parameter(None, "file with test rows, evaluated at the end", affects={"data", "evaluation"})
     text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
     label_column: str = parameter(
         "label",
@@ -281,9 +277,7 @@ class JobSpec(Parameters):
     activation_offloading: bool = parameter(
         False, "save device memory: move checkpointed activations to main memory", affects=STEP
     )
-    cpu_offload: bool = parameter(
-        False, "fsdp: keep weights, gradients and optimiser state in main memory", affects=STEP
-    )
+    cpu_offload: bool = parameter(False, "fsdp: weights, gradients and optimiser state in main memory", affects=STEP)
 
     instance_type: str = parameter(
         "local",
@@ -346,10 +340,7 @@ class JobSpec(Parameters):
         0.0, "keep the instances as a warm pool after the job; it is billed", ge=0, le=LONGEST_POOL, affects=_ACCOUNT
     )
     tags: dict[str, str] = parameter(
-        {},
-        "tags of the job, for AWS and for budgets; user and team name its owner",
-        affects=_ACCOUNT,
-        example={"team": "search"},
+        {}, "tags, for AWS and for budgets; user and team name the owner", affects=_ACCOUNT, example={"team": "search"}
     )
 
     region: str | None = parameter(
@@ -381,9 +372,7 @@ class JobSpec(Parameters):
     profile_steps: int | None = parameter(
         None, "profile this many steps: trace.json.gz, profile.md", ge=1, le=MOST_PROFILED_STEPS, affects=_LAUNCHER
     )
-    log_model: bool = parameter(
-        True, "record the model in MLflow; false: leave it where the job wrote it", affects=_LAUNCHER
-    )
+    log_model: bool = parameter(True, "record the model in MLflow; false: leave it with the job", affects=_LAUNCHER)
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
@@ -398,10 +387,7 @@ class JobSpec(Parameters):
         also="again allow_timeout",
     )
     dry_run: bool = parameter(
-        False,
-        "check everything, print the job and its worst-case dollars, launch nothing",
-        affects=_LAUNCHER,
-        basic=True,
+        False, "check everything, print the job and its worst-case dollars; no launch", affects=_LAUNCHER, basic=True
     )
 
     rules: ClassVar[Rules] = RULES
