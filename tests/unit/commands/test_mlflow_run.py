@@ -13,7 +13,6 @@ from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
 from paretune.commands.mlflow_run import (
-    Request,
     SageMakerBackend,
     SageMakerSubmittedRun,
     follow,
@@ -282,21 +281,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "mine"
 
 
-def request(version: str | None = None, **keys: Any) -> Request:
+def request(version: str | None = None, **keys: Any) -> tuple[JobSpec, bool, str | None]:
     return read_request("mine", "train", {"word": "x"}, version, OF_MLFLOW | keys, {})
 
 
 def test_the_keys_are_parameters_of_a_job(project: Path) -> None:
     cluster = {"instance_type": "ml.m5.xlarge", "instance_count": 2, "spot": True, "tags": {"team": "search"}}
-    result = request(
-        **cluster, **{"sagemaker.subnets": ["subnet-1"], "sagemaker.security_group_ids": "sg-1"}, wait=False
-    )
+    network = {"sagemaker.subnets": ["subnet-1"], "sagemaker.security_group_ids": "sg-1"}
+    spec, waits, run_id = request(**cluster, **network, wait=False)
 
-    spec = result.spec
     assert (spec.project, spec.entry_point, spec.project_parameters) == (str(project), "train", {"word": "x"})
     assert (spec.instance_type, spec.instance_count, spec.spot, spec.tags) == tuple(cluster.values())
     assert (spec.sagemaker.subnets, spec.sagemaker.security_group_ids) == (("subnet-1",), ("sg-1",))
-    assert (spec.on_sagemaker, result.waits, result.run_id) == (True, False, None)
+    assert (spec.on_sagemaker, waits, run_id) == (True, False, None)
 
 
 @pytest.mark.usefixtures("project")
@@ -323,6 +320,6 @@ def test_the_profile_fills_what_is_left_open() -> None:
     Path("ours.toml").write_text('region = "eu-west-1"\nspot = true\n')
     backend = OF_MLFLOW | {"instance_type": "ml.m5.xlarge"}
 
-    spec = read_request("mine", "train", {"word": "x"}, None, backend, {"PARETUNE_PROFILE": "ours.toml"}).spec
+    spec, *_ = read_request("mine", "train", {"word": "x"}, None, backend, {"PARETUNE_PROFILE": "ours.toml"})
 
     assert (spec.region, spec.spot) == ("eu-west-1", True)
