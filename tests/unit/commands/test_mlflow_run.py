@@ -10,7 +10,6 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow.exceptions import ExecutionException
 
 from paretune.commands.mlflow_run import (
     SageMakerBackend,
@@ -237,33 +236,6 @@ def test_an_interrupted_command_line_stops_its_job_and_the_run_is_killed(
     assert user.closed(submitted.run_id) == ("KILLED", "Stopped", pytest.approx(USD))
 
 
-def test_a_project_that_aws_refuses_fails_its_run_with_the_reason(user: User) -> None:
-    user.aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", "the limit is 0")
-
-    with pytest.raises(ExecutionException, match="the limit is 0"):
-        user.start()
-
-    run = user.the_run()
-    assert run.info.status == "FAILED"
-    assert "the limit is 0" in run.data.tags["paretune.failure_reason"]
-    assert user.sync() == {}
-
-
-def test_the_same_command_watches_the_job_that_runs_unless_force_is_set(user: User) -> None:
-    first = user.start()
-
-    second = user.start()
-    assert second.run_id == first.run_id
-    assert user.aws.count("CreateTrainingJob") == 1
-
-    third = user.start(force=True)
-    assert third.run_id != first.run_id
-    assert user.start(max_runtime_minutes=7).run_id not in {first.run_id, third.run_id}
-    for run in (first, third):
-        user.end(run.run_id)
-        assert run.wait()
-
-
 OF_MLFLOW: dict[str, Any] = {
     "ENV_MANAGER": None,
     "SYNCHRONOUS": False,
@@ -313,13 +285,3 @@ def test_every_fault_is_told_at_once() -> None:
         "--version means nothing on SageMaker: clone the project",
     ):
         assert part in text
-
-
-@pytest.mark.usefixtures("project")
-def test_the_profile_fills_what_is_left_open() -> None:
-    Path("ours.toml").write_text('region = "eu-west-1"\nspot = true\n')
-    backend = OF_MLFLOW | {"instance_type": "ml.m5.xlarge"}
-
-    spec, *_ = read_request("mine", "train", {"word": "x"}, None, backend, {"PARETUNE_PROFILE": "ours.toml"})
-
-    assert (spec.region, spec.spot) == ("eu-west-1", True)
