@@ -20,7 +20,7 @@ from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
-from paretune.jobs.workplace import home_of, open_tracking
+from paretune.jobs.workplace import home_of
 from paretune.presentation.table import aligned
 from paretune.pricing.prices import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
@@ -190,9 +190,13 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     environment, first = dict(os.environ), request.specs[0]
     is_recorded = request.record or "MLFLOW_RUN_ID" in environment
 
+    def store() -> "Tracking":
+        from paretune.tracking import Tracking  # imports MLflow
+
+        return Tracking(environment, SystemClock())
+
     def opened() -> Forecast:
-        is_there = is_recorded or has_store(environment)
-        return Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
+        return Forecast(store() if is_recorded or has_store(environment) else None, simulated=first.is_simulated)
 
     prices = PriceList.read(environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
@@ -200,7 +204,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     table = _own_table(priced, region, opened()) if first.runs_own_training else _our_table(priced, region, opened)
     if not is_recorded:
         return table
-    run_id, open_command = _record(table, open_tracking(environment, SystemClock()))
+    run_id, open_command = _record(table, store())
     return replace(table, run_id=run_id, open_command=open_command)
 
 
