@@ -76,17 +76,15 @@ def test_an_object_is_a_file_with_its_name_and_is_fetched_once(s3: Any, tmp_path
     assert calls.gets() == ["data/rows.csv"]
 
 
-def test_a_key_that_is_no_path_below_a_folder_is_refused_and_nothing_is_written(s3: Any, tmp_path: Path) -> None:
-    s3.put_object(Bucket=BUCKET, Key="d//escaped.csv", Body=b"1")
-
-    with pytest.raises(BadInput, match=r"dataset .* holds the key 'd//escaped.csv', which cannot be a file"):
-        fetched(s3, f"s3://{BUCKET}/d/", tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) -> None:
     put(
-        s3, d__train_dot_csv=b"1", d__sub__test_dot_csv=b"2", d__README_dot_md=b"3", d___SUCCESS=b"", other_dot_csv=b"4"
+        s3,
+        d____escaped_dot_csv=b"1",
+        d__train_dot_csv=b"1",
+        d__sub__test_dot_csv=b"2",
+        d__README_dot_md=b"3",
+        d___SUCCESS=b"",
+        other_dot_csv=b"4",
     )
 
     for uri in (f"s3://{BUCKET}/d/", f"s3://{BUCKET}/d"):
