@@ -66,11 +66,7 @@ class Seconds:
 
     def scaled(self, factor: float) -> "Seconds":
         """Return all three times `factor`."""
-        return Seconds(
-            seconds=self.seconds * factor,
-            seconds_low=self.seconds_low * factor,
-            seconds_high=self.seconds_high * factor,
-        )
+        return Seconds(**{name: factor * getattr(self, name) for name in ("seconds", "seconds_low", "seconds_high")})
 
 
 @dataclass(frozen=True, kw_only=True)

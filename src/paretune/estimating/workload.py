@@ -89,10 +89,8 @@ def workload(
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
     """Return the training rows of an epoch, or None if neither the arguments nor `facts` of the data have them."""
-    row_limit = spec.max_train_samples
-    return (facts or {}).get(
-        "train_rows", BUNDLED_ROWS.get(spec.dataset, (None,))[0] if row_limit is None else row_limit
-    )
+    rows = spec.max_train_samples or BUNDLED_ROWS.get(spec.dataset, (None,))[0]
+    return (facts or {}).get("train_rows", rows)
 
 
 def recomputes(spec: JobSpec) -> bool:
@@ -130,7 +128,7 @@ def warmup_steps(steps: int) -> int:
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
-    """Return the rows of one evaluation if the data are not prepared yet: by default a ninth of the training rows."""
+    """Return the rows of one evaluation of data that are not prepared yet: by default a ninth of the training rows."""
     if spec.max_eval_samples is not None:
         return min(spec.max_eval_samples, validation or spec.max_eval_samples)
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation

@@ -1,6 +1,7 @@
 """The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -45,6 +46,25 @@ _ELSEWHERE = {
 def home_of(environment: Mapping[str, str]) -> Path:
     """The folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or else .paretune of the current one."""
     return Path(environment.get("PARETUNE_HOME") or Path.cwd() / _HOME)
+
+
+def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
+    """The MLflow store that MLflow's own settings name; raises TrackingUnavailable."""
+    from paretune.tracking import Tracking  # imports MLflow
+
+    return Tracking(environment, clock)
+
+
+def has_store(environment: Mapping[str, str]) -> bool:
+    """Whether MLflow has a store already, as its settings say; MLflow is not imported for that."""
+    if "mlflow" in sys.modules:
+        from paretune.tracking import is_absent_file, tracking_uri
+
+        return not is_absent_file(tracking_uri())
+    address = environment.get("MLFLOW_TRACKING_URI", "")
+    if address and not address.startswith("sqlite:///"):
+        return True
+    return Path(address.removeprefix("sqlite:///") or "mlflow.db").exists() or Path("mlruns").exists()
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
@@ -178,14 +198,13 @@ class Workplace:
     @cached_property
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
-        from paretune.tracking import Tracking  # imports MLflow
-
-        return self.store or Tracking(self.environment, self.clock)
+        return self.store or open_tracking(self.environment, self.clock)
 
     @cached_property
     def forecast(self) -> Forecast:
-        """Estimates of jobs from the runs that the store holds."""
-        return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
+        """Estimates of jobs from the runs that the store holds, which is not made for that."""
+        tracking = self.tracking if has_store(self.environment) else None
+        return Forecast(tracking, simulated=self.launcher.origin == "simulated")
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> TimeEstimate | None:
         """The estimate of a job at its present price, see `Forecast.of`."""
@@ -264,6 +283,5 @@ class Workplaces:
 
     @cached_property
     def _forecast(self) -> Forecast:
-        from paretune.tracking import Tracking  # imports MLflow
-
-        return Forecast(Tracking(self.environment, self._virtual_clock))
+        is_there = has_store(self.environment)
+        return Forecast(open_tracking(self.environment, self._virtual_clock) if is_there else None)

@@ -33,7 +33,7 @@ class WarmStart:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "paretune.training.warm"],
+            [sys.executable, "-m", "paretune.training"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -47,9 +47,7 @@ class Lora(Parameters):
 
     r: int = parameter(8, "rank of the adapters", ge=1, le=1024, affects=TRAINING, also="rank lora_rank")
     lora_alpha: float = parameter(16.0, "adapters are scaled by lora_alpha / r", gt=0, affects=_QUALITY, also="alpha")
-    lora_dropout: float = parameter(
-        0.0, "dropout of the adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout"
-    )
+    lora_dropout: float = parameter(0.0, "dropout of adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout")
     target_modules: tuple[str, ...] = parameter(
         (ALL_LINEAR,), "linear layers that get adapters", affects=TRAINING, also="lora_target_modules"
     )
@@ -132,9 +130,7 @@ class JobSpec(Parameters):
     validation_file: str | None = parameter(
         None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
     )
-    test_file: str | None = parameter(
-        None, "file with test rows, evaluated once at the end", affects={"data", "evaluation"}
-    )
+    test_file: str | None = parameter(None, "file with test rows, evaluated at the end", affects={"data", "evaluation"})
     text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
     label_column: str = parameter(
         "label",
@@ -150,7 +146,12 @@ class JobSpec(Parameters):
         metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
     )
     max_train_samples: int | None = parameter(
-        None, "number of training rows, drawn with a fixed seed; all = every row", ge=1, none="all", affects=_SAMPLE
+        None,
+        "number of training rows, drawn with a fixed seed; all = every row",
+        ge=1,
+        none="all",
+        affects=_SAMPLE,
+        basic=True,
     )
     max_eval_samples: int | None = parameter(
         None, "rows per evaluated split; by default a ninth of max_train_samples", ge=1, none="all", affects=_ROWS
@@ -166,14 +167,18 @@ class JobSpec(Parameters):
         le=LARGEST_BATCH_SIZE,
         affects=STEP | {"batch"},
         group="batch size, learning rate and epochs",
-        basic=True,
         also="bs batch_size train_batch_size",
     )
     gradient_accumulation_steps: int | None = parameter(
         None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     global_batch_size: int | None = parameter(
-        None, "rows per optimiser step, over all devices; the parts follow", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
+        None,
+        "rows per optimiser step, over all devices; the parts follow",
+        ge=1,
+        le=LARGEST_BATCH_SIZE,
+        affects=_BATCH,
+        basic=True,
     )
     learning_rate: float | None = parameter(
         None,
@@ -272,9 +277,7 @@ class JobSpec(Parameters):
     activation_offloading: bool = parameter(
         False, "save device memory: move checkpointed activations to main memory", affects=STEP
     )
-    cpu_offload: bool = parameter(
-        False, "fsdp: keep weights, gradients and optimiser state in main memory", affects=STEP
-    )
+    cpu_offload: bool = parameter(False, "fsdp: weights, gradients and optimiser state in main memory", affects=STEP)
 
     instance_type: str = parameter(
         "local",
@@ -320,6 +323,7 @@ class JobSpec(Parameters):
         gt=0,
         le=40_320,
         affects={"stopping"},
+        basic=True,
         group="limits and money",
         also="timeout max_runtime max_run max_time",
     )
@@ -336,10 +340,7 @@ class JobSpec(Parameters):
         0.0, "keep the instances as a warm pool after the job; it is billed", ge=0, le=LONGEST_POOL, affects=_ACCOUNT
     )
     tags: dict[str, str] = parameter(
-        {},
-        "tags of the job, for AWS and for budgets; user and team name its owner",
-        affects=_ACCOUNT,
-        example={"team": "search"},
+        {}, "tags, for AWS and for budgets; user and team name the owner", affects=_ACCOUNT, example={"team": "search"}
     )
 
     region: str | None = parameter(
@@ -349,7 +350,7 @@ class JobSpec(Parameters):
         not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
         group="SageMaker",
     )
-    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT)
+    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT, basic=True)
     sagemaker: SageMaker = parameter(
         SageMaker(),
         "image, storage and network, in the names of the SageMaker SDK's ModelTrainer",
@@ -371,9 +372,7 @@ class JobSpec(Parameters):
     profile_steps: int | None = parameter(
         None, "profile this many steps: trace.json.gz, profile.md", ge=1, le=MOST_PROFILED_STEPS, affects=_LAUNCHER
     )
-    log_model: bool = parameter(
-        True, "record the model in MLflow; false: leave it where the job wrote it", affects=_LAUNCHER
-    )
+    log_model: bool = parameter(True, "record the model in MLflow; false: leave it with the job", affects=_LAUNCHER)
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
@@ -388,10 +387,7 @@ class JobSpec(Parameters):
         also="again allow_timeout",
     )
     dry_run: bool = parameter(
-        False,
-        "check everything, print the job and its worst-case dollars, launch nothing",
-        affects=_LAUNCHER,
-        basic=True,
+        False, "check everything, print the job and its worst-case dollars; no launch", affects=_LAUNCHER, basic=True
     )
 
     rules: ClassVar[Rules] = RULES

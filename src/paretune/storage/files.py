@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import LARGEST_SETTINGS, exists, is_file, read_text

@@ -3,17 +3,16 @@
 Data comes and goes through the folder and the JSON formats of `paretune.specification.container`.
 
 Processes that others start:
-    python -m paretune.training                   one process of a job: our training or a user's script
-    python -m paretune.training.warm              forks jobs of one process, which begin sooner
+    python -m paretune.training                   one process of a job: our training, or a user's script
     python -m paretune.training.prepare           checks model and data before a job, and tokenises the data
     python -m paretune.training.device            what PyTorch sees of this machine
 
 One training:
     loop.train              from the job document to report.json
     trainer, callback       the Hugging Face Trainer with our batches; its events, throughput, stop requests, profile
-    strategies              what ddp, fsdp, smddp, smp and deepspeed mean
-    sharding, pipeline      weights, matrices and layers of a model, divided over devices
-    model, model_folder     finds, builds and writes the model that trains
+    strategies              what ddp, fsdp, smddp, smp and deepspeed mean; weights divided over devices
+    pipeline                layers of a model, divided over devices
+    model                   finds, builds and writes the model that trains
     rows/, tasks            rows of a data set; labels, losses, metrics and baselines of each task
     script.run_script       runs a user's own training script
 """

@@ -19,12 +19,11 @@ from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
 from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import Shape, build_model, load_tokenizer
-from paretune.training.model_folder import write_model
+from paretune.training.model import Shape, build_model, load_tokenizer, write_model
+from paretune.training.processes import StopSignal
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
-from paretune.training.sharding import Division
-from paretune.training.stop_signal import StopSignal
+from paretune.training.strategies import Division
 from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 

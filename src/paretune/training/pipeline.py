@@ -159,7 +159,8 @@ class Pipeline:
     def train(self, batch: Batch, loss: Loss) -> torch.Tensor:
         """The loss of a batch, in every process, after its gradients were added to the stages'."""
         batch = _pad_rows(batch, self._micro_batches)
-        tokens, others = batch["input_ids"], {"attention_mask": batch["attention_mask"]}
+        tokens: torch.Tensor = batch["input_ids"]
+        others: dict[str, Any] = {"attention_mask": batch["attention_mask"]}
         self._loss: Loss = loss  # read by the schedules
         losses: list[torch.Tensor] = []
         inputs = (tokens,) if self._is_first else ()

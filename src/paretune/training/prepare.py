@@ -19,8 +19,8 @@ from paretune.specification.container import TELLS, JobDocument, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
+from paretune.training.processes import StopSignal
 from paretune.training.rows import hub
-from paretune.training.stop_signal import StopSignal
 
 
 def main(arguments: list[str]) -> int:
@@ -112,7 +112,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     """Reasons why a model with this configuration cannot be divided, or its activations checkpointed."""
     degrees, faults = spec.degrees, list[str]()
     if spec.strategy == "fsdp" and degrees.tensor > 1:
-        from paretune.training.sharding import tensor_faults  # imports DTensor: a second
+        from paretune.training.strategies import tensor_faults  # imports DTensor: a second
 
         faults += tensor_faults(config, degrees.tensor, spec.model)
     if spec.strategy == "fsdp" and degrees.pipeline > 1:

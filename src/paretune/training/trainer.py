@@ -18,7 +18,7 @@ from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import device, processes
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.sharding import Division
+from paretune.training.strategies import Division
 from paretune.training.tasks import summed_loss
 
 LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer

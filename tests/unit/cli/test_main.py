@@ -38,7 +38,7 @@ def test_help_shows_the_most_used_parameters_and_all_on_request(run: Run, monkey
     short, everything = (" ".join(run("train", *words)[1].split()) for words in (["--help"], ["--seed", "-h", "all"]))
     left_out = [name for name in JobSpec.model_fields if f"--{name} " not in short]
 
-    assert len(left_out) == len(JobSpec.model_fields) - 10
+    assert len(left_out) == len(JobSpec.model_fields) - 13
     assert f"{len(left_out)} more: paretune train --help all" in short
     assert [name for name in JobSpec.model_fields if f"--{name} " not in everything] == []
     assert "--strategy ddp|fsdp|smddp" in everything

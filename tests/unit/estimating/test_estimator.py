@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.estimator import Estimate, Estimator, OwnTrainingTimes
 from paretune.estimating.evidence import Evidence, read
-from paretune.pricing.prices import ML_M5_LARGE, Price
+from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun
 from paretune.tracking.schema import unpacked
@@ -226,14 +226,3 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(plac
     assert off[1][0] < 0.1 < off[0][0]
     assert off[1][1] < off[0][1]
     assert "1 simulated run of this model on this cluster" in off[1][2]
-
-
-def test_runs_that_somebody_else_has_written_keep_no_job_from_running(place: Path) -> None:
-    assert train("--per_device_train_batch_size", "32") == 0
-    client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
-    for name in ("billable_seconds", "throughput_samples_per_second"):
-        client.log_metric(newest(place).info.run_id, name, -5.0, timestamp=4_000_000_000_000)  # later than virtual time
-
-    assert train("--per_device_train_batch_size", "32", "--seed", "7") == 0
-
-    assert "nothing like it was measured" in unpacked(newest(place).data.tags)["paretune.estimate_basis"]

@@ -1,10 +1,8 @@
 """Phases of jobs on SageMaker: medians and intervals by kind of instance, and how they divide a predicted job."""
 
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,15 +12,6 @@ from paretune.estimating.phases import PHASES, Seconds, phases_of, read_phases, 
 from paretune.specification.job import JobSpec
 
 HOUR = Seconds(seconds=3600, seconds_low=3000, seconds_high=4320)
-
-
-@pytest.fixture
-def public_jobs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
-    sys.modules.pop("public_jobs", None)
-    import public_jobs
-
-    return public_jobs
 
 
 def divide(total: Seconds = HOUR, *, instance_type: str = "ml.g5.xlarge", **more: Any) -> dict[str, Seconds]:
@@ -47,16 +36,6 @@ def test_the_bytes_of_a_model_are_uploaded_in_addition() -> None:
 def test_phases_follow_what_earlier_jobs_took_around_their_steps() -> None:
     assert divide(factor=2)["image"].seconds == pytest.approx(2 * usual("image", "gpu").seconds)
     assert divide(factor=2)["starting"] == usual("starting", "gpu")  # which is in no bill
-
-
-def test_the_interval_of_a_repository_is_fitted_without_its_own_jobs(public_jobs: ModuleType) -> None:
-    def job(repository: str, seconds: float) -> Any:
-        return public_jobs.PublicJob(
-            name="T", repository=repository, date="2024", kind="gpu", seconds={"seconds_starting": seconds}
-        )
-
-    jobs = [job(f"usual/{number}", 90.0 + number) for number in range(20)] + [job("slow/one", 9000.0)] * 20
-    assert public_jobs.coverage(jobs, "seconds_starting")["slow/one"] == (0, 20)
 
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Run
 
 from paretune.cli import main
 from paretune.core.errors import BadInput
@@ -102,13 +101,6 @@ def test_a_table_with_a_fault_is_refused_with_one_clear_message(tmp_path: Path, 
     assert any(part in fault for fault in messages), messages
 
 
-def test_a_file_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "runs.csv"
-    path.write_text(f"{HEADER}\r\n{ROW}\r\n\r\n", encoding="utf-8-sig")
-
-    assert len(RunTable.read(path).rows) == 1
-
-
 def test_a_digest_depends_on_what_a_row_says_and_on_nothing_else(tmp_path: Path) -> None:
     first, second = read(tmp_path, HEADER, ROW, ROW.replace("0.8", "0.81")).rows
     turned = ",".join(reversed(HEADER.split(","))), ",".join(reversed(ROW.split(",")))
@@ -118,7 +110,6 @@ def test_a_digest_depends_on_what_a_row_says_and_on_nothing_else(tmp_path: Path)
 
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"  # one accelerator each
-HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
 
 
 def seconds_of(count: int, batch: int) -> float:
@@ -266,53 +257,17 @@ def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
     assert ask(table, probe_steps=24, startup_seconds=60).billable_seconds == pytest.approx(60 + 1540 * 24 / 480)
 
 
-TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1
-ml.g5.xlarge,1,16,1e-5,400,0.80
-ml.g5.xlarge,1,16,1e-3,420,0.60
-ml.g5.xlarge,1,16,1e-3,440,0.64
-"""
+def test_without_a_table_seconds_are_estimated_from_published_runs_and_f1_is_absent(workplace: Path) -> None:
+    rows = (f"{SMALL},1,16,{rate},{seconds},0.6" for rate, seconds in ((1e-5, 400), (1e-3, 420), (1e-3, 440)))
+    (workplace / "published.csv").write_text("\n".join([HEADER, *rows]))
+    names = ("model", "dataset", "num_train_epochs", "max_seq_length", "precision")
+    given = [word for name in names for word in (f"--{name}", JobSpec().as_text()[name])]
 
+    assert main(["import", "--recorded_runs", "published.csv", *given]) == 0
+    assert main(["train", "--launcher", "simulated", "--instance_type", SMALL]) == 0
 
-def bring(path: str, without: str = "") -> int:
-    """Imports a table, said to be of runs with the defaults; `without` is a column that it has."""
-    defaults = JobSpec().as_text()
-    report = [
-        name for name in ("model", "dataset", "num_train_epochs", "max_seq_length", "precision") if name != without
-    ]
-    return main(
-        ["import", "--recorded_runs", path, *(word for name in report for word in (f"--{name}", defaults[name]))]
-    )
-
-
-@pytest.fixture
-def place(workplace: Path) -> Path:
-    """A workplace whose store holds three published runs."""
-    (workplace / "published.csv").write_text(TABLE)
-    assert bring("published.csv") == 0
-    return workplace
-
-
-def simulate(*words: str) -> int:
-    return main(["train", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", *words])
-
-
-def newest(folder: Path) -> Run:
-    return MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_runs(
-        ["0"], order_by=["attributes.start_time DESC"]
-    )[0]
-
-
-def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: Path) -> None:
-    assert simulate() == 0
-
-    result = newest(place).data
+    client = MlflowClient(f"sqlite:///{workplace / 'mlflow.db'}")
+    result = client.search_runs(["0"], order_by=["attributes.start_time DESC"])[0].data
     assert result.metrics["billable_seconds"] == pytest.approx(420, rel=0.1)
     assert "3 published runs of this model on this cluster" in result.tags["paretune.basis"]
-
-
-def test_without_a_table_f1_is_absent(place: Path) -> None:
-    assert simulate() == 0
-
-    result = newest(place).data
     assert "f1" not in result.metrics
-    assert result.tags["paretune.origin"] == "simulated"

@@ -17,7 +17,7 @@ from paretune.jobs.model import card_of, overdue, record_model, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import params_of
 from paretune.launchers.base import JobState
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import Run, Tracking, schema

@@ -22,7 +22,7 @@ from paretune.launchers.base import (
     Launcher,
     WarmPoolStatus,
 )
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking, schema
@@ -65,6 +65,8 @@ class ScriptedJob(Job):
     stopped: bool = False
     told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
     pools: dict[str, WarmPoolStatus] = field(default_factory=dict)
+    f1: float = 0.75
+    eval_loss: float = 0.5
 
     def state(self) -> JobState:
         self.looks += 1
@@ -82,7 +84,7 @@ class ScriptedJob(Job):
         self.stopped = self.stopped or self.ending == "endless"
 
     def report(self) -> JobReport:
-        return JobReport(metrics={"f1": 0.75, "eval_loss": 0.5})
+        return JobReport(metrics={"f1": self.f1, "eval_loss": self.eval_loss})
 
     def seconds(self) -> float:
         return SECONDS

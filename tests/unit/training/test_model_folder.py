@@ -14,8 +14,7 @@ from peft import PeftModel
 from safetensors import safe_open
 
 from paretune.specification.job import JobSpec
-from paretune.training.model import build_model, load_tokenizer
-from paretune.training.model_folder import write_model
+from paretune.training.model import build_model, load_tokenizer, write_model
 
 pytestmark = [
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.

@@ -1,7 +1,6 @@
 """A table of estimates: of paretune's own training, and of a user's own from its earlier runs; as text and as CSV."""
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +19,9 @@ from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
-from paretune.jobs.workplace import home_of
-from paretune.presentation.table import aligned
-from paretune.pricing.prices import Price, PriceList, dates_of, usual_price
+from paretune.jobs.workplace import has_store, home_of, open_tracking
+from paretune.presentation.text import aligned
+from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -190,13 +189,9 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     environment, first = dict(os.environ), request.specs[0]
     is_recorded = request.record or "MLFLOW_RUN_ID" in environment
 
-    def store() -> "Tracking":
-        from paretune.tracking import Tracking  # imports MLflow
-
-        return Tracking(environment, SystemClock())
-
     def opened() -> Forecast:
-        return Forecast(store() if is_recorded or has_store(environment) else None, simulated=first.is_simulated)
+        is_there = is_recorded or has_store(environment)
+        return Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
 
     prices = PriceList.read(environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
@@ -204,16 +199,8 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     table = _own_table(priced, region, opened()) if first.runs_own_training else _our_table(priced, region, opened)
     if not is_recorded:
         return table
-    run_id, open_command = _record(table, store())
+    run_id, open_command = _record(table, open_tracking(environment, SystemClock()))
     return replace(table, run_id=run_id, open_command=open_command)
-
-
-def has_store(environment: Mapping[str, str]) -> bool:
-    """Whether MLflow has a store already, as its settings say and without importing it."""
-    address = environment.get("MLFLOW_TRACKING_URI", "")
-    if "mlflow" in sys.modules or (address and not address.startswith("sqlite:///")):
-        return True
-    return Path(address.removeprefix("sqlite:///") or "mlflow.db").exists() or Path("mlruns").exists()
 
 
 def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
@@ -286,6 +273,9 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
             "rows whose basis is not this cluster have wide intervals: a short job there, "
             f"`paretune train {options(probe_steps=PROBE_STEPS)}`, narrows them"
         )
+    load, cores = os.getloadavg()[0], hardware.usable_cores()
+    if load > cores and any(not item.spec.has_instances for item in estimates):
+        remarks.append(f"this machine is busy (load {load:.1f} on {cores} processors): a job here may take longer")
     return remarks
 
 

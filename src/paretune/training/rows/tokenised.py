@@ -157,7 +157,8 @@ def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...])
     pairs = [(part.texts, part.labels) for part in parts if part.labels is not None]
     if len(pairs) < 2:
         return {}
-    return word_baselines(*pairs, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pairs)
+    train, validation = pairs
+    return word_baselines(train, validation, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pairs)
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
