@@ -14,11 +14,10 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import exchange_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
-from paretune.estimating.timing import TimingFeatures
+from paretune.estimating.timing import TimingFeatures, exchange_of
 from paretune.estimating.workload import (
     Workload,
     evaluation_batch,
