@@ -84,10 +84,7 @@ class DeviceShare:
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> JobFeatures | None:
-    """Return the features of a job, or None if the number of its training rows is unknown.
-
-    `facts` are known facts of the prepared data.
-    """
+    """Return the features of a job with these facts of its data, or None if the number of training rows is unknown."""
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
@@ -101,11 +98,8 @@ def describe(
 
 
 def share_in_layers(tensor: int) -> float:
-    """Return the share of the activations inside layers that one device of a tensor group keeps.
-
-    Source: Korthikanti et al., arXiv 2205.05198, section 4.2.1.
-    """
-    return (10 + 24 / tensor) / 34
+    """Return the share of the activations inside layers that one device of a tensor group keeps."""
+    return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:

@@ -148,14 +148,13 @@ class TimingFeatures:
 class Measurement:
     """Measured seconds of a job: all billable seconds, those of a step, or both.
 
-    With `step_seconds`, `seconds` is used only for the time around the steps. `origin` is measured, published or
-    simulated.
+    With `step_seconds`, `seconds` is used only for the time around the steps.
     """
 
     setting: TimingFeatures
     seconds: float | None = None
     step_seconds: float | None = None
-    origin: str = "measured"
+    origin: str = "measured"  # or published, simulated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,8 +299,7 @@ def _robust(residuals: np.ndarray) -> np.ndarray:
 def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from logarithms of K constants, which have these indices, to 4 x N numbers of N settings.
 
-    These are the seconds of a step, around the steps, and in all, and the factor of start-up. A role without a constant
-    has the factor 1.
+    These are the seconds of a step, around the steps, and in all, and the factor of start-up.
     """
 
     @cache
@@ -361,9 +359,8 @@ def exchange_of(
 ) -> Exchange:
     """Return the exchange of devices with these parallel degrees.
 
-    `half` is whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights;
-    `activations` is the count of numbers that one layer passes to the next in a micro-batch: rows x tokens x hidden
-    size.
+    `half` is whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights,
+    `activations` of what one layer passes to the next in a micro-batch: rows x tokens x hidden size.
     """
     tensor, stages, each = degrees.tensor, degrees.pipeline, degrees.per_instance
     of_stage = degrees.devices // stages
