@@ -31,7 +31,7 @@ from typing import Any, Literal
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.untrusted import read_table
 from paretune.estimating.workload import training_rows, training_steps
-from paretune.pricing.prices import as_of_fault
+from paretune.pricing import as_of_fault
 from paretune.specification.job import JobSpec, share_of
 from paretune.specification.parallelism import DEEPSPEED, SHARDED, BatchPlan
 from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter, spell
