@@ -9,7 +9,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.jobs.preview import ForeseenJob, limit_refusal, warnings_of
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")

@@ -13,7 +13,7 @@ from paretune.core.clock import SystemClock
 from paretune.jobs.model import card_of, record_model
 from paretune.jobs.outcome import JobOutcome
 from paretune.launchers.base import JobState
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import Run, schema

@@ -9,7 +9,7 @@ import pytest
 
 from paretune.jobs.outcome import JobOutcome, script_remarks
 from paretune.launchers.base import JobState
-from paretune.pricing.prices import ML_M5_LARGE, Price
+from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 

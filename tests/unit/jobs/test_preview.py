@@ -7,7 +7,7 @@ import pytest
 from paretune.estimating.architecture import well_known
 from paretune.jobs.preview import ForeseenJob, _summary
 from paretune.launchers.storage import host_bytes
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 

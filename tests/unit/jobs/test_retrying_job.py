@@ -22,7 +22,7 @@ from paretune.launchers.base import (
     Launcher,
     WarmPoolStatus,
 )
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking, schema

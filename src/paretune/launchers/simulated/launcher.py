@@ -19,7 +19,7 @@ from paretune.estimating.phases import billed_after_limit_s, read_phases
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.pricing.prices import Price, PriceList, usual_price
+from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec
 from paretune.specification.rules import launch_faults

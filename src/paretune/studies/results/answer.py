@@ -9,9 +9,8 @@ import pandas as pd
 
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
-from paretune.presentation.numbers import dollars, duration, usd
-from paretune.presentation.table import aligned
-from paretune.pricing.budget import ROUNDING_USD
+from paretune.presentation.text import aligned, dollars, duration, usd
+from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront

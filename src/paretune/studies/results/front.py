@@ -11,7 +11,7 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS
-from paretune.presentation.numbers import to_error, with_error
+from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import (
     OBJECTIVES,

@@ -10,7 +10,7 @@ import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.estimating.noise import TELLING_ERRORS
-from paretune.presentation.numbers import usd, with_error
+from paretune.presentation.text import usd, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
