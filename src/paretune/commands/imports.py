@@ -26,8 +26,7 @@ from paretune.estimating.recorded_runs import (
 )
 from paretune.estimating.workload import training_rows
 from paretune.launchers.base import JobState
-from paretune.pricing.budget import cost_usd
-from paretune.pricing.prices import Price, PriceList, usual_price
+from paretune.pricing import Price, PriceList, cost_usd, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, parameter

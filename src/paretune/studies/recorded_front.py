@@ -5,7 +5,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -13,28 +13,19 @@ from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.presentation.table import aligned
+from paretune.presentation.text import aligned
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import DIRECTIONS
-from paretune.studies.results.answer import StudyResult
-from paretune.studies.results.trials import PREDICTED
-from paretune.tracking import Tracking, schema
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
-from paretune.studies.results.trials import FOREIGN, Trial, TrialStatus
-from paretune.tracking import RecordedRun, RunStatus
+from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
+from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
     import optuna
+    from pandas import DataFrame
 
 USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}  # objectives of runs if none are named
 _ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})")  # of columns in MLflow's data frames
@@ -118,21 +109,20 @@ def front(
         if rows and all(map(math.isnan, column))
     ]
     refuse(faults)
-    points = [
+    complete = [
         (row, point) for row, *point in zip(rows, *columns.values(), strict=True) if not any(map(math.isnan, point))
     ]
-    if name and goals == usual:  # ranked already: over the means of repeats, within the constraints
-        best = [row for row in rows if row.get("pareto_rank") == 0]
-    else:
-        is_best = pareto.front([point for _, point in points], [way == "maximize" for way in goals.values()])
-        best = [row for row, _ in compress(points, is_best)]
+    best = [row for row in rows if row.get("pareto_rank") == 0]
+    if not name or goals != usual:  # else ranked already: over the means of repeats, within the constraints
+        is_best = pareto.front([point for _, point in complete], [way == "maximize" for way in goals.values()])
+        best = [row for row, _ in compress(complete, is_best)]
     first, way = next(iter(goals.items()))
-    best.sort(key=lambda row: (-1.0 if way == "maximize" else 1.0) * _number(row[first]))
-    origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
-    remarks = [f"all of them are {origins[0]}"] if len(origins) == 1 and origins != ["measured"] else []
-    if len(origins) > 1:
-        remarks.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
-    if (lacking := len(rows) - len(points)) and not name:
+    best.sort(key=lambda row: _number(row[first]), reverse=way == "maximize")
+    remarks = []
+    if (origins := sorted({str(row["origin"]) for row in rows if row.get("origin")})) not in ([], ["measured"]):
+        of = "all of them are {}" if len(origins) == 1 else "the table mixes {} runs: compare within one origin only"
+        remarks.append(of.format(" and ".join(origins)))
+    if (lacking := len(rows) - len(complete)) and not name:
         remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
     return Front(name=name, objectives=goals, best=best, runs=rows, remarks=remarks)
 
@@ -198,41 +188,38 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     """
     name = name or study.study_name
     directions = [direction.name.lower() for direction in study.directions]
-    metrics = study.metric_names or [f"value_{number}" for number in range(len(directions))]
-    objectives = dict(zip(metrics, directions, strict=True))
+    names = study.metric_names or [f"value_{number}" for number in range(len(directions))]
+    objectives = dict(zip(names, directions, strict=True))
     if "'" in name:
         raise BadInput([f"name must have no quotation mark, got {name}: give another one (name=...)"])
     ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _ENDED]
     if not ended:
         raise BadInput([f"study {name} has no trial that has ended: record it when one has"])
     tracking = Tracking(dict(os.environ), SystemClock())
-    condition = f"tags.`{schema.KIND}` = 'study' and tags.`{schema.STUDY_MARK}` = 'optuna {name}'"
-    known = tracking.runs(condition, newest=1)
     tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: f"optuna {name}"}
-    run_id = known[0].run_id if known else tracking.create(f"study {name}", tags).run_id
-    recorded = {run.tags.get(schema.TRIAL): run for run in tracking.runs(f"tags.`{schema.PARENT}` = '{run_id}'")}
+    known = tracking.runs(f"tags.`{schema.KIND}` = 'study' and tags.`{schema.STUDY_MARK}` = 'optuna {name}'", newest=1)
+    run = tracking.run(known[0].run_id) if known else tracking.create(f"study {name}", tags)
+    recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
     trials = []
-    for trial in ended:
-        told, state = zip(metrics, trial.values or (), strict=False), _ENDED[trial.state.name]
-        params = trial.params.items()
-        read = Trial(
-            number=trial.number,
-            point={key: value if isinstance(value, str | int | float) else spell(value) for key, value in params},
+    for told in ended:
+        values, params = zip(objectives, told.values or (), strict=False), told.params.items()
+        trial = Trial(
+            number=told.number,
+            point={key: each if isinstance(each, str | int | float) else spell(each) for key, each in params},
             given=FOREIGN,
-            status=state,
-            values={metric: value for metric, value in told if math.isfinite(value)},
-            repeats=(repeats or {}).get(trial.number),
-            reason="" if state is TrialStatus.COMPLETED else trial.state.name.lower(),
+            status=_ENDED[told.state.name],
+            values={metric: value for metric, value in values if math.isfinite(value)},
+            repeats=(repeats or {}).get(told.number),
+            reason="" if told.state.name == "COMPLETE" else told.state.name.lower(),
         )
-        trials.append(replace(read, run_id=_run_of(read, recorded.get(str(trial.number)), run_id, tracking)))
+        trials.append(replace(trial, run_id=_run_of(trial, recorded.get(str(told.number)), run.run_id, tracking)))
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}))
-    run = tracking.run(run_id)
     run.reopen()
     record_answer(answer, run, tracking)
     run.log_params({"objectives": spell(objectives)})
     run.end(RunStatus.FINISHED)
-    shown = tracking.open_command(run_id)
-    return StudyResult(answer=answer, run_id=run_id, ending=f"{len(trials)} trials of Optuna", open_command=shown)
+    shown = tracking.open_command(run.run_id)
+    return StudyResult(answer=answer, run_id=run.run_id, ending=f"{len(trials)} trials of Optuna", open_command=shown)
 
 
 def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:

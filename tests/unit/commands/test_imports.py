@@ -13,7 +13,7 @@ from paretune.commands.imports import ImportRequest, import_runs
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.evidence import collect
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 from paretune.tracking.schema import unpacked

@@ -11,7 +11,7 @@ import pytest
 from paretune.cli import main
 from paretune.commands.prices import read_prices
 from paretune.core.errors import LaunchRefused
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from tests.stand_ins.aws import Aws
 
 Run = Callable[..., tuple[int, str, str]]

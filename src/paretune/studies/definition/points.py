@@ -220,20 +220,15 @@ class Design:
 
 
 def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[Fault]:
-    """The faults of rows that make no job, each once with the numbers of its rows; `make` makes the job of a row."""
+    """The faults of rows that make no job, each once with the first of its rows; `make` makes the job of a row."""
     numbers: dict[str, list[int]] = {}
     for number, row in enumerate(rows, 1):
         with collecting(faults := list[str]()):
             make(row)
         for fault in faults:
             numbers.setdefault(fault, []).append(number)
-    return [Fault(("points",), f"points: {_listed(at, len(rows))}: {fault}") for fault, at in numbers.items()]
-
-
-def _listed(numbers: Sequence[int], count: int) -> str:
-    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    which = f"1 to {count}" if 1 < count == len(numbers) else ", ".join(map(str, numbers[:5])) + more
-    return f"row{'s' if len(numbers) > 1 else ''} {which}"
+    shown = {fault: f"row {at[0]}" + (f" and {len(at) - 1} more" if at[1:] else "") for fault, at in numbers.items()}
+    return [Fault(("points",), f"points: {which}: {fault}") for fault, which in shown.items()]
 
 
 def _whole(name: str, value: Any) -> int:

@@ -3,29 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
-
-from paretune.core.errors import BudgetRefused, JobFailed
-from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.presentation.numbers import dollars, duration, usd
-from paretune.presentation.table import aligned
-from paretune.pricing.budget import ROUNDING_USD
-from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import INTERVAL, Point
-from paretune.studies.results.recommendation import Pick, best_in, failures, payoff, recommend
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from itertools import accumulate
 
 import pandas as pd
 
-from paretune.core.result import csv_text
+from paretune.core.errors import BudgetRefused, JobFailed
+from paretune.core.result import Result, Row, as_json, csv_text, read_rows
+from paretune.presentation.text import aligned, dollars, duration, usd
+from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
-from paretune.studies.results.points import value_of
-from paretune.studies.results.recommendation import NEVER
-from paretune.studies.results.trials import short_name
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.points import INTERVAL, Point, value_of
+from paretune.studies.results.recommendation import NEVER, Pick, best_in, failures, payoff, recommend
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label, short_name
 
 _MOST_LINES = 20  # rows of a table in a terminal
 
@@ -148,7 +139,7 @@ class StudyAnswer:
         return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
 
 
-def _first(table: "DataFrame") -> str:
+def _first(table: pd.DataFrame) -> str:
     more = len(table) - _MOST_LINES
     return aligned(table[:_MOST_LINES]) + (f"\n... and {more} more" if more > 0 else "")
 
@@ -208,7 +199,7 @@ class StudyResult(Result):
         return read_rows(self.answer.csv())
 
     @property
-    def front(self) -> "DataFrame":
+    def front(self) -> pd.DataFrame:
         """The trials on the Pareto front, as `trials_dataframe` has them."""
         trials = self.trials_dataframe()
         return trials[trials["pareto_rank"] == 0].reset_index(drop=True)
@@ -218,7 +209,7 @@ class StudyResult(Result):
         """The recommended trial: `trial`, `parameters`, `means` and `command`, among others; None if there is none."""
         return _recommended(self.answer.picks[0]) if self.answer.picks else None
 
-    def trials_dataframe(self) -> "DataFrame":
+    def trials_dataframe(self) -> pd.DataFrame:
         """One row per finished trial, without the predicted points that `to_frame` has as well."""
         frame = self.to_frame()
         return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
@@ -280,10 +271,13 @@ def pareto_csv(front: StudyFront) -> str:
     dollars = ends.pop(metrics.COST_USD, [metrics.COST_USD])
     names = ["trial", "run_id", *front.shown, *(column for columns in ends.values() for column in columns)]
     names += ["status", "origin", "pareto_rank", *dollars, "spent_usd", "collapse_probability"]
-    return csv_text(names, [_row(front, trial) for trial in (*front.trials, *front.forecast)])
+    in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
+    spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
+    spent_usd = {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
+    return csv_text(names, [_row(front, trial, spent_usd) for trial in (*front.trials, *front.forecast)])
 
 
-def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
+def _row(front: StudyFront, trial: Trial, spent_usd: Mapping[int, float]) -> dict[str, object]:
     point, is_predicted = front.point_of(trial), trial.origin == PREDICTED
     # The price of a trial that did not complete is what it was billed, not what it is compared by.
     is_compared = trial.status is TrialStatus.COMPLETED or trial.cost_usd is None
@@ -296,7 +290,7 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
         "origin": trial.origin,
         "pareto_rank": front.rank(trial),
         metrics.COST_USD: value_of(trial, metrics.COST_USD) if is_compared else trial.cost_usd,
-        "spent_usd": None if is_predicted else trial.spent_usd,
+        "spent_usd": spent_usd.get(trial.number),
         "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
     }
     for name in front.objectives:
@@ -309,7 +303,7 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
 
 
 def front_table(front: StudyFront) -> pd.DataFrame:
-    """The front, cheapest first, with standard errors; the last column names the point that one cannot be told from."""
+    """The front, cheapest first, with standard errors."""
     rows = []
     for point in sorted(front.best, key=front.cost_of):
         names = dict.fromkeys([*front.objectives, metrics.COST_USD])
@@ -319,7 +313,6 @@ def front_table(front: StudyFront) -> pd.DataFrame:
             | {front.heading(n): front.number(n, point.means[n], point.errors[n]) for n in names if n in point.means}
             | _settings(front, point.trial)
             | {"collapse probability": "" if (probability or 0) < NEVER else f"{probability:.0%}"}
-            | {"like trial": "" if front.alike(point)[0] is point else str(front.alike(point)[0].number)}
         )
     return _frame(rows)
 

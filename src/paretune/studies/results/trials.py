@@ -68,7 +68,6 @@ class Trial:
     given: Mapping[str, str] = field(default_factory=dict)  # parameters of its job that were given, as texts
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
     cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
-    spent_usd: float = 0.0  # dollars booked by the whole study up to its end
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None
     reason: str = ""

@@ -45,7 +45,6 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
 
     assert rates(driver) == list(RATES)
     assert driver.table.balance().spent_usd == pytest.approx(4 * USD)
-    assert [trial.spent_usd for trial in driver.trials.values()] == pytest.approx([n * USD for n in (1, 2, 3, 4)])
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
     assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
