@@ -46,11 +46,7 @@ _NOT_METRICS = {"step", "epoch", "total_flos", "learning_rate", "grad_norm"}
 
 
 class PrintedNumbers:
-    """Collects the numbers of printed lines: the last value of each name.
-
-    Args:
-        definitions: SageMaker's `metric_definitions`, a list of {"Name": ..., "Regex": ...}.
-    """
+    """Collects the numbers of printed lines: the last value of each name; `definitions` as in SageMaker."""
 
     def __init__(self, definitions: Iterable[Mapping[str, str]] = ()) -> None:
         self._definitions = list(definitions)

@@ -14,11 +14,10 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import exchange_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
-from paretune.estimating.timing import TimingFeatures
+from paretune.estimating.timing import TimingFeatures, exchange_of
 from paretune.estimating.workload import (
     Workload,
     evaluation_batch,
@@ -85,10 +84,7 @@ class DeviceShare:
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> JobFeatures | None:
-    """Return the features of a job, or None if the number of its training rows is unknown.
-
-    `facts` are known facts of the prepared data.
-    """
+    """Return the features of a job with these facts of its data, or None if the number of training rows is unknown."""
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
@@ -102,11 +98,8 @@ def describe(
 
 
 def share_in_layers(tensor: int) -> float:
-    """Return the share of the activations inside layers that one device of a tensor group keeps.
-
-    Source: Korthikanti et al., arXiv 2205.05198, section 4.2.1.
-    """
-    return (10 + 24 / tensor) / 34
+    """Return the share of the activations inside layers that one device of a tensor group keeps."""
+    return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:

@@ -78,10 +78,7 @@ class UsualSeconds(Seconds):
 
 
 def transfer_s(size: Any) -> Any:
-    """Return the expected seconds of packing and uploading so many bytes, beyond the usual seconds of an upload.
-
-    `size` is a number or an array of them.
-    """
+    """Return the expected seconds of packing and uploading so many bytes (or an array), beyond those of any upload."""
     seconds = size / np.where(np.asarray(size) <= COMPRESSED_BYTES, COMPRESSED_RATE, UNCOMPRESSED_RATE)
     return seconds if isinstance(size, np.ndarray) else float(seconds)
 
@@ -221,8 +218,7 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
     """Return the seconds after its container's start at which a training with this maximum runtime stops itself.
 
-    What is billed before the container, and the writing of a checkpoint, fit into the limit; but the training has at
-    least half of it.
+    What is billed before it and a checkpoint fit into the limit; but the training has at least half of it.
     """
     return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
 

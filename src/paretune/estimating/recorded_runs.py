@@ -110,10 +110,8 @@ class RunTable:
     ) -> "RunTable":
         """Read the table in a CSV file.
 
-        `columns` maps names of columns in the file to names here; `common_texts` has values for every row.
-
-        Raises:
-            BadInput: everything that is wrong with it, with line numbers.
+        `columns` maps names of columns in the file to names here; `common_texts` has values for every row. Raises
+        BadInput with everything that is wrong, with line numbers.
         """
         own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
         faults = _header_faults(own_names, columns)
@@ -343,16 +341,10 @@ class RecordedRuns:
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
     ) -> ReplayedJob:
-        """Return the result of the job.
+        """Return the result of the job with this batch; raises BadInput with what the table holds if not this job.
 
-        Args:
-            spec: the job; it may be a probe.
-            plan: its batch, which a retry may have changed.
-            draw: selects, with the job itself, one of several repeats of a run.
-            startup_seconds: seconds of a row before its first step; half of its seconds if it has fewer.
-
-        Raises:
-            BadInput: the table does not hold it; the message lists what it holds.
+        `draw` selects, with the job itself, one of several repeats of a run. `startup_seconds` are those of a row
+        before its first step; half of its seconds if it has fewer.
         """
         rows, at = self._rows_like(spec), point_at(spec, plan)
         choose = _choice(spec, plan, draw)

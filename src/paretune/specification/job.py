@@ -32,7 +32,7 @@ ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
 LONGEST_POOL = 360  # minutes of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
-_ADAPTERS_OVER_FULL = 10.0
+_ADAPTERS_OVER_FULL = 10.0  # Schulman et al., "LoRA Without Regret", Thinking Machines Lab, 2025
 _QUALITY: frozenset[Effect] = frozenset({"quality"})
 _ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
 _SAMPLE: frozenset[Effect] = frozenset({"data", "quality"})
@@ -97,11 +97,7 @@ class Simulation(Parameters):
 
 
 class JobSpec(Parameters):
-    """One training on one cluster; every parameter is optional, and None means "off" or "derived".
-
-    Raises:
-        BadInput: all faults at once, if values are out of range or contradict each other.
-    """
+    """One training on one cluster; None means "off" or "derived". Raises BadInput with all faults at once."""
 
     model: str = parameter(
         BUNDLED_MODEL,
@@ -472,12 +468,9 @@ class JobSpec(Parameters):
         return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
-        """The same training on another instance type: the global batch size stays, the per-device batch if possible.
+        """The same training on as many instances of another type, with the per-device batch of this one if possible.
 
-        The number of instances stays too.
-
-        Raises:
-            BadInput: the devices cannot share the global batch size evenly.
+        The global batch size stays; raises BadInput if the devices cannot share it evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
         if self.project is not None:  # its command chooses its own batches
@@ -489,10 +482,7 @@ class JobSpec(Parameters):
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`.
-
-        A default has the same hash whether it was given or not.
-        """
+        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
         values = {name: spell(getattr(self, name)) for name in names}
@@ -526,11 +516,7 @@ def value_of(name: str, value: Any) -> Any:
 
 
 def default_learning_rate(fine_tuning: str) -> float:
-    """The default learning rate at the reference batch size.
-
-    Adapters need about ten times the rate of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
-    Machines Lab, 2025).
-    """
+    """The default learning rate at the reference batch size."""
     return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE
 
 
