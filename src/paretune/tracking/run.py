@@ -160,6 +160,12 @@ class Run:
         """Store a matplotlib figure as an artifact."""
         self._try(lambda: self._client.log_figure(self.run_id, figure, path))
 
+    def metrics(self) -> dict[str, float]:
+        """Latest value of each metric of the run; empty if MLflow does not answer."""
+        with contextlib.suppress(*TROUBLE):
+            return dict(self._client.get_run(self.run_id).data.metrics)
+        return {}
+
     def tags(self) -> dict[str, str]:
         """Tags of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
