@@ -94,17 +94,6 @@ def test_an_equal_f1_with_another_loss_is_no_training_without_chance(desk: Desk)
     assert point_at(driver, RATES[0]).errors["f1"] > 0
 
 
-def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = desk.driver()
-    searched(driver)
-    monkeypatch.setattr(driver.money, "fits", lambda spec: False)
-
-    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
-
-    assert found.repeats == 0
-    assert "does not fit what is left of the budget" in found.reasons[point_at(driver, RATES[0]).number]
-
-
 def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
     driver = desk.driver(search={"learning_rate": Choices(values=RATES[:1])})
     searched(driver)

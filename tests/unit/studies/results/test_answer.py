@@ -45,14 +45,6 @@ def test_below_a_command_of_few_rows_stands_once_that_there_are_more() -> None:
     assert "It trains on" not in answer(many_trials(9), COST_AND_F1, {}, name="s").text()
 
 
-def test_runs_that_are_all_equal_are_stated_without_error_or_collapse() -> None:
-    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 1.1, 0.8), trial_of(2, 1.0, 0.8, repeats=0)]
-    text = answer(trials, COST_AND_F1, {}, name="s").text()
-
-    assert "; F1 0.8. It is" in text
-    assert "collapse" not in text
-
-
 def test_no_trials_are_an_answer_too() -> None:
     result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
 
@@ -124,14 +116,6 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     assert "predicted, not run (" not in page(answer(trials, COST_AND_F1, {}, name="s"))
     assert [pick.point.number for pick in result.picks] == [1]
     assert result.front.spent_usd == 6.0
-
-
-def test_ranks_are_in_it_and_odd_texts_survive() -> None:
-    odd = 'a, "b"\nc'
-    text = answer([trial_of(0, 1.0, 0.9, point={"dataset": odd})], COST_AND_F1, {}, name="a study").csv()
-
-    (row,) = csv.DictReader(io.StringIO(text))
-    assert (row["dataset"], row["pareto_rank"]) == (odd, "0")
 
 
 def test_a_study_whose_trials_all_failed_ends_with_3() -> None:
