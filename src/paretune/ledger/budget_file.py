@@ -37,10 +37,7 @@ class Budget(Parameters):
 
 
 class BudgetFile(Parameters):
-    """The budgets of a file; `storage` is the address of the database of their ledger, None for the default.
-
-    The address may hold a password: show it with `storage.address.redacted` only.
-    """
+    """The budgets of a file, and the address of the database of their ledger, which may hold a password, or None."""
 
     path: str = parameter("", "the file")
     storage: str | None = parameter(None, "address of the database of the ledger")

@@ -38,11 +38,7 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     """Work alone on a study of a storage, a SQLAlchemy address, inside the block; `holder` says who does.
 
     In SQLite it is a lock of the operating system on a file beside the database, in PostgreSQL an advisory lock. Both
-    end with the process that holds them. A database in memory needs none.
-
-    Raises:
-        BadInput: the storage does not answer.
-        CallAgain: another process works on the study.
+    end with the process that holds them. Raises BadInput if the storage does not answer, CallAgain if another has it.
     """
     digest = hashlib.sha256(study.encode()).digest()
     file, connection, other = None, None, ""

@@ -76,11 +76,7 @@ _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE
 
 
 class StudyFile(Parameters):
-    """A checked study.
-
-    Raises:
-        BadInput: a part is out of range or parts contradict each other; with all faults at once.
-    """
+    """A checked study. Raises BadInput with all faults at once."""
 
     name: str = parameter("", "a few words under which the study is found again in MLflow")
     job: JobValues = parameter(JobValues(), "parameters that all jobs share", example={"num_train_epochs": 2})
@@ -130,10 +126,7 @@ class StudyFile(Parameters):
 
         `overrides` maps names to texts; empty texts are ignored. A name is a key of the study or a parameter of a job.
         For a searched parameter, one value ends its search, and several values with commas between them replace its
-        choices. `seed` is the study's seed; the training's seed stands in `job`.
-
-        Raises:
-            BadInput: all faults at once, each with its line where it has one.
+        choices. `seed` is the study's seed; the training's seed stands in `job`. BadInput has the lines of faults.
         """
         return cls(**values) if isinstance(values, Mapping) and not overrides else _load(cls, values, overrides or {})
 
@@ -202,11 +195,6 @@ class StudyFile(Parameters):
         return None if self.storage is None else redacted(self.storage)
 
     @property
-    def is_own(self) -> bool:
-        """Whether its jobs run a training of the user's own."""
-        return self.job.runs_own_training
-
-    @property
     def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
         return judged_by(self.objectives)
@@ -234,29 +222,19 @@ class StudyFile(Parameters):
         """The number of points, or None if a range is searched."""
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
-    def points_in_turn(self) -> Iterator[dict[str, Value]]:
-        """All points, the last parameter varying fastest. Some may make no job; of ranges there are both ends."""
-        return all_points(self.search)
-
-    def jobs_at(self, points: Iterable[dict[str, Value]]) -> list[tuple[dict[str, Value], JobSpec]]:
-        """The points that make a job, with their jobs."""
+    def jobs_at(self, points: Iterable[Mapping[str, Value]] | None = None) -> list[tuple[dict[str, Value], JobSpec]]:
+        """The points that make a job, with their jobs; by default of all points, of ranges both ends."""
         jobs = []
-        for point in points:
+        for point in all_points(self.search) if points is None else points:
             with suppress(BadInput):
-                jobs.append((point, self.spec_at(point)))
+                jobs.append((dict(point), self.spec_at(point)))
         return jobs
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
         """The job of a trial; the values of its point need not be among the choices.
 
-        Raises:
-            BadInput: the point makes no job, such as a batch that its devices cannot share. Nothing was paid; tell the
-                sampler.
+        Raises BadInput if the point makes no job, such as a batch that its devices cannot share.
         """
-        faults = [f"{name} is not searched" for name in point if name not in self.search]
-        faults += [f"the point has no {name}" for name in self.search if name not in point]
-        if faults:
-            raise BadInput(faults)
         row = point if self.design is None else self.design.rows[int(point[ROW]) - 1]
         return make_spec(self.job.given(), row)
 
@@ -290,15 +268,12 @@ def can_be_split(study: StudyFile) -> bool:
     objectives, quality = study.objectives, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
-    others = _MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER
+    others = _MEASURED_FOR_ANY_JOB if study.job.runs_own_training else OF_THE_CLUSTER
     return set(objectives) <= {quality.metric, *others}
 
 
 def full_name(job: Mapping[str, Any], name: str) -> str:
-    """The name inside the mapping of the job, for a searched parameter of a project's entry point or of a script.
-
-    A name that the job's own training does not declare stays as it is.
-    """
+    """The name of a searched parameter inside the mapping of the job, if the user's own training declares it."""
     script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
     if script and name not in JobSpec.model_fields and not is_inside(name):
         declared = read_own_script(at_home(script))
@@ -357,7 +332,7 @@ def _terms(study: StudyFile) -> Iterator[Fault]:
 
 
 def _metrics(study: StudyFile) -> Iterator[Fault]:
-    task = None if study.is_own else study.job.task
+    task = None if study.job.runs_own_training else study.job.task
     for name, direction in study.objectives.items():
         yield from (Fault(("objectives", name), text) for text in objective_faults(name, direction, task))
     for name, bounds in study.constraints.items():
@@ -366,7 +341,7 @@ def _metrics(study: StudyFile) -> Iterator[Fault]:
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
     """Faults of parameters of the job that cannot be in a study, or not with what is searched."""
-    if study.is_own and study.job.is_simulated:
+    if study.job.runs_own_training and study.job.is_simulated:
         text = "a training of your own cannot be simulated, for no recorded run tells what it does"
         yield Fault(("job", "launcher"), f"{text}: leave launcher out")
     if study.job.probe_steps is not None:
@@ -433,7 +408,7 @@ def _sampler(study: StudyFile) -> Iterator[Fault]:
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield Fault(("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler")
     if study.sampler == "split" and not can_be_split(study):
-        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER))
+        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_own_training else OF_THE_CLUSTER))
         metric = study.judged_by.metric if study.judged_by is not None else "f1"
         text = f"sampler split needs the objective {metric} and one of {times}, and takes no others"
         yield Fault(("sampler",), f"{text}: change them, or take tpe")

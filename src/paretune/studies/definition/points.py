@@ -44,9 +44,8 @@ Point = dict[str, Any]  # factor to label; the parameters that it sets are in `D
 class Design:
     """The rows of `points:`. Raises BadInput with all faults of its keys.
 
-    Attributes:
-        levels: factor to label of each level to the parameters that it sets; empty for a table.
-        rows: parameters of the job of each row, in the order of launch.
+    `levels` is factor to label of each level to the parameters that it sets, empty for a table; `rows` are the
+    parameters of the job of each row, in the order of launch.
     """
 
     def __init__(self, points: Mapping[str, Any], seed: int) -> None:

@@ -52,10 +52,9 @@ class StudyFront:
         predicted: Sequence[Trial] = (),
         quality: Objective | None = None,
     ) -> "StudyFront":
-        """The front of these trials.
+        """The front of these trials; the best of the `predicted` points become its forecast.
 
-        The best of the `predicted` points become the forecast.
-        `quality` is by default the best known quality metric among the objectives. Infeasible points have no rank.
+        `quality` is by default the best known quality metric among the objectives.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives)
@@ -210,7 +209,7 @@ class StudyFront:
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point."""
+    """Hypervolume of the feasible points up to the reference point of their front; 0 without any."""
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
 
 

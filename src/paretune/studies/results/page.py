@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from paretune.core.untrusted import code_span, markdown, printable
 from paretune.presentation.chart import MARKS, PICKED, chart_html, dressed
 from paretune.presentation.page import template
-from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, trials_table
+from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import INTERVAL
 from paretune.studies.results.recommendation import Pick, failures
@@ -27,7 +27,7 @@ _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last: bool = True) -> None:
     """Write page, table and note of a study into its run; the last time, the picture and the ranks of trials, too."""
     run.log_text(page(answer, tracking.address), "pareto.html")
-    run.log_text(answer.csv(), "pareto.csv")
+    run.log_text(pareto_csv(answer.front), "pareto.csv")
     drawn = picture(answer.front, answer.picks) if is_last else None
     if drawn is not None:
         run.log_figure(drawn, PICTURE_FILE)

@@ -1,16 +1,14 @@
 """The points of a study: trials that differ only in their seed, merged, with means and standard errors.
 
-The values of a point are more than the means of its own runs. Seconds and dollars are means over all runs on the same
-cluster with the same batch, because they do not depend on the learning rate. Quality is that of the runs that trained:
-a run that collapsed to what the majority class gets counts towards the probability of a collapse instead. It is shrunk
-towards the prediction of a model of the whole study, for the best of many noisy values is too good (the winner's
-curse), but never beyond what the point's own runs have shown.
+Seconds and dollars are means over all runs on the same cluster with the same batch, because they do not depend on the
+learning rate. Quality is that of the runs that trained: a run that collapsed to what the majority class gets counts
+towards the probability of a collapse instead. It is shrunk towards the prediction of a model of the whole study, for
+the best of many noisy values is too good, but never beyond what the point's own runs have shown.
 
-The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs of a
-study. The variance has a scaled inverse chi-square prior; repeats of a job make its posterior, and a mean has Student's
-t distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2). The number of validation rows does not
-matter, because both runs are judged on the same rows. Only if they are so few that one row matters, the prior is as
-wide as their binomial error.
+The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs. It
+has a scaled inverse chi-square prior; repeats make its posterior, and a mean has Student's t distribution (Gelman et
+al., Bayesian Data Analysis, 3rd edition, section 3.2). Only if validation rows are so few that one row matters, the
+prior is as wide as their binomial error.
 """
 
 import math

@@ -213,8 +213,7 @@ def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
 def default_trial(driver: Driver) -> Trial | None:
     """The baseline of a study: its job on the first instance type with what is searched left at the defaults.
 
-    It is the first completed trial of that job, or its estimate; None if neither is known, if the defaults make no job,
-    or for `points`.
+    It is the first completed trial of that job, or its estimate; None if neither is known.
     """
     file, workplace = driver.file, driver.workplace
     types = file.search.get("instance_type")

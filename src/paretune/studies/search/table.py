@@ -2,11 +2,8 @@
 
 Parameters, values and states are Optuna's. What else a trial has is in its user attributes: its `kind` (search, probe
 or repeat), fields of `Trial` by their names, and what `SplitSampler` reads. `state` is written last each time, so what
-was written before belongs together: Running from the reservation on, then how the job has ended. `optuna-dashboard` on
-the same storage shows all of it.
-
-A trial that somebody else has added, or told while its job ran, is read as that. Optuna lets nobody change a trial that
-was told: what is booked later stands in the study's attributes, as `booked N` and `kept N`.
+was written before belongs together. A trial that somebody else has added, or told while its job ran, is read as that.
+Optuna lets nobody change it then: what is booked later is in the study's attributes, as `booked N` and `kept N`.
 """
 
 import json
@@ -59,8 +56,8 @@ Accepts = Callable[[Point], bool]
 class StudyTable:
     """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
 
-    The study's `lock` is looked at before anything is written; `origin` is that of its jobs, measured or simulated.
-    Raises BadInput if the storage does not answer, or holds a study of this name with other objectives.
+    The `lock` is looked at before anything is written; `origin` is that of its jobs. Raises BadInput if the storage
+    does not answer, or holds a study of this name with other objectives.
     """
 
     def __init__(self, file: StudyFile, storage: str, lock: StudyLock | None = None, origin: str = "measured") -> None:
@@ -101,9 +98,8 @@ class StudyTable:
     def open(self, run_id: str, described: str) -> tuple[str, str]:
         """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet, and its mark.
 
-        `described` holds the values of job, search and objectives by their names, as JSON. The mark is a random tag
-        that no other study has, even of the same name in another storage. Raises BadInput if the study was begun with
-        another description.
+        `described` holds its values by their names, as JSON; BadInput if the study was begun with others. The mark is a
+        random tag that no other study has, even of the same name in another storage.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:

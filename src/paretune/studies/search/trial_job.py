@@ -35,9 +35,7 @@ class TrialJob:
     def begin(self, *, adopt: bool = False) -> Trial | None:
         """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
 
-        Raises:
-            LostContact: whether it was started cannot be seen, or not from here; nothing else is lost.
-            Interrupted: before it was started.
+        Raises LostContact if nobody can see from here whether it was started.
         """
         try:
             tags = self.record.run.tags() if adopt else {}

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from paretune.studies.results.answer import StudyResult
+from paretune.studies.results.answer import StudyResult, pareto_csv
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
@@ -60,7 +60,7 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
         trial_of(0, 1.5, 0.90),
         failed(2, TrialStatus.OUT_OF_MEMORY, "does not fit", cost=0.25),
     ]
-    text = answer(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="a study").csv()
+    text = pareto_csv(answer(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="a study").front)
 
     assert text.splitlines()[0] == (
         "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,"
@@ -84,7 +84,7 @@ def read(text: str) -> list[dict[str, str]]:
 def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean() -> None:
     trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.0, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
 
-    twice, again, once = read(answer(trials, COST_AND_F1, {}, name="s").csv())
+    twice, again, once = read(pareto_csv(answer(trials, COST_AND_F1, {}, name="s").front))
     assert (twice["f1"], again["f1"]) == ("0.9", "0.92")
     assert (twice["f1_low"], twice["f1_high"]) == (again["f1_low"], again["f1_high"])
     low, high = float(twice["f1_low"]), float(twice["f1_high"])
@@ -102,7 +102,7 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     guesses = [predicted(10, 3.0, 0.93), predicted(11, 3.5, 0.92), predicted(12, 0.5, 0.7)]
     result = answer(trials, COST_AND_F1, {}, name="s", forecast=guesses)
 
-    *ran, cheap, good = read(result.csv())
+    *ran, cheap, good = read(pareto_csv(result.front))
     assert [row["origin"] for row in ran] == ["measured", "measured"]
     assert (good["origin"], good["status"], good["trial"], good["run_id"], good["pareto_rank"]) == (
         *("predicted", "Predicted", "", "", ""),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.answer import StudyAnswer, pareto_csv
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
@@ -78,7 +78,7 @@ def test_recommendation_table_and_page_say_how_likely_a_collapse_is() -> None:
     trials[15] = trial_of(15, 1.0, MAJORITY, point=trials[15].point)
 
     found = answered(trials)
-    rows = list(csv.DictReader(io.StringIO(found.csv())))
+    rows = list(csv.DictReader(io.StringIO(pareto_csv(found.front))))
 
     assert "A further run of it collapses with a probability of about" in found.text()
     assert "collapse probability" in page(found)
