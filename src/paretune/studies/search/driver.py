@@ -62,14 +62,10 @@ class Driver:
         on_trial: Callable[[Trial], None],  # called with each trial that was booked
         say: Callable[[str], None],  # prints a line
     ) -> None:
-        self.file = file
-        self.table = table
-        self.workplace = workplace
-        self.run_id = run_id
+        self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
         self.history = History(file, ())
         self.money = Money(file, table, workplace)
-        self._on_trial = on_trial
-        self._say = say
+        self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
@@ -185,7 +181,7 @@ class Driver:
         return not is_taken and not self.history.is_closed(spec)
 
     def poll(self) -> None:
-        """Book the jobs that have ended; raises JobFailed if none runs, and a further one would fail like two before."""
+        """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""
         self.table.look_again()
         told = self.table.told() if self._jobs else set()
         for job in self.running:

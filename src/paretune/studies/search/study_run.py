@@ -42,9 +42,7 @@ class StudyRunWriter:
         show: Callable[[StudyAnswer], None] | None = None,  # called with the answer after each trial
     ) -> None:
         self.say, self._show = say, show
-        self._table = table
-        self._tracking = tracking
-        self._file = file
+        self._table, self._tracking, self._file = table, tracking, file
         self._driver: Driver  # set by `new_driver`, which is called first
         self.run_id = _open(tracking, table, file)
         self._run = tracking.run(self.run_id)

@@ -69,15 +69,14 @@ class StudyTable:
         self._where = file.shown_storage or "the study's file"
         self._all_read: list[FrozenTrial] | None = None  # what was read since something was written
         try:
-            self._storage = _storage(storage)
-            self.study = _opened(file, self._storage)
+            self._storage, self.study = _opened(file, storage)
             self._study_id = self._storage.get_study_id_from_name(file.name)
             count = len(self._all())
         except Exception as error:  # SQLAlchemy's and each driver's own
             raise unusable(storage, error) from None
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
-        self._chosen = _Chosen(_sampler(file, (file.seed + 7919 * count) % 2**32))
-        self.study.sampler = self._chosen
+        sampler = _sampler(file, (file.seed + 7919 * count) % 2**32)
+        self.study.sampler = self._chosen = _Chosen(sampler, self.distributions, self._of_sampler)
         if [direction.name.lower() for direction in self.study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
@@ -118,11 +117,7 @@ class StudyTable:
 
     def ask(self, accepts: Accepts, otherwise: Point) -> tuple[int, Point]:
         """Number and point of the next trial: the sampler's first one that `accepts` is true of, or `otherwise`."""
-        return self._asked(
-            lambda draw: next(
-                (point for point in (draw(self.distributions) for _ in range(_MOST_DRAWS)) if accepts(point)), otherwise
-            )
-        )
+        return self._asked(lambda draw: next(filter(accepts, (draw() for _ in range(_MOST_DRAWS))), otherwise))
 
     def ask_for(self, point: Point, changes: Mapping[str, Any]) -> int:
         """The number of a trial at this point, whatever the sampler thinks; `changes` are those of its job."""
@@ -133,14 +128,12 @@ class StudyTable:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
         if not any(trial.state is TrialState.WAITING for trial in self._all()):
             return None
-        return self._asked(lambda draw: draw(self.distributions))
+        return self._asked(lambda draw: draw())
 
     def _asked(self, choose: "_Choose") -> tuple[int, Point]:
         self.look_again()
         self._lock.check()
-        plain = {name: each.low for name, each in self._of_sampler.items()}  # which change nothing
-        self._chosen.choose = lambda draw: {**plain, **choose(draw)}
-        self._chosen.space = {**self.distributions, **self._of_sampler}
+        self._chosen.choose = choose
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self.study.ask(self._chosen.space)
@@ -160,11 +153,8 @@ class StudyTable:
     def book(self, trial: Trial) -> None:
         """Record how the job of a trial has ended and what it cost, in place of its reservation."""
         end = {"follows": trial.follows.value, **{name: getattr(trial, name) for name in _IN_END}}
-        values = {name: getattr(trial, name) for name in _BOOKED} | {
-            "end": end,
-            **_shown(trial),
-            STATE: trial.status.value,
-        }
+        values = {name: getattr(trial, name) for name in _BOOKED}
+        values |= {"end": end, **_shown(trial), STATE: trial.status.value}
         try:
             self._write(trial.number, values)
         except UpdateFinishedTrialError:  # somebody has told it
@@ -295,16 +285,20 @@ class StudyTable:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
 
-_Choose = Callable[[Callable[[Mapping[str, BaseDistribution]], dict[str, Any]]], Mapping[str, Any]]
+_Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]
 
 
 class _Chosen(BaseSampler):
     """Gives each trial the point that `choose` makes of the points that a sampler draws."""
 
-    def __init__(self, sampler: BaseSampler) -> None:
-        self._sampler = sampler
-        self.space: dict[str, BaseDistribution] = {}
-        self.choose: _Choose
+    choose: _Choose
+
+    def __init__(
+        self, sampler: BaseSampler, drawn: Mapping[str, BaseDistribution], further: Mapping[str, IntDistribution]
+    ) -> None:
+        self._sampler, self._drawn = sampler, drawn
+        self._plain = {name: each.low for name, each in further.items()}  # values that change nothing
+        self.space: dict[str, BaseDistribution] = {**drawn, **further}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self.space
@@ -312,14 +306,14 @@ class _Chosen(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        def draw(space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-            relative = self._sampler.infer_relative_search_space(study, trial)
-            drawn = self._sampler.sample_relative(study, trial, relative)
-            rest = {name: distribution for name, distribution in space.items() if name not in drawn}
-            alone = self._sampler.sample_independent
-            return {**drawn, **{name: alone(study, trial, name, each) for name, each in rest.items()}}
+        sampler = self._sampler
 
-        return dict(self.choose(draw))
+        def draw() -> dict[str, Any]:
+            drawn = sampler.sample_relative(study, trial, sampler.infer_relative_search_space(study, trial))
+            rest = {name: each for name, each in self._drawn.items() if name not in drawn}
+            return drawn | {name: sampler.sample_independent(study, trial, name, each) for name, each in rest.items()}
+
+        return {**self._plain, **self.choose(draw)}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -356,25 +350,19 @@ def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:
     return FloatDistribution(entry.low, entry.high, log=entry.log)
 
 
-def _storage(address: str) -> RDBStorage:
+def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
     options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
+    storage = None
     with suppress(Exception):  # the driver of another study may be making the tables at this moment
-        return RDBStorage(with_driver(address), engine_kwargs=options)
-    return RDBStorage(with_driver(address), engine_kwargs=options)
-
-
-def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
+        storage = RDBStorage(with_driver(address), engine_kwargs=options)
+    storage = storage or RDBStorage(with_driver(address), engine_kwargs=options)
+    directions = [StudyDirection[word.upper()] for word in file.objectives.values()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        study = optuna.create_study(
-            study_name=file.name,
-            storage=storage,
-            directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
-            load_if_exists=True,
-        )
+        study = optuna.create_study(study_name=file.name, storage=storage, directions=directions, load_if_exists=True)
         if len(study.directions) == len(file.objectives) and not study.metric_names:
             study.set_metric_names(list(file.objectives))  # as the dashboard shows them
-        return study
+    return storage, study
 
 
 def _sampler(file: StudyFile, seed: int) -> BaseSampler:
