@@ -17,8 +17,7 @@ from unittest import mock
 
 from paretune.estimating import phases
 from paretune.estimating.architecture import well_known
-from paretune.pricing.budget import Balance
-from paretune.pricing.prices import PriceList
+from paretune.pricing import Balance, PriceList
 from paretune.specification.job import JobSpec
 
 JOBS = Path(__file__).parent / "tables" / "public_jobs.csv"

@@ -28,5 +28,5 @@ def make_workplace(
         clock=clock,
         environment=environment,
         interruption=interruption or Interruption(),
-        open_tracking=lambda: tracking or Tracking(environment, clock),
+        store=tracking,
     )

@@ -23,7 +23,7 @@ from paretune.estimating.recorded_runs import (
     ReplayedJob,
     RunTable,
 )
-from paretune.pricing.prices import VARIABLE, Price, PriceList, usual_price
+from paretune.pricing import VARIABLE, Price, PriceList, usual_price
 from paretune.specification.job import JobSpec, value_of
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import spell

@@ -15,8 +15,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import LaunchRefused, refuse
 from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.untrusted import printable
-from paretune.presentation.table import aligned, texts
-from paretune.pricing.prices import VARIABLE, Price, PriceList, keep, price_remarks
+from paretune.presentation.text import aligned, texts
+from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter, split_list

@@ -112,9 +112,6 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
     """The content of a regular file of at most `largest` bytes; `~` is the user's home.
 
     The message of a fault starts with `must` and ends with `hint`, the next step. Devices and pipes are not opened.
-
-    Raises:
-        BadInput: the file does not exist, is not a regular file, is too large, or cannot be read.
     """
     if not is_file(path):
         kind = "is a folder" if is_folder(path) else "is not a file"

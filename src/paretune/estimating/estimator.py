@@ -24,9 +24,8 @@ from paretune.estimating.noise import Z80
 from paretune.estimating.phases import Seconds, phases_of
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.workload import training_rows
-from paretune.presentation.numbers import duration, usd
-from paretune.pricing.budget import cost_usd
-from paretune.pricing.prices import Price
+from paretune.presentation.text import duration, usd
+from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec

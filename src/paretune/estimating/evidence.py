@@ -53,10 +53,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
     """Return the evidence of the newest runs that have ended, and of those that ran out of memory.
 
     Simulated runs are read only for jobs that are `simulated`, too: their clock follows estimates from the other runs.
-    `machine` is the name of this machine; local runs of others are ignored.
-
-    Raises:
-        TrackingUnavailable: MLflow does not answer.
+    `machine` is the name of this machine; local runs of others are ignored. Raises TrackingUnavailable.
     """
     runs: dict[str, RecordedRun] = {}
     for is_origin in ("!=", "=") if simulated else ("!=",):

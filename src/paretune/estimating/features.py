@@ -14,11 +14,10 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import exchange_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
-from paretune.estimating.timing import TimingFeatures
+from paretune.estimating.timing import TimingFeatures, exchange_of
 from paretune.estimating.workload import (
     Workload,
     evaluation_batch,
@@ -30,7 +29,7 @@ from paretune.estimating.workload import (
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import DEEPSPEED, OF_STRATEGY, SHARDED, BatchPlan, ParallelDegrees
+from paretune.specification.parallelism import DEEPSPEED, OF_STRATEGY, SHARDED, BatchPlan
 from paretune.specification.parameters import spell
 
 _GBPS = 1e9 / 8  # bytes/s
@@ -45,6 +44,7 @@ _READ_BYTES, _READ_BYTES_UNPACKED = 20.0, 22.0
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY if name != "strategy"}
+_TOLERANCE = 1.001  # for sizes that were summed in different orders
 _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 
 
@@ -58,57 +58,37 @@ class JobFeatures:
     tokens: float
 
 
-@dataclass(frozen=True, kw_only=True)
 class DeviceShare:
-    """One device of a job's cluster, and its share of the training's memory."""
+    """One device of a job's cluster, and its share of the training's memory; all devices are alike."""
 
-    device: Accelerator  # of one process; the processes of a machine without accelerators share it evenly
-    precision: str  # its number format; `auto` is resolved if the device is an accelerator
-    half: bool  # whether it multiplies in bf16 or fp16
-    on_processor: bool  # whether it has no accelerator
-    instances: int  # of the cluster; 1 locally, where they are processes of one machine
-    devices: int  # of one instance
-    usable_gib: float  # memory that a training may take
-    weight_sharers: int  # devices that share the weights, 1 if none do; `state_sharers` share gradients and moments
-    state_sharers: int
-    degrees: ParallelDegrees  # further division of the devices
-
-
-def share_of(spec: JobSpec) -> DeviceShare:
-    """Return one device of the job's cluster; all are alike."""
-    instance = spec.instance() if spec.has_instances else None
-    instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
-    accelerator = _this_gpu() if instance is None else hardware.accelerator_of(instance)
-    precision = hardware.resolved_precision(spec.precision, accelerator)
-    is_open = precision == "auto" and instance is None
-    half = precision in {"bf16", "fp16"} or (is_open and hardware.multiplies_bf16(hardware.processor_flags()))
-    device = accelerator or _processor_share(instance, devices)
-    degrees = spec.degrees
-    return DeviceShare(
-        device=device,
-        precision=precision,
-        half=half,
-        on_processor=accelerator is None,
-        instances=instances,
-        devices=devices,
-        usable_gib=device.usable_gib * _USABLE_SHARE if accelerator is None else device.usable_gib - CUDA_CONTEXT_GIB,
-        weight_sharers=degrees.sharers if spec.strategy in SHARDED else 1,
-        state_sharers=degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1,
-        degrees=degrees,
-    )
+    def __init__(self, spec: JobSpec) -> None:
+        instance = spec.instance() if spec.has_instances else None
+        gpu = hardware.accelerator_of(instance) if instance else _this_gpu()
+        # Locally the devices are processes of one machine; without a GPU they share its processors evenly.
+        self.instances, self.devices = (spec.instance_count, spec.processes) if instance else (1, spec.instance_count)
+        self.device = gpu or _processor_share(instance, self.devices)
+        self.on_processor = gpu is None
+        self.precision = hardware.resolved_precision(spec.precision, gpu)  # `auto` stays on a processor
+        is_open = self.precision == "auto" and instance is None
+        self.half = self.precision in {"bf16", "fp16"} or (
+            is_open and hardware.multiplies_bf16(hardware.processor_flags())
+        )
+        gib = self.device.usable_gib
+        self.usable_gib = gib - CUDA_CONTEXT_GIB if gpu else gib * _USABLE_SHARE
+        self.degrees = spec.degrees
+        # Devices that share the weights, and those that share gradients and moments; 1 if each holds all.
+        self.weight_sharers = self.degrees.sharers if spec.strategy in SHARDED else 1
+        self.state_sharers = self.degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1
 
 
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> JobFeatures | None:
-    """Return the features of a job, or None if the number of its training rows is unknown.
-
-    `facts` are known facts of the prepared data.
-    """
+    """Return the features of a job with these facts of its data, or None if the number of training rows is unknown."""
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
-    share = share_of(spec)
+    share = DeviceShare(spec)
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
         memory=_memory(spec, plan, built, work, share),
@@ -118,40 +98,18 @@ def describe(
 
 
 def share_in_layers(tensor: int) -> float:
-    """Return the share of the activations inside layers that one device of a tensor group keeps.
-
-    Source: Korthikanti et al., arXiv 2205.05198, section 4.2.1.
-    """
-    return (10 + 24 / tensor) / 34
-
-
-def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
-    """Return the bytes of activations of one device, scaled down if only a part of the two passes is made."""
-    # Sharded weights are gathered in half precision, and all but the loss is computed in it.
-    kind = "fp32" if not share.half else "half" if spec.strategy in SHARDED else "autocast"
-    units = _MOVED_BYTES[kind] * built.layers * built.hidden_size * work.passes / 3
-    return work.tokens * units * share_in_layers(spec.degrees.tensor) / spec.degrees.pipeline
-
-
-def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
-    """Return the bytes of weights that a device moves in a micro-batch, however few rows; 0 on a processor."""
-    if share.on_processor:
-        return 0.0
-    passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
-    packed = quantised_weights(spec, built)
-    plain = built.matrices - packed
-    each = _READ_BYTES if spec.fine_tuning == "full" else passes * (2.0 if share.half else 4.0)
-    return (each * plain + passes * _READ_BYTES_UNPACKED * packed) / (spec.degrees.tensor * spec.degrees.pipeline)
+    """Return the share of the activations inside layers that one device of a tensor group keeps."""
+    return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
-    """Return the memory features; tensor groups and stages divide weights and layers."""
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
     computed_in = "fp32" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
         layers = 1 + (0.0 if spec.activation_offloading and not share.on_processor else layers * _KEPT_OF_A_LAYER)
+    in_layers = share_in_layers(share.degrees.tensor)
     evaluated = 0 if spec.probe_steps else min(evaluation_batch(spec, plan, built.vocabulary), work.evaluated_rows)
     return MemorySetting(
         model=_model(spec),
@@ -163,12 +121,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,
-        units=rows
-        * tokens
-        * layers
-        * built.hidden_size
-        * share_in_layers(share.degrees.tensor)
-        / share.degrees.pipeline,
+        units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
         logits=max(rows, evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
     )
 
@@ -178,7 +131,6 @@ def _model(spec: JobSpec) -> str:
 
 
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
-    """Return the share of one process in the processors of an instance, or of this machine."""
     whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
     shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
     return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
@@ -190,7 +142,6 @@ def _this_gpu() -> Accelerator | None:
 
 
 def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> TimingFeatures:
-    """Return the time features; the devices of a tensor group, and the stages of a pipeline, share each row."""
     device, degrees, rows = share.device, spec.degrees, plan.per_device_train_batch_size
     row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
     parts = spec.batch_parts
@@ -199,11 +150,19 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     if instance is not None:
         chip = instance.accelerator if instance.accelerator_count else instance.family
     # A constant is shared within one division of the devices only.
-    division = {name: getattr(spec, name) for name, usual in _DIVISIONS.items() if getattr(spec, name) != usual}
-    divided = "".join(f" {name}={spell(value)}" for name, value in division.items())
+    values = {name: getattr(spec, name) for name, usual in _DIVISIONS.items() if getattr(spec, name) != usual}
+    divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     # Kernels of a layer against those of one that is trained whole and passed once each way. Adapters have as many
     # again: two products, a dropout, casts, a factor and a sum beside each linear layer.
     kernels = work.passes / 3 * (2.0 if work.adapted_widths else 1.0) * (0.5 if spec.is_compiled else 1.0)
+    # Sharded weights are gathered in half precision, and all but the loss is computed in it.
+    kind = "fp32" if not share.half else "half" if spec.strategy in SHARDED else "autocast"
+    units = _MOVED_BYTES[kind] * built.layers * built.hidden_size * work.passes / 3
+    moved = work.tokens * units * share_in_layers(degrees.tensor) / degrees.pipeline
+    passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
+    packed = quantised_weights(spec, built)
+    each = _READ_BYTES if spec.fine_tuning == "full" else passes * (2.0 if share.half else 4.0)
+    read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
     return TimingFeatures(
         chip=f"{chip} {share.precision}",
         model=f"{_model(spec)}{'' if not spec.is_compiled else ' compiled'}",
@@ -224,8 +183,8 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         steps=work.steps,
         flops_per_row=work.flops_per_row / row_devices,
         attention_share=work.attention_share,
-        moved_per_row=_moved_per_row(spec, built, work, share),
-        read=_read(spec, built, work, share),
+        moved_per_row=moved,
+        read=0.0 if share.on_processor else read,
         layers=built.layers / degrees.pipeline * parts * kernels,
         launches_ahead=not share.on_processor,
         bubble=(degrees.pipeline - 1) / parts,
@@ -245,9 +204,6 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     )
 
 
-_TOLERANCE = 1.001  # for sizes that were summed in different orders
-
-
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
     """Memory that one device needs in a job, and memory that it has."""
@@ -265,7 +221,7 @@ class Footprint:
     @classmethod
     def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":
         """Return the footprint of one job; `memory` is given if its model and its data are known."""
-        share = share_of(spec)
+        share = DeviceShare(spec)
         return cls(
             alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
             rows=plan.per_device_train_batch_size,

@@ -66,11 +66,7 @@ class Seconds:
 
     def scaled(self, factor: float) -> "Seconds":
         """Return all three times `factor`."""
-        return Seconds(
-            seconds=self.seconds * factor,
-            seconds_low=self.seconds_low * factor,
-            seconds_high=self.seconds_high * factor,
-        )
+        return Seconds(**{name: factor * getattr(self, name) for name in ("seconds", "seconds_low", "seconds_high")})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +78,7 @@ class UsualSeconds(Seconds):
 
 
 def transfer_s(size: Any) -> Any:
-    """Return the expected seconds of packing and uploading so many bytes, beyond the usual seconds of an upload.
-
-    `size` is a number or an array of them.
-    """
+    """Return the expected seconds of packing and uploading so many bytes (or an array), beyond those of any upload."""
     seconds = size / np.where(np.asarray(size) <= COMPRESSED_BYTES, COMPRESSED_RATE, UNCOMPRESSED_RATE)
     return seconds if isinstance(size, np.ndarray) else float(seconds)
 
@@ -225,8 +218,7 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
     """Return the seconds after its container's start at which a training with this maximum runtime stops itself.
 
-    What is billed before the container, and the writing of a checkpoint, fit into the limit; but the training has at
-    least half of it.
+    What is billed before it and a checkpoint fit into the limit; but the training has at least half of it.
     """
     return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
 

@@ -25,12 +25,13 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.untrusted import read_table
 from paretune.estimating.workload import training_rows, training_steps
-from paretune.pricing.prices import as_of_fault
+from paretune.pricing import as_of_fault
 from paretune.specification.job import JobSpec, share_of
 from paretune.specification.parallelism import DEEPSPEED, SHARDED, BatchPlan
 from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter, spell
@@ -43,10 +44,18 @@ _BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters if a table has columns for them."""
 OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run
-_MOST_FAULTS = 20  # that are listed; the rest is counted
+_NONE: Mapping[str, str] = MappingProxyType({})
+_MOST_FAULTS, _SHOWN = 20, 8  # faults and values that a message lists
+STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
+CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
+QUALITY_AXES = ("learning_rate", "global_batch_size")
+_DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
+Point = tuple[float, ...]
+Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
+Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of the repeats of a run
 
 
-class _Cells(Parameters):
+class Cells(Parameters):
     """What a row may have beside the parameters of a job."""
 
     status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED, "how the run ended")
@@ -63,7 +72,7 @@ class _Cells(Parameters):
     cost_usd: float | None = parameter(None, "dollars of the job", ge=0)
 
 
-_COLUMNS = {*_Cells.model_fields, *CLUSTER, "seed"}
+_COLUMNS = {*Cells.model_fields, *CLUSTER, "seed"}
 """Columns that mean something in every table."""
 
 
@@ -79,13 +88,9 @@ class RecordedRow:
     status: str
     billable_seconds: float | None  # seconds billed per instance; None if the run did not complete or has none
     f1: float | None  # None unless the status is Completed
-    measured: Mapping[str, float] = field(default_factory=dict)  # the metrics of MEASURED that the row has
-    dataset_size: int | None = None  # rows before validation rows were split off
-    hourly_price_usd: float | None = None
-    """Of one instance; `price_as_of` is the year, month or day of that price, may be empty."""
-    price_as_of: str = ""
-    cost_usd: float | None = None  # dollars of the job, if the table has them
-    texts: Mapping[str, str] = field(default_factory=dict)  # the cells of the row; empty ones left out
+    measured: Mapping[str, float]  # the metrics of MEASURED that the row has
+    cells: Cells  # all that the row has beside parameters
+    texts: Mapping[str, str]  # the same as texts; empty ones left out
 
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
@@ -104,38 +109,31 @@ class RunTable:
 
     @classmethod
     def read(
-        cls, path: Path, columns: Mapping[str, str] | None = None, common_texts: Mapping[str, str] | None = None
+        cls, path: Path, columns: Mapping[str, str] = _NONE, common_texts: Mapping[str, str] = _NONE
     ) -> "RunTable":
         """Read the table in a CSV file.
 
-        `columns` maps names of columns in the file to names here; `common_texts` has values for every row.
-
-        Raises:
-            BadInput: everything that is wrong with it, with line numbers.
+        `columns` maps names of columns in the file to names here; `common_texts` has values for every row. Raises
+        BadInput with everything that is wrong, with line numbers.
         """
         own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
-        faults = _header_faults(own_names, columns or {})
-        header = [(columns or {}).get(name, name) for name in own_names]
+        faults = _header_faults(own_names, columns)
+        header = [columns.get(name, name) for name in own_names]
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
-        rows, found = list[RecordedRow](), dict[str, list[int]]()
+        rows, lines_of = list[RecordedRow](), dict[str, list[int]]()
         for line, cells in [] if faults else lines:
             try:
-                rows.append(_row(line, header, cells, common_texts or {}))
+                rows.append(_row(line, header, cells, common_texts))
             except BadInput as error:
                 for fault in error.faults:
-                    found.setdefault(fault, []).append(line)
-        faults += [located(fault, numbers) for fault, numbers in found.items()]
+                    lines_of.setdefault(fault, []).append(line)
+        faults += [located(fault, numbers) for fault, numbers in lines_of.items()]
         more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
         refuse([f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS] + more])
-        names = {*_COLUMNS, *_BATCH, *OTHERS}
-        return cls(
-            name=path.name,
-            rows=tuple(rows),
-            columns=tuple(header),
-            others=tuple(name for name in header if name in OTHERS),
-            ignored=tuple(name for name in header if name not in names),
-        )
+        others = tuple(name for name in header if name in OTHERS)
+        ignored = tuple(name for name in header if name not in {*_COLUMNS, *_BATCH, *OTHERS})
+        return cls(name=path.name, rows=tuple(rows), columns=tuple(header), others=others, ignored=ignored)
 
 
 def located(fault: str, lines: Sequence[int]) -> str:
@@ -146,19 +144,18 @@ def located(fault: str, lines: Sequence[int]) -> str:
 
 def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
     """Return the faults of the header line of a file, and of the names that its columns are given."""
-    known, held = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
-    absent = {name: did_you_mean(name, own_names) or held for name in columns if name not in own_names}
+    names, own = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
+    absent = {name: did_you_mean(name, own_names) or own for name in columns if name not in own_names}
     faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
-    for name in columns.values():
-        if name not in known:
-            hint = did_you_mean(name, known, or_longer=True) or "`paretune import --help` lists all names"
-            faults.append(f"columns: {name} is no name of a column here: {hint}")
+    for name in {*columns.values()} - names:
+        hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
+        faults.append(f"columns: {name} is no name of a column here: {hint}")
     header = [columns.get(name, name) for name in own_names]
     faults += [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
     for name in (*NEEDED, "billable_seconds"):
         hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
         if name not in header and (hint or name in NEEDED):
-            faults.append(f"column {name} is missing: {hint or held}")
+            faults.append(f"column {name} is missing: {hint or own}")
     return faults
 
 
@@ -166,12 +163,12 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     """Return the row of a line; an empty cell has no value. Raises BadInput with all its faults."""
     own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
     texts, faults = {**common_texts, **own}, list[str]()
-    parameters = {*common_texts, *OF_A_ROW, "seed"} - {*_Cells.model_fields}
+    parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
     if texts.get("strategy") == "none":  # AWS's word for a job without a library for it
         texts["strategy"] = "ddp"
-    values, spec = _Cells(), JobSpec()
+    values, spec = Cells(), JobSpec()
     with collecting(faults):
-        values = _Cells.read({name: text for name, text in texts.items() if name in _Cells.model_fields})
+        values = Cells.read({name: text for name, text in texts.items() if name in Cells.model_fields})
     with collecting(faults):
         spec = JobSpec.read({name: text for name, text in texts.items() if name in parameters})
     if len(cells) != len(header):
@@ -187,9 +184,8 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     others = {name: spell(getattr(spec, name)) for name in header if name in OTHERS}
     measured: dict[str, Any] = {name: value for name in MEASURED if (value := getattr(values, name)) is not None}
     if values.num_steps is not None and "num_train_epochs" in others:
-        measured.setdefault(
-            "train_rows", float(round(values.num_steps * plan.global_batch_size / spec.num_train_epochs))
-        )
+        rows = float(round(values.num_steps * plan.global_batch_size / spec.num_train_epochs))
+        measured.setdefault("train_rows", rows)
     return RecordedRow(
         line=line,
         spec=spec,
@@ -200,21 +196,9 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
         billable_seconds=values.billable_seconds,
         f1=values.f1 if has_completed else None,
         measured=measured,
-        dataset_size=values.dataset_size,
-        hourly_price_usd=values.hourly_price_usd,
-        price_as_of=values.price_as_of,
-        cost_usd=values.cost_usd,
+        cells=values,
         texts=own,
     )
-
-
-Point = tuple[float, ...]
-Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
-
-CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
-QUALITY_AXES = ("learning_rate", "global_batch_size")
-Choose = Callable[[Sequence[RecordedRow]], RecordedRow]  # selects one of the repeats of a run
-_DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
 
 
 @dataclass(frozen=True)
@@ -312,10 +296,6 @@ def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
     return None
 
 
-STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
-_SHOWN = 8  # values listed in a message
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReplayedJob:
     """The result of one job, according to the table."""
@@ -353,16 +333,10 @@ class RecordedRuns:
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
     ) -> ReplayedJob:
-        """Return the result of the job.
+        """Return the result of the job with this batch; raises BadInput with what the table holds if not this job.
 
-        Args:
-            spec: the job; it may be a probe.
-            plan: its batch, which a retry may have changed.
-            draw: selects, with the job itself, one of several repeats of a run.
-            startup_seconds: seconds of a row before its first step; half of its seconds if it has fewer.
-
-        Raises:
-            BadInput: the table does not hold it; the message lists what it holds.
+        `draw` selects, with the job itself, one of several repeats of a run. `startup_seconds` are those of a row
+        before its first step; half of its seconds if it has fewer.
         """
         rows, at = self._rows_like(spec), point_at(spec, plan)
         choose = _choice(spec, plan, draw)
@@ -375,23 +349,35 @@ class RecordedRuns:
                 status=OUT_OF_MEMORY,
                 basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
             )
-        held = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
-        timed = quality = rows_at(held, CLUSTER_AXES, at, choose) if held else None
+        alike = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
+        timed = quality = rows_at(alike, CLUSTER_AXES, at, choose) if alike else None
         if timed is None and plan.gradient_accumulation_steps > 1:  # the same cluster and per-device batch
             completed = [row for row in rows if row.status == COMPLETED]
             timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
         if timed is None:
             what = f"completed runs on all sides of {_setting(spec, plan)}"
-            raise self._lacking(what, held or rows, at, CLUSTER_AXES)
+            raise self._lacking(what, alike or rows, at, CLUSTER_AXES)
         row = timed.parts[0][0]
         if row.status == FAILED:
             seconds = row.billable_seconds or startup_seconds
             return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
         seconds = timed.seconds()
         startup = startup_seconds if seconds > startup_seconds else seconds / 2
-        if spec.probe_steps is not None:
-            return _probe(spec, plan, timed, startup)
+        rows_per_epoch = training_rows(spec, row.measured)
+        steps = None if rows_per_epoch is None else training_steps(spec, plan, rows_per_epoch)
         basis = timed.words()
+        if spec.probe_steps is not None:
+            if steps is None:
+                unknown = f"a probe is a share of all steps, and the training rows of {spec.dataset} are not known"
+                raise BadInput([f"{unknown}: set max_train_samples, or give recorded_runs a column train_rows"])
+            done = min(spec.probe_steps, steps)
+            return ReplayedJob(
+                billable_seconds=startup + (seconds - startup) * done / steps,
+                f1=None,
+                basis=f"{done} of {steps} steps of {basis}",
+                startup_seconds=startup,
+                steps=done,
+            )
         if quality is None:
             quality = self._quality(spec, plan, choose)
             basis = (
@@ -403,7 +389,7 @@ class RecordedRuns:
             f1=quality.f1(),
             basis=basis,
             startup_seconds=startup,
-            steps=_steps(spec, plan, timed),
+            steps=steps,
             measured=row.measured if quality is timed and len(timed.parts) == 1 else {},
         )
 
@@ -412,10 +398,10 @@ class RecordedRuns:
         wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.table.others)}
         if rows := self._groups.get(tuple(wanted.values())):
             return rows
-        held, must = zip(*self._groups, strict=True), f"must be one that recorded_runs {self.table.name} holds"
+        recorded, must = zip(*self._groups, strict=True), f"must be one that recorded_runs {self.table.name} holds"
         faults = [
             f"{name} {must} ({', '.join(sorted(map(_plain, set(values)))[:_SHOWN])}), got {_plain(text)}"
-            for (name, text), values in zip(wanted.items(), held, strict=True)
+            for (name, text), values in zip(wanted.items(), recorded, strict=True)
             if text not in values
         ]
         raise BadInput(
@@ -442,28 +428,6 @@ class RecordedRuns:
         near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
         nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.status}" for row in near)
         return BadInput([f"recorded_runs {self.table.name} holds no {what}; nearest are {nearest or 'none'}"])
-
-
-def _probe(spec: JobSpec, plan: BatchPlan, timed: MatchingRows, startup: float) -> ReplayedJob:
-    """Return the result of the job's first steps; raises BadInput if the number of training rows is unknown."""
-    total = _steps(spec, plan, timed)
-    if total is None:
-        unknown = f"a probe is a share of all steps, and the number of training rows of {spec.dataset} is not known"
-        raise BadInput([f"{unknown}: set max_train_samples, or give recorded_runs a column train_rows"])
-    steps = min(spec.probe_steps or total, total)
-    return ReplayedJob(
-        billable_seconds=startup + (timed.seconds() - startup) * steps / total,
-        f1=None,
-        basis=f"{steps} of {total} steps of {timed.words()}",
-        startup_seconds=startup,
-        steps=steps,
-    )
-
-
-def _steps(spec: JobSpec, plan: BatchPlan, timed: MatchingRows) -> int | None:
-    """Return the optimiser steps of the whole job, or None if the number of training rows is unknown."""
-    rows = training_rows(spec, timed.parts[0][0].measured)
-    return None if rows is None else training_steps(spec, plan, rows)
 
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:

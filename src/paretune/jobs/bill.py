@@ -12,8 +12,7 @@ from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneE
 from paretune.estimating.phases import DOWNLOADING, UNBILLED
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
-from paretune.pricing.budget import cost_usd
-from paretune.pricing.prices import Price
+from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema

@@ -22,8 +22,7 @@ from paretune.jobs.model import record_model
 from paretune.jobs.preview import is_unscaled
 from paretune.jobs.record import JobRecord, params_of, run_name
 from paretune.launchers.base import Job, JobState, WarmPoolStatus
-from paretune.pricing.budget import ROUNDING_USD
-from paretune.pricing.prices import Price
+from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec, default_learning_rate

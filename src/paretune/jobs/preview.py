@@ -26,8 +26,8 @@ from paretune.launchers.storage import (
     least_volume_gib,
     volume_for_gib,
 )
-from paretune.presentation.numbers import duration, usd
-from paretune.pricing.prices import Price, price_remarks
+from paretune.presentation.text import duration, usd
+from paretune.pricing import Price, price_remarks
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from paretune.tracking import Tracking
 
 _HOME = ".paretune"
-_STUDIES = "studies.db"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Environment variable with the storage of studies, designs and budgets that name none; no password is typed."""
 _ELSEWHERE = {
@@ -72,7 +71,7 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     """Address of the default database of studies: PARETUNE_STORAGE, or a file in the home folder; raises BadInput."""
     address = environment.get(STORAGE_VARIABLE)
     if not address:
-        return f"sqlite:///{home / _STUDIES}"
+        return f"sqlite:///{home / 'studies.db'}"
     if fault := address_fault(address):
         raise BadInput([f"{STORAGE_VARIABLE}: {fault}"])
     return address
@@ -102,7 +101,7 @@ class Workplace:
     clock: Clock  # the launcher's clock; a virtual one for simulated jobs
     environment: Mapping[str, str]  # environment variables of the command
     interruption: Interruption
-    open_tracking: Callable[[], "Tracking"]  # opens the MLflow store; called when first needed
+    store: "Tracking | None" = None  # the MLflow store; by default the one that MLflow's own settings name
     shows_work: bool = False  # whether to show work that takes a while on standard error
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
@@ -199,7 +198,7 @@ class Workplace:
     @cached_property
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
-        return self.open_tracking()
+        return self.store or open_tracking(self.environment, self.clock)
 
     @cached_property
     def forecast(self) -> Forecast:
@@ -255,18 +254,16 @@ class Workplaces:
                 clock=clock,
                 environment=self.environment,
                 interruption=self.interruption,
-                open_tracking=partial(open_tracking, self.environment, clock),
                 shows_work=self.shows_work,
             )
         return self._workplaces[key]
 
     @cached_property
     def _virtual_clock(self) -> VirtualClock:
-        """The clock of all simulated jobs."""
         return VirtualClock(self.home)
 
     def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
-        """The launcher that a job asks for. Each is imported only where it is used: `local` needs no AWS libraries."""
+        # Each is imported only where it is used: `local` needs no AWS libraries.
         if isinstance(clock, VirtualClock):
             from paretune.launchers.simulated.launcher import SimulatedLauncher
             from paretune.launchers.simulated.timeline import TimelineFactory
@@ -281,7 +278,6 @@ class Workplaces:
         return LocalLauncher(self.home, clock, self.environment)
 
     def _predict(self, document: JobDocument) -> "Estimate | None":
-        """The estimate of a simulated job, from what was measured."""
         built = architecture_of(document.spec.model, document.spec.task, self.environment)
         return self._forecast.estimator.estimate(document.spec, built, None, plan=document.plan)
 

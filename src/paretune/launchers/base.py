@@ -9,8 +9,7 @@ from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.pricing.budget import admit
-from paretune.pricing.prices import Price
+from paretune.pricing import Price, admit
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP

@@ -32,7 +32,7 @@ ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
 LONGEST_POOL = 360  # minutes of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
-_ADAPTERS_OVER_FULL = 10.0
+_ADAPTERS_OVER_FULL = 10.0  # Schulman et al., "LoRA Without Regret", Thinking Machines Lab, 2025
 _QUALITY: frozenset[Effect] = frozenset({"quality"})
 _ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
 _SAMPLE: frozenset[Effect] = frozenset({"data", "quality"})
@@ -47,9 +47,7 @@ class Lora(Parameters):
 
     r: int = parameter(8, "rank of the adapters", ge=1, le=1024, affects=TRAINING, also="rank lora_rank")
     lora_alpha: float = parameter(16.0, "adapters are scaled by lora_alpha / r", gt=0, affects=_QUALITY, also="alpha")
-    lora_dropout: float = parameter(
-        0.0, "dropout of the adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout"
-    )
+    lora_dropout: float = parameter(0.0, "dropout of adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout")
     target_modules: tuple[str, ...] = parameter(
         (ALL_LINEAR,), "linear layers that get adapters", affects=TRAINING, also="lora_target_modules"
     )
@@ -99,11 +97,7 @@ class Simulation(Parameters):
 
 
 class JobSpec(Parameters):
-    """One training on one cluster; every parameter is optional, and None means "off" or "derived".
-
-    Raises:
-        BadInput: all faults at once, if values are out of range or contradict each other.
-    """
+    """One training on one cluster; None means "off" or "derived". Raises BadInput with all faults at once."""
 
     model: str = parameter(
         BUNDLED_MODEL,
@@ -132,9 +126,7 @@ class JobSpec(Parameters):
     validation_file: str | None = parameter(
         None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
     )
-    test_file: str | None = parameter(
-        None, "file with test rows, evaluated once at the end", affects={"data", "evaluation"}
-    )
+    test_file: str | None = parameter(None, "file with test rows, evaluated at the end", affects={"data", "evaluation"})
     text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
     label_column: str = parameter(
         "label",
@@ -281,9 +273,7 @@ class JobSpec(Parameters):
     activation_offloading: bool = parameter(
         False, "save device memory: move checkpointed activations to main memory", affects=STEP
     )
-    cpu_offload: bool = parameter(
-        False, "fsdp: keep weights, gradients and optimiser state in main memory", affects=STEP
-    )
+    cpu_offload: bool = parameter(False, "fsdp: weights, gradients and optimiser state in main memory", affects=STEP)
 
     instance_type: str = parameter(
         "local",
@@ -346,10 +336,7 @@ class JobSpec(Parameters):
         0.0, "keep the instances as a warm pool after the job; it is billed", ge=0, le=LONGEST_POOL, affects=_ACCOUNT
     )
     tags: dict[str, str] = parameter(
-        {},
-        "tags of the job, for AWS and for budgets; user and team name its owner",
-        affects=_ACCOUNT,
-        example={"team": "search"},
+        {}, "tags, for AWS and for budgets; user and team name the owner", affects=_ACCOUNT, example={"team": "search"}
     )
 
     region: str | None = parameter(
@@ -381,9 +368,7 @@ class JobSpec(Parameters):
     profile_steps: int | None = parameter(
         None, "profile this many steps: trace.json.gz, profile.md", ge=1, le=MOST_PROFILED_STEPS, affects=_LAUNCHER
     )
-    log_model: bool = parameter(
-        True, "record the model in MLflow; false: leave it where the job wrote it", affects=_LAUNCHER
-    )
+    log_model: bool = parameter(True, "record the model in MLflow; false: leave it with the job", affects=_LAUNCHER)
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
@@ -398,10 +383,7 @@ class JobSpec(Parameters):
         also="again allow_timeout",
     )
     dry_run: bool = parameter(
-        False,
-        "check everything, print the job and its worst-case dollars, launch nothing",
-        affects=_LAUNCHER,
-        basic=True,
+        False, "check everything, print the job and its worst-case dollars; no launch", affects=_LAUNCHER, basic=True
     )
 
     rules: ClassVar[Rules] = RULES
@@ -486,12 +468,9 @@ class JobSpec(Parameters):
         return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
-        """The same training on another instance type: the global batch size stays, the per-device batch if possible.
+        """The same training on as many instances of another type, with the per-device batch of this one if possible.
 
-        The number of instances stays too.
-
-        Raises:
-            BadInput: the devices cannot share the global batch size evenly.
+        The global batch size stays; raises BadInput if the devices cannot share it evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
         if self.project is not None:  # its command chooses its own batches
@@ -503,10 +482,7 @@ class JobSpec(Parameters):
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`.
-
-        A default has the same hash whether it was given or not.
-        """
+        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
         values = {name: spell(getattr(self, name)) for name in names}
@@ -540,11 +516,7 @@ def value_of(name: str, value: Any) -> Any:
 
 
 def default_learning_rate(fine_tuning: str) -> float:
-    """The default learning rate at the reference batch size.
-
-    Adapters need about ten times the rate of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
-    Machines Lab, 2025).
-    """
+    """The default learning rate at the reference batch size."""
     return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE
 
 

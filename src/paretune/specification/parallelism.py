@@ -132,10 +132,8 @@ def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPl
     """The batch plan on so many devices; `learning_rate` is the rate at the reference batch size.
 
     Without `global_batch_size`, the per-device batch is 16 and accumulation 1 unless set. With it, the one that is not
-    set follows from the other; if neither is set, the per-device batch is the largest divisor up to 16.
-
-    Raises:
-        BadInput: the parts do not multiply to `global_batch_size`; the message lists the possible parts.
+    set follows from the other; if neither is set, the per-device batch is the largest divisor up to 16. Raises BadInput
+    with all possible parts if the parts do not multiply to `global_batch_size`.
     """
     batch = job.per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
     steps = job.gradient_accumulation_steps or 1

@@ -62,23 +62,20 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule between parameters: which one to change, when it is broken, and the sentence.
+    """A rule between parameters: when it is broken, and the sentence. `{name}` in it is the value of a parameter."""
 
-    `{name}` in the sentence stands for the value of a parameter.
-    """
-
-    name: str
     is_broken: Callable[[Any], Any]
     sentence: str
 
-    def __call__(self, model: Any) -> Iterator[Fault]:
-        """The fault of the model, if it breaks the rule."""
+    def __call__(self, model: Any) -> Iterator[str]:
+        """The sentence, if the model breaks the rule."""
         if self.is_broken(model):
             texts = {name: spell(getattr(model, name)) for name in re.findall(r"{(\w+)}", self.sentence)}
-            yield Fault((self.name,), self.sentence.format_map(texts))
+            yield self.sentence.format_map(texts)
 
 
-Rules = tuple[Callable[[Any], Iterable[Fault]], ...]  # each yields the faults of a model
+Rules = tuple[Callable[[Any], Iterable[Fault | str]], ...]
+"""Each yields the faults of a model, or sentences that begin with the parameter to change."""
 
 
 class Plain(str):
@@ -308,7 +305,10 @@ def _of_script(error: Any, values: Mapping[str, Any]) -> Any:
     return _error(Fault(error["loc"], f"{name} is an argument of {path.name}: {argument}"))
 
 
-def _error(fault: Fault) -> dict[str, Any]:
+def _error(fault: Fault | str) -> dict[str, Any]:
+    if isinstance(fault, str):
+        name = re.match(r"[\w.]*\w", fault)
+        fault = Fault(tuple(name[0].split(".")) if name else (), fault)
     return {"type": "rule", "msg": fault.text, "loc": fault.path, "input": None}
 
 

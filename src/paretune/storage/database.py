@@ -57,8 +57,7 @@ def file_fault(path: Path) -> str:
 def open_engine(address: str) -> "sqlalchemy.Engine":
     """An engine for an address of SQLAlchemy. It does not connect yet; each transaction opens a connection of its own.
 
-    Raises:
-        SQLAlchemyError, ImportError: the address is invalid, or its driver is not installed.
+    Raises SQLAlchemyError or ImportError if the address is invalid or its driver is not installed.
     """
     import sqlalchemy as sa
 

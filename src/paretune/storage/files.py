@@ -90,10 +90,7 @@ def read_yaml(
 ) -> tuple[dict[str, Node], list[tuple[int, str]]]:
     """The mapping in a file of this kind, and the line and fault of each key that is given twice.
 
-    `text` is the content if there is no file; messages then call it `path`.
-
-    Raises:
-        BadInput: the file does not exist, is of another kind, or is not one mapping in YAML.
+    `text` is the content if there is no file; messages then call it `path`. Raises BadInput if it is no such mapping.
     """
     if text is None:
         must = f"{kind.word} must name a YAML file, and "

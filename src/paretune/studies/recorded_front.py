@@ -13,7 +13,7 @@ from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.presentation.table import aligned
+from paretune.presentation.text import aligned
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import DIRECTIONS

@@ -19,8 +19,8 @@ from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usu
 from paretune.launchers.notice import send
 from paretune.launchers.processes import this_process
 from paretune.ledger.lock import locked
-from paretune.presentation.numbers import plain
-from paretune.pricing.prices import dates_of
+from paretune.presentation.text import plain
+from paretune.pricing import dates_of
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell

@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.estimator import Estimate, Estimator, OwnTrainingTimes
 from paretune.estimating.evidence import Evidence, read
-from paretune.pricing.prices import ML_M5_LARGE, Price
+from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun
 from paretune.tracking.schema import unpacked

@@ -28,7 +28,7 @@ from paretune.launchers.base import (
     job_name,
 )
 from paretune.launchers.processes import process_text
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking

@@ -58,7 +58,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
 
     def recommended() -> list[Pick]:
         front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
-        found = front.point_of(first)
+        found = front.point_of.get(first.number)
         return [] if found is None else [Pick(titles=(), point=found, reason="")]
 
     repeated(driver, recommended)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from paretune.commands.command import Command, describe_opened_run
 from paretune.core.checks import Finding, Verdict, run_check
-from paretune.core.clock import Clock, SystemClock
+from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, JobFailed, ParetuneError, collecting, refuse
 from paretune.core.packages import sagemaker_is_missing
@@ -23,8 +23,6 @@ from paretune.core.untrusted import printable
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter
 from paretune.specification.profile import CHARGED, NOTIFY, with_profile
-
-USUAL_INSTANCE_TYPE = "ml.m5.large"
 
 
 class DoctorOptions(Parameters):
@@ -57,7 +55,7 @@ class DoctorRequest:
         is_local = typed.get("launcher") in {"local", "simulated"} or typed.get("instance_type") == "local"
         if is_local and paid:
             faults.append("paid=true launches jobs on SageMaker: leave launcher and instance_type out")
-        usual = {} if is_local else {"instance_type": USUAL_INSTANCE_TYPE}
+        usual = {} if is_local else {"instance_type": "ml.m5.large"}
         with collecting(faults):  # the launcher decides which settings of the profile have an effect
             profile = with_profile({**typed, **({} if is_local else {"launcher": "sagemaker"})}, environment)
         with collecting(faults):
@@ -70,17 +68,14 @@ class DoctorRequest:
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
     """Make all checks and, if asked for, the paid ones; failed checks are reported, not raised."""
-    findings = examine(request, dict(os.environ), SystemClock())
+    findings = examine(request, dict(os.environ), SystemClock().now())
     counts = Counter(finding.verdict for finding in findings)
     wrong = counts[Verdict.FAILED]
-    document: dict[str, object] = {
-        "checks": [
-            {"subject": item.subject, "verdict": item.verdict.value, "text": item.text, "commands": item.commands}
-            for item in findings
-        ],
-        "wrong": wrong,
-        "paid": [],
-    }
+    listed = [
+        {"subject": item.subject, "verdict": item.verdict.value, "text": item.text, "commands": item.commands}
+        for item in findings
+    ]
+    document: dict[str, object] = {"checks": listed, "wrong": wrong, "paid": []}
     lines = [f"{item.verdict.value:<11}  {item.subject:<11}  {' '.join(item.text.split())}" for item in findings]
     summary = f"{counts[Verdict.PASSED]} ok, {wrong} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
     lines += ["", f"{summary}; nothing was paid for this"]
@@ -98,40 +93,38 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
 
 
 def _run_paid(request: DoctorRequest, document: dict[str, object]) -> CommandOutput:
-    from paretune.commands.doctor.paid import run_checks  # imports MLflow
+    from paretune.commands.doctor.paid import run_checks
 
     results = []
     for result in run_checks(request.spec):
         results.append(result)
         verdict = "settled" if result["is_settled"] else "open"
-        _print(
-            f"{verdict:<11}  {result['name']:<11}  {result['settles']}: {result['text']}; {result['cost_usd']:.4f} USD"
-        )
+        about = f"{result['settles']}: {result['text']}; {result['cost_usd']:.4f} USD"
+        _print(f"{verdict:<11}  {result['name']:<11}  {about}")
     has_failed = any(result["run_ids"] and not result["is_settled"] for result in results)
     usd = sum(result["cost_usd"] for result in results)
     cost = f"the paid checks have cost {usd:.4f} USD; `{command_line('sync')}` books instances that are still kept"
-    return CommandOutput(
-        text=cost, document=document | {"paid": results}, exit_code=JobFailed.exit_code if has_failed else 0
-    )
+    code = JobFailed.exit_code if has_failed else 0
+    return CommandOutput(text=cost, document=document | {"paid": results}, exit_code=code)
 
 
 def _print(text: str) -> None:
     print(printable(text), flush=True)
 
 
-def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> list[Finding]:
+def examine(request: DoctorRequest, environment: Mapping[str, str], now: float) -> list[Finding]:
     """The findings of all checks, those of this machine first; nothing is raised, and nothing costs money."""
     from paretune.commands.doctor import checks
 
     all_checks: dict[str, Callable[[], Iterable[Finding]]] = {
-        checks.ENVIRONMENT: lambda: checks.environment_findings(needs_sagemaker=request.wants_sagemaker),
-        checks.TORCH: lambda: checks.torch_findings(environment),
-        checks.BUDGETS: lambda: checks.budget_findings(request, environment, clock.now()),
+        "environment": lambda: checks.environment_findings(needs_sagemaker=request.wants_sagemaker),
+        "torch": lambda: checks.torch_findings(environment),
+        "budgets": lambda: checks.budget_findings(request.spec.budget, environment, now),
         NOTIFY: lambda: checks.notice_findings(environment),
-        checks.MLFLOW: lambda: checks.store_findings(environment),
+        "mlflow": lambda: checks.store_findings(environment),
     }
     if not sagemaker_is_missing():  # which environment_findings says
-        all_checks[checks.AWS] = lambda: checks.cloud_findings(request, environment)
+        all_checks["aws"] = lambda: checks.cloud_findings(request, environment)
     return [finding for subject, check in all_checks.items() for finding in run_check(subject, check)]
 
 

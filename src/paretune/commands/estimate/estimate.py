@@ -20,8 +20,8 @@ from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
-from paretune.presentation.table import aligned
-from paretune.pricing.prices import Price, PriceList, dates_of, usual_price
+from paretune.presentation.text import aligned
+from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec

@@ -97,7 +97,7 @@ def _run(request: ReportRequest) -> CommandOutput:
     """Report recorded runs; the runs themselves do not change."""
     from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
     from paretune.commands.report.groups import groups_report
-    from paretune.pricing.prices import PriceList
+    from paretune.pricing import PriceList
     from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
 
     environment, clock = dict(os.environ), SystemClock()

@@ -10,9 +10,8 @@ from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.document import ALL, Chart, Report, Section, on_front, scatter
 from paretune.commands.report.jobs import ESTIMATED, ESTIMATES, dates, frame_of, records
 from paretune.core.result import Row
-from paretune.presentation.numbers import dollars, plain
-from paretune.presentation.table import texts
-from paretune.pricing.prices import PriceList, price_remarks
+from paretune.presentation.text import dollars, plain, texts
+from paretune.pricing import PriceList, price_remarks
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob
 

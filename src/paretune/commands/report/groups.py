@@ -12,8 +12,7 @@ from paretune.commands.report.document import Chart, Report, Section, scatter
 from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS, dates, frame_of, records
 from paretune.commands.report.statistics import CONFIDENCE, SIGNIFICANT, difference, line, tukey
 from paretune.core.errors import BadInput
-from paretune.presentation.numbers import dollars, duration, p_value, plain, with_error
-from paretune.presentation.table import texts
+from paretune.presentation.text import dollars, duration, p_value, plain, texts, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting

@@ -42,63 +42,58 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 _KEPT_LINES = 200
 _WAITING_LINES = 10_000  # printed by a command and not shown yet
 _OVERLAP_MS = 60_000  # lines of an instance may arrive as late as this
-_LAST_MS = 600_000  # how far back the logs of further instances are read when the job has ended
+_LAST_MS = 600_000  # how far back the last lines of all instances are read
 _EVENT_START = '{"time"'
 _AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
 _TRACE = re.compile(r"\++ ")
 
 
 class JobLog:
-    """The log of one job in CloudWatch, read with one cursor: lines, and events unless it runs a project's command."""
+    """The log of one job in CloudWatch: lines, and events unless it runs a project's command."""
 
     def __init__(self, client: Any, job_name: str, *, is_project: bool = False) -> None:
-        self._client = client
-        self._job_name = job_name
-        self._is_project = is_project
-        self._since_ms = 0  # of the first instance
-        self._seen: dict[str, int] = {}  # id to time of lines that may come again
-        self._tails: dict[str, deque[str]] = {}
-        self._last_ms: dict[str, int] = {}
-        self._is_drained = False
+        self._client, self._job_name, self._is_project = client, job_name, is_project
+        self._newest_ms = 0  # of the first instance, which has the events
+        self._seen: dict[str, int] = {}  # id to time of its lines that may come again
         self.events: list[Event] = []  # the events read and not taken yet, in the order of the log
         self.printed: deque[str] = deque(maxlen=_WAITING_LINES)  # a command's lines that are still to be shown
         self.unreadable = ""  # why this identity may not read logs; "" if it may
 
     def read(self) -> None:
-        """Read what is new on the first instance, which has the events. Raises boto's errors, but a denied access."""
-        for entry in self._entries(f"{self._job_name}/algo-1-", self._since_ms):
+        """Read what is new on the first instance. Raises boto's errors, but a denied access."""
+        for entry in self._entries("algo-1-", self._newest_ms - _OVERLAP_MS):
             if entry["eventId"] not in self._seen:
                 self._seen[entry["eventId"]] = entry["timestamp"]
-                self._take(entry, is_main=True)
-        newest = max(self._seen.values(), default=0)
-        self._since_ms = max(0, newest - _OVERLAP_MS)
-        self._seen = {name: time for name, time in self._seen.items() if time >= self._since_ms}
-
-    def drain(self, ended_at: float) -> None:
-        """Read the rest of an ended job's log, and the last lines of its other instances. Raises boto's errors."""
-        if self._is_drained:
-            return
-        self.read()
-        for entry in self._entries(f"{self._job_name}/", max(0, int(ended_at * 1000) - _LAST_MS)):
-            if not entry["logStreamName"].startswith(f"{self._job_name}/algo-1-"):
-                self._take(entry, is_main=False)
-        self._is_drained = True
+                line, event = self._parsed(entry)
+                if event is not None:
+                    self.events.append(event)
+                if self._is_project:
+                    self.printed.append(line)
+        self._newest_ms = max(self._seen.values(), default=0)
+        self._seen = {name: time for name, time in self._seen.items() if time >= self._newest_ms - _OVERLAP_MS}
 
     def tail(self, lines: int) -> list[str]:
         """The last lines of the instance that went silent first, without empty ones and a shell script's trace."""
-        streams = sorted((name for name, tail in self._tails.items() if tail), key=lambda name: (len(name), name))
-        if not streams:
+        tails: dict[str, deque[str]] = {}  # by stream
+        last_ms: dict[str, int] = {}
+        for entry in self._entries("", self._newest_ms - _LAST_MS):
+            line, event = self._parsed(entry)
+            last_ms[entry["logStreamName"]] = entry["timestamp"]
+            if line or event is None:
+                tails.setdefault(entry["logStreamName"], deque(maxlen=_KEPT_LINES)).append(line)
+        if not tails:
             return [self.unreadable] if self.unreadable else []
+        streams = sorted(tails, key=lambda name: (len(name), name))
         latest = {name.rpartition("-")[0]: name for name in streams}  # host to its newest stream
-        first = min(latest.values(), key=lambda name: self._last_ms[name])
-        return [line for line in self._tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
+        first = min(latest.values(), key=last_ms.__getitem__)
+        return [line for line in tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
 
-    def _entries(self, prefix: str, since_ms: int) -> Iterator[dict[str, Any]]:
+    def _entries(self, stream: str, since_ms: int) -> Iterator[dict[str, Any]]:
         if self.unreadable:
             return
-        pages = self._client.get_paginator("filter_log_events")
+        pages, prefix = self._client.get_paginator("filter_log_events"), f"{self._job_name}/{stream}"
         try:
-            for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=prefix, startTime=since_ms):
+            for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=prefix, startTime=max(0, since_ms)):
                 yield from (entry for entry in page["events"] if entry["logStreamName"].startswith(prefix))
         except AWS_ERRORS as error:
             if is_denied(error):
@@ -106,20 +101,13 @@ class JobLog:
             elif code(error) != "ResourceNotFoundException":  # no job has ever run in this account and region
                 raise
 
-    def _take(self, entry: dict[str, Any], *, is_main: bool) -> None:
-        stream, line = entry["logStreamName"], entry["message"].rstrip("\n")
-        self._last_ms[stream] = entry["timestamp"]
-        event = None
+    def _parsed(self, entry: Mapping[str, Any]) -> tuple[str, Event | None]:
+        """The line, or the text before an event in it, and the event."""
+        line = entry["message"].rstrip("\n")
         before, start, rest = line.partition(_EVENT_START)
-        if is_main and not self._is_project and (not before or before.strip()):  # we do not indent events
-            event = read_event(_AFTER_EVENT.sub("", start + rest))
-        if event is not None:
-            self.events.append(event)
-            line = before
-        if line or event is None:
-            self._tails.setdefault(stream, deque(maxlen=_KEPT_LINES)).append(line)
-        if self._is_project and is_main:
-            self.printed.append(line)
+        is_indented = before and not before.strip()  # which we do not do
+        event = None if self._is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
+        return (line, None) if event is None else (before, event)
 
 
 class SageMakerJob(Job):
@@ -154,6 +142,7 @@ class SageMakerJob(Job):
         self._must_stop_again = False
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._transitions_read = 0
+        self._is_drained = False
         self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
 
     @property
@@ -263,7 +252,9 @@ class SageMakerJob(Job):
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the instance that failed first."""
         self._drain()
-        return self._log.tail(lines)
+        with suppress(*AWS_ERRORS):
+            return self._log.tail(lines)
+        return []
 
     def log_location(self) -> str:
         """The command that shows the whole log."""
@@ -399,9 +390,10 @@ class SageMakerJob(Job):
 
     def _drain(self) -> None:
         """Read the rest of an ended job's log, once."""
-        if self.has_ended:
+        if self.has_ended and not self._is_drained:
             with suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
-                self._log.drain(self.ended_at)
+                self._log.read()
+                self._is_drained = True
 
     def _status_events(self) -> list[Event]:
         transitions = self.description.get("SecondaryStatusTransitions", [])

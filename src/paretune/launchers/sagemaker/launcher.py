@@ -18,7 +18,7 @@ from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
 from paretune.launchers.sagemaker.request import create_request, image_faults
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
-from paretune.pricing.prices import Price, PriceList
+from paretune.pricing import Price, PriceList
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 

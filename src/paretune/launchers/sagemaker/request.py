@@ -157,8 +157,8 @@ def create_request(
         job = {"deadline_s": deadline, **project.document}
     else:
         command = "python3 -m paretune.training /opt/ml"
-        channels, inner_spec, code = _inputs(spec, inputs, storage)
-        code |= {**archive.package_files(package), archive.REQUIREMENTS: _requirements(code, image)}
+        channels, inner_spec, code = _inputs(spec, inputs, storage, image.requirements)
+        code |= archive.package_files(package)
         # The training sees nothing of account, network and money.
         inner_spec = inner_spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
         job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
@@ -232,38 +232,29 @@ def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
     return variables
 
 
-def _requirements(code: Mapping[str, Path | str], image: Image) -> str:
-    """Those of the user's own script, of the image, and of our code."""
-    content = code.get(archive.REQUIREMENTS, "")
-    text = content if isinstance(content, str) else content.read_text()
-    return "\n".join([text.strip(), *image.requirements, _OURS]).strip() + "\n"
-
-
 def _inputs(
-    spec: JobSpec, inputs: JobInputs, storage: Storage
+    spec: JobSpec, inputs: JobInputs, storage: Storage, needed: tuple[str, ...]
 ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
-    """Channels, the specification with the paths inside the job, and the files of a user's own script."""
-    channels = {}
+    """Channels, the specification with the paths inside the job, and the code beside ours: a script, requirements."""
+    channels, moved, own = dict[str, str](), dict[str, str](), ""
+    files: dict[str, Path | str] = {}
     if inputs.dataset is not None:
         channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
     if inputs.model is not None:
         channels["model"] = storage.upload("models", inputs.model)
-    if spec.entry_script is None:
-        return channels, spec, {}
-    script = at_home(spec.entry_script).resolve()
-    files: dict[str, Path | str] = {
-        f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in archive.project_files(script.parent).items()
-    }
-    files[f"{archive.SCRIPT_FOLDER}/{script.name}"] = script
-    requirements = files.pop(f"{archive.SCRIPT_FOLDER}/{archive.REQUIREMENTS}", None)
-    if requirements is not None:
-        files[archive.REQUIREMENTS] = requirements
-    moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
-    for name, channel in SCRIPT_CHANNELS.items():
-        path = at_home(getattr(spec, name) or "")
-        if getattr(spec, name) and path.exists():
-            channels[channel] = storage.upload("files", path.resolve())
-            moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+    if spec.entry_script is not None:
+        script = at_home(spec.entry_script).resolve()
+        beside = {**archive.project_files(script.parent), script.name: script}
+        if (requirements := beside.pop(archive.REQUIREMENTS, None)) is not None:
+            own = requirements.read_text().strip()
+        files = {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in beside.items()}
+        moved["entry_script"] = f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"
+        for name, channel in SCRIPT_CHANNELS.items():
+            path = at_home(getattr(spec, name) or "")
+            if getattr(spec, name) and path.exists():
+                channels[channel] = storage.upload("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+    files[archive.REQUIREMENTS] = "\n".join([own, *needed, _OURS]).strip() + "\n"
     return channels, spec.replace(**moved), files
 
 

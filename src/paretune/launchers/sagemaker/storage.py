@@ -124,7 +124,8 @@ def _outputs(storage: Storage, prefix: str) -> dict[str, str]:
         return {_PACKED: prefix + _PACKED}
     folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
     names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys if key.startswith(folders)}
-    return {f"output/{name}": key for name, key in names.items() if not _leads_outside(name)}
+    # S3 allows any text as a key: none of a file outside the folder that it is put in.
+    return {f"output/{name}": key for name, key in names.items() if not {"", ".", ".."} & set(name.split("/"))}
 
 
 def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
@@ -177,8 +178,7 @@ def fetch(
     raises to cancel the download.
 
     Raises:
-        BadInput: there are no credentials, no such bucket or object, no permission, a key that is not a path below a
-            folder, or too little disk space.
+        BadInput: there are no credentials, no such bucket or object, no permission, or too little disk space.
     """
     what, (bucket, _, key) = f"{parameter} {uri}", uri.removeprefix(IN_S3).partition("/")
     if not bucket:
@@ -196,11 +196,6 @@ def fetch(
     return made / next(iter(etags)) if len(etags) == 1 else made
 
 
-def _leads_outside(name: str) -> bool:
-    """Whether a name would be a file outside the folder that it is put in; S3 allows any text as a key."""
-    return any(part in {"", ".", ".."} for part in name.split("/"))
-
-
 def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
     """A prefix, and name below it to ETag of the objects to download; raises BadInput if there are none."""
     if key and not key.endswith("/"):
@@ -213,7 +208,12 @@ def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str
     prefix = f"{key.rstrip('/')}/" if key else ""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     found = {entry["Key"].removeprefix(prefix): entry["ETag"] for page in pages for entry in page.get("Contents", [])}
-    etags = {name: etag for name, etag in found.items() if _is_wanted(name, suffixes)}
+    etags = {
+        name: etag
+        for name, etag in found.items()
+        if not any(not part or part[0] in "._" for part in name.split("/"))  # hidden, or no path below a folder
+        and (not suffixes or Path(name).suffix.lower() in suffixes)
+    }
     if not found:
         raise BadInput(
             [f"{what} is neither an object nor a prefix of objects: see `aws s3 ls {what.partition(' ')[2]}`"]
@@ -221,15 +221,7 @@ def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str
     if not etags:
         ends = f"ends in {', '.join(sorted(suffixes))}" if suffixes else "is a file"
         raise BadInput([f"{what} has {len(found)} objects, none of which {ends}: name another prefix, or one object"])
-    if outside := next(filter(_leads_outside, etags), None):
-        rule = "cannot be a file below a folder: a part of it is empty, `.` or `..`"
-        raise BadInput([f"{what} holds the key {prefix + outside!a}, which {rule}: name another prefix"])
     return prefix, etags
-
-
-def _is_wanted(name: str, suffixes: Collection[str]) -> bool:
-    hidden = name.endswith("/") or any(part.startswith((".", "_")) for part in name.split("/"))
-    return not hidden and (not suffixes or Path(name).suffix.lower() in suffixes)
 
 
 def _download(s3: Any, bucket: str, prefix: str, names: Collection[str], made: Path, check: Callable[[], None]) -> None:

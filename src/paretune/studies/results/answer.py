@@ -9,9 +9,8 @@ import pandas as pd
 
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
-from paretune.presentation.numbers import dollars, duration, usd
-from paretune.presentation.table import aligned
-from paretune.pricing.budget import ROUNDING_USD
+from paretune.presentation.text import aligned, dollars, duration, usd
+from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront
@@ -269,7 +268,7 @@ def pareto_csv(front: StudyFront) -> str:
 
 
 def _row(front: StudyFront, trial: Trial, spent_usd: Mapping[int, float]) -> dict[str, object]:
-    point, is_predicted = front.point_of(trial), trial.origin == PREDICTED
+    point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
     # The price of a trial that did not complete is what it was billed, not what it is compared by.
     is_compared = trial.status is TrialStatus.COMPLETED or trial.cost_usd is None
     row: dict[str, object] = {

@@ -11,7 +11,7 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS
-from paretune.presentation.numbers import to_error, with_error
+from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import (
     OBJECTIVES,
@@ -124,15 +124,12 @@ class StudyFront:
 
     def rank(self, trial: Trial) -> int | None:
         """The rank of a trial's point, or None."""
-        point = self.point_of(trial)
+        point = self.point_of.get(trial.number)
         return None if point is None else point.rank
 
-    def point_of(self, trial: Trial) -> Point | None:
-        """The point of a completed trial, or None for other trials."""
-        return self._points.get(trial.number)
-
     @cached_property
-    def _points(self) -> dict[int, Point]:
+    def point_of(self) -> dict[int, Point]:
+        """The number of each completed trial to its point."""
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def unit(self, name: str) -> tuple[float, str]:
@@ -197,11 +194,7 @@ class StudyFront:
 
     @cached_property
     def hypervolume(self) -> float:
-        """Hypervolume of the feasible points; 0 without any.
-
-        The reference point is that of the front. One far beyond it, such as the worst of all points, would make nearly
-        every front look complete.
-        """
+        """Hypervolume of the feasible points up to the reference point of their front; 0 without any."""
         if not self.feasible:
             return 0.0
         best = moocore.filter_dominated(np.array([costs(point.means, self.objectives) for point in self.feasible]))
@@ -209,7 +202,7 @@ class StudyFront:
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Hypervolume of the feasible points up to the reference point of their front; 0 without any."""
+    """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point."""
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
 
 

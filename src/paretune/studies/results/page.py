@@ -9,8 +9,7 @@ from html import escape, unescape
 from typing import Any, NamedTuple
 
 from paretune.core.untrusted import code_span, markdown, printable
-from paretune.presentation.chart import MARKS, PICKED, chart_html, dressed
-from paretune.presentation.page import template
+from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
 from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import INTERVAL

@@ -31,7 +31,7 @@ from paretune.estimating.noise import (
     binomial_error,
     posterior_deviation,
 )
-from paretune.presentation.numbers import with_error
+from paretune.presentation.text import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import F1, OBJECTIVES, OF_THE_CLUSTER, Constraints, Objective, violations
 from paretune.studies.results.trials import Trial, TrialStatus, label

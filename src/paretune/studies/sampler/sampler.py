@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial
 
 from paretune.estimating.features import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.pricing.prices import Price, PriceList, usual_price
+from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, Constraints

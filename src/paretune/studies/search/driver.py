@@ -27,7 +27,7 @@ from paretune.core.errors import (
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.workplace import Workplace
-from paretune.presentation.numbers import usd
+from paretune.presentation.text import usd
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus, counted

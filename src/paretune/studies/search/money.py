@@ -15,7 +15,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
-from paretune.pricing.budget import ROUNDING_USD, cost_usd
+from paretune.pricing import ROUNDING_USD, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile

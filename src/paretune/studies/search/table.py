@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.ledger.lock import StudyLock, unusable
-from paretune.pricing.budget import Balance
+from paretune.pricing import Balance
 from paretune.specification import metrics
 from paretune.specification.parameters import Value
 from paretune.storage.database import with_driver

@@ -11,7 +11,7 @@ from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator, TimeEstimate
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.phases import Seconds
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")

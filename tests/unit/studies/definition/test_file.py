@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.pricing.prices import ML_M5_LARGE, PriceList
+from paretune.pricing import ML_M5_LARGE, PriceList
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range

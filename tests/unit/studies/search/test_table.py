@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from paretune.core.errors import BadInput, LostContact
-from paretune.pricing.budget import Balance
+from paretune.pricing import Balance
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Next, Trial, TrialStatus

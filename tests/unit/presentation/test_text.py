@@ -1,8 +1,9 @@
-"""Values as people read them."""
+"""Values and tables as people read them."""
 
+import pandas as pd
 import pytest
 
-from paretune.presentation.numbers import dollars, duration, p_value, with_error
+from paretune.presentation.text import aligned, dollars, duration, markdown_table, p_value, texts, with_error
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,21 @@ def test_a_value_without_error_has_no_zeros_at_its_end() -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.00058, "p 0.0006"), (0.123, "p 0.12"), (1e-9, "p < 0.0001")])
 def test_a_probability_has_the_digits_that_matter(value: float, text: str) -> None:
     assert p_value(value) == text
+
+
+FRAME = pd.DataFrame({"name": ["a|b", "long\nname"], "usd": [1.5, None], "nothing": [None, None]})
+TABLE = texts(FRAME, {"run": "name", "USD": ("usd", ",.2f"), "empty": "nothing"})
+
+
+def test_unknown_values_are_empty_and_empty_columns_left_out() -> None:
+    assert TABLE.to_dict("list") == {"run": ["a|b", "long\nname"], "USD": ["1.50", ""]}
+
+
+def test_numbers_are_aligned_right() -> None:
+    frame = pd.DataFrame({"name": ["a", "bcd"], "n": ["10", "9"]})
+
+    assert aligned(frame) == "name   n\na     10\nbcd    9"
+
+
+def test_nothing_leaves_a_cell_of_markdown() -> None:
+    assert markdown_table(TABLE) == "| run | USD |\n| --- | --- |\n| a\\|b | 1.50 |\n| long name |  |"

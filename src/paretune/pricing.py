@@ -1,8 +1,9 @@
-"""Hourly prices of SageMaker Training instances, each with region, date, source and confidence.
+"""Hourly prices of SageMaker Training instances, costs of jobs, and limits on them.
 
-There are three lists, and a later one overrides the earlier: instances.csv of this package; the file that
-`paretune prices --refresh true` writes from AWS's Pricing API; and the user's CSV, named by PARETUNE_PRICES. Prices of
-EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as high, depending on the instance family.
+A price has its region, date, source and confidence. There are three lists, and a later one overrides the earlier:
+instances.csv of this package; the file that `paretune prices --refresh true` writes from AWS's Pricing API; and the
+user's CSV, named by PARETUNE_PRICES. Prices of EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as
+high, depending on the instance family.
 """
 
 import calendar
@@ -18,7 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
 from paretune.core.untrusted import read_table
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
@@ -30,6 +31,7 @@ COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 _CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
 _STALE_DAYS = 180
+ROUNDING_USD = 1e-9  # dollars by which sums of floating-point numbers may differ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +171,53 @@ def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str])
         return ML_M5_LARGE
     region = usual_region(job.region, environment)
     return prices.price(job.instance_type, region)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """Dollars of several jobs together: spent by jobs that ended, and committed as worst cases of jobs that run."""
+
+    spent_usd: float
+    committed_usd: float
+
+    def left_usd(self, budget_usd: float) -> float:
+        """Dollars of a budget that are neither spent nor committed; negative if it was lowered below them."""
+        return budget_usd - self.spent_usd - self.committed_usd
+
+    def covers(self, worst_usd: float, budget_usd: float) -> bool:
+        """Whether one more worst case fits into what is left of a budget."""
+        return worst_usd <= self.left_usd(budget_usd) + ROUNDING_USD
+
+
+def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | None:
+    """Dollars of so many billable seconds on every instance of a cluster, or None if the price is unknown."""
+    return None if price is None else price.cost_usd(seconds, cluster.instance_count)
+
+
+def admit(job: JobSpec, price: Price | None, billed_after_limit_s: float) -> float | None:
+    """The worst case of a job in dollars, or None if its price is unknown.
+
+    It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.
+
+    Raises:
+        BudgetRefused: the worst case exceeds max_cost_usd, or there is such a limit and the price is unknown.
+    """
+    if price is None:
+        if job.max_cost_usd is not None:
+            raise BudgetRefused(
+                f"max_cost_usd is {job.max_cost_usd:g} but the price of {job.instance_type} is not known "
+                "in this region: leave max_cost_usd out, or take another type or region"
+            )
+        return None
+    minutes = job.max_runtime_minutes + job.keep_alive_minutes  # a warm pool is billed like a job
+    worst_usd = price.cost_usd(minutes * 60 + billed_after_limit_s, job.instance_count)
+    if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:
+        raise BudgetRefused(
+            f"worst case {worst_usd:.4g} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and upload, x "
+            f"{job.instance_count} x {price.stated}) must be at most max_cost_usd, "
+            f"{job.max_cost_usd:g}: lower max_runtime_minutes or raise max_cost_usd"
+        )
+    return worst_usd
 
 
 def kept_file(environment: Mapping[str, str]) -> Path | None:

@@ -1,22 +1,24 @@
-"""Which price counts, where it comes from, and what is said of it."""
+"""Which price counts, where it comes from, and what is said of it; dollars, and whether a job may be paid for."""
 
 import csv
 import re
+from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import BadInput
-from paretune.pricing.prices import (
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.pricing import (
     ML_M5_LARGE,
     Price,
     PriceList,
+    admit,
+    cost_usd,
     dates_of,
     keep,
     price_remarks,
-    read_file,
     usual_price,
 )
 from paretune.specification.catalog import instances
@@ -146,15 +148,6 @@ def test_kept_prices_add_regions_and_newer_rows_to_the_packaged_ones(tmp_path: P
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_of_each_day_the_last_kept_price_counts(tmp_path: Path) -> None:
-    there = {"XDG_CACHE_HOME": str(tmp_path)}
-    for usd, day in ((1, "01-01"), (9, "04-01"), (2, "04-01")):
-        path = keep(there, [row(usd, f"2026-{day}")])
-
-    kept = [(price.usd_per_hour, price.as_of[5:]) for price in read_file(path, is_users=False)]
-    assert kept == [(1, "01-01"), (2, "04-01")]
-
-
 def test_a_damaged_file_is_not_overwritten_and_one_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "paretune").write_text("a file where a folder should be")
     with pytest.raises(BadInput, match=r"prices\.csv cannot be written"):
@@ -249,3 +242,45 @@ def test_a_price_that_decides_something_is_stated_with_its_date() -> None:
     assert dates_of(prices) == "of 2026-08-02 to 2026-10"
     assert dates_of(prices[:2]) == "of 2026-10"
     assert dates_of([None]) == ""
+
+
+# costs and limits
+
+
+PRICE = Price(usd_per_hour=3.06, region="us-east-1", as_of="2026-11", source="a price list")
+
+
+def spec(**changes: object) -> JobSpec:
+    return JobSpec(instance_type="ml.p3.2xlarge", instance_count=4, max_runtime_minutes=30.0, **changes)
+
+
+def test_a_job_costs_its_billed_seconds_on_all_instances() -> None:
+    # Half an hour on 4 instances at 3.06 USD per hour: 2 instance hours.
+    assert PRICE.cost_usd(1800, 4) == pytest.approx(6.12)
+    assert cost_usd(PRICE, spec(), 1800) == pytest.approx(6.12)
+    assert cost_usd(PRICE, spec(), 0) == 0
+
+
+def test_without_a_price_dollars_are_absent() -> None:
+    assert cost_usd(None, spec(), 1800) is None
+    assert admit(spec(), None, 180.0) is None
+
+
+def test_the_worst_case_is_the_longest_runtime_what_follows_it_and_the_warm_pool_on_all_instances() -> None:
+    assert admit(spec(), PRICE, 0.0) == pytest.approx(6.12)
+    assert admit(spec(), PRICE, 180.0) == pytest.approx(6.12 + 0.05 * 4 * 3.06)
+    assert admit(spec(keep_alive_minutes=30.0), PRICE, 0.0) == pytest.approx(12.24)
+
+
+def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() -> None:
+    even = replace(PRICE, usd_per_hour=3.0)  # 2 instance hours at 3 USD: no rounding
+    assert admit(spec(max_cost_usd=6.0), even, 0.0) == 6.0
+    with pytest.raises(BudgetRefused, match=r"worst case 6.12 USD .* at most max_cost_usd, 6.11"):
+        admit(spec(max_cost_usd=6.11), PRICE, 0.0)
+    with pytest.raises(BudgetRefused, match=r"30 minutes and 180 s to stop and upload, x 4 x 3 USD per hour"):
+        admit(spec(max_cost_usd=6.0), even, 180.0)
+
+
+def test_a_limit_cannot_be_held_without_a_price() -> None:
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.p3\.2xlarge is not known"):
+        admit(spec(max_cost_usd=6.11), None, 0.0)
