@@ -90,7 +90,7 @@ def _is_unpriced(budget: Budget) -> bool:
 
 
 Budget.rules = (
-    Rule("name", lambda budget: not budget.name, f"name is missing: {_EXAMPLE}"),
-    Rule("usd_per_month", _is_unpriced, f"usd_per_month is missing: {_EXAMPLE}"),
+    Rule(lambda budget: not budget.name, f"name is missing: {_EXAMPLE}"),
+    Rule(_is_unpriced, f"usd_per_month is missing: {_EXAMPLE}"),
 )
 BudgetFile.rules = (_stored, _listed)
