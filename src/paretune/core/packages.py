@@ -56,8 +56,8 @@ def can_be_imported(name: str) -> bool:
 
 
 def _missing(extra: str, purpose: str, is_there: Callable[[str], object] = can_be_imported) -> str:
-    own = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
-    names = [name for name in own if not is_there(name)]
+    needed = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
+    names = [name for name in needed if not is_there(name)]
     return f"{', '.join(names)} must be installed {purpose}: {_install(extra)}" if names else ""
 
 
