@@ -100,8 +100,7 @@ def main(arguments: Sequence[str], project: Path | None = None) -> int:
     ):
         try:
             answer = _answer(words, () if project is None else (project,))
-            parts = [as_document(answer.to_dict())] if as_json else map(printable, answer.parts())
-            for text in filter(None, parts):
+            if text := as_document(answer.to_dict()) if as_json else printable(str(answer)):
                 print(text, file=output, flush=True)
             return answer.exit_code
         except BrokenPipeError:  # the reader has ended, as in `paretune report | head`

@@ -251,7 +251,7 @@ class Parameters(BaseModel):
 def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
     """Names of the parameters of `cls` that have any of `effects` and none of `without`, in field order."""
     of_each = {name: set(effects_of(cls, name)) for name in cls.model_fields}
-    return tuple(name for name, own in of_each.items() if own & {*effects} and not own & {*without})
+    return tuple(name for name, effect in of_each.items() if effect & {*effects} and not effect & {*without})
 
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:
