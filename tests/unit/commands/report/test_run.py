@@ -144,7 +144,6 @@ WRONG = {
     "setting of a total": (["--by", "strategy"], ["by must be one of study,", "set view=compare"]),
     "price of a view": (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
     "price of a bill": (["--rate", "effective", "--region", "us-east-1"], ["region is a term of list prices"]),
-    "nothing to compare": (["--view", "scaling"], ["view=scaling compares at least two values of shape, got no"]),
 }
 
 
