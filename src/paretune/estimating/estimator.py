@@ -164,7 +164,7 @@ class Estimator:
             usable_gib=described.usable_gib,
             price=price,
             basis=self._basis(described) + ("; the time of offloading is not counted" if offloads else ""),
-            did_not_fit=self.job_that_did_not_fit(spec, plan, described),
+            did_not_fit=Footprint.of(spec, plan, described.memory).why_full(self.evidence.did_not_fit),
             tokens=described.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
 
@@ -178,15 +178,11 @@ class Estimator:
             features = describe(item.spec, plan, built, facts)
             if features is None:
                 return True
-            peak = self._memory.predict(features.memory)
-            return peak.gib_high > features.usable_gib or bool(self.job_that_did_not_fit(item.spec, plan, features))
+            did_not_fit = Footprint.of(item.spec, plan, features.memory).why_full(self.evidence.did_not_fit)
+            return self._memory.predict(features.memory).gib_high > features.usable_gib or did_not_fit is not None
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
         return sizes[fitting - 1] if fitting else 0
-
-    def job_that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
-        """Return an earlier job that ran out of memory although it needed no more and had no less, or None."""
-        return Footprint.of(spec, plan, described.memory).why_full(self.evidence.did_not_fit)
 
     def _basis(self, described: JobFeatures) -> str:
         here, of_model, of_chip = self.evidence.runs_like(described)
