@@ -18,7 +18,6 @@ from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Forecast, TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
-from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -27,6 +26,7 @@ from paretune.tracking import schema
 
 if TYPE_CHECKING:
     from paretune.estimating.estimator import Estimate
+    from paretune.launchers.simulated.launcher import VirtualClock
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
     from paretune.tracking import Tracking
 
@@ -259,16 +259,18 @@ class Workplaces:
         return self._workplaces[key]
 
     @cached_property
-    def _virtual_clock(self) -> VirtualClock:
+    def _virtual_clock(self) -> "VirtualClock":
+        from paretune.launchers.simulated.launcher import VirtualClock
+
         return VirtualClock(self.home)
 
     def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
         # Each is imported only where it is used: `local` needs no AWS libraries.
-        if isinstance(clock, VirtualClock):
+        if spec.is_simulated:
             from paretune.launchers.simulated.launcher import SimulatedLauncher
             from paretune.launchers.simulated.timeline import TimelineFactory
 
-            return SimulatedLauncher(self.home, clock, self.environment, TimelineFactory(self._predict))
+            return SimulatedLauncher(self.home, self._virtual_clock, self.environment, TimelineFactory(self._predict))
         if spec.on_sagemaker:
             from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 

@@ -5,14 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paretune.core.clock import Clock
-from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing import Price, admit
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
+
+if TYPE_CHECKING:
+    from paretune.launchers.simulated.launcher import VirtualClock
 
 CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
@@ -164,7 +166,7 @@ class Launcher(ABC):
     stop_s = 0.0  # seconds that a job may take to stop once its maximum runtime is over
     exceeded_s = 0.0
     """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
-    virtual_clock: VirtualClock | None = None  # the clock of its jobs if their time is simulated
+    virtual_clock: "VirtualClock | None" = None  # the clock of its jobs if their time is simulated
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
