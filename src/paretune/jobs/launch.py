@@ -132,7 +132,7 @@ def _claim(spec: JobSpec, workplace: Workplace, say: Callable[..., None]) -> tup
         if same := _same_jobs(spec, inputs, workplace):
             return _adopted(spec, workplace, same[0].run_id, opened, say), None
         if spec.budget is not None:
-            workplace.check_budgets(spec, workplace.attribution(spec))  # before a run is opened
+            workplace.check_budgets(spec)  # before a run is opened
         job = foreseen(spec, inputs, workplace)
         if refusal := limit_refusal(job):
             raise BadInput([refusal])

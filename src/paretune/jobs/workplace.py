@@ -120,9 +120,7 @@ class Workplace:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
         return Attribution.of(spec.tags, self.environment, study)
 
-    def check_budgets(
-        self, spec: JobSpec, attribution: Attribution, worst_usd: float | None = None
-    ) -> "list[BudgetStatus]":
+    def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
         """The budgets that a job counts against, by default with the launcher's worst case; nothing is reserved.
 
         Raises:
@@ -131,8 +129,9 @@ class Workplace:
             LaunchRefused: the storage of the budgets does not answer.
         """
         with _refused_if_away():
-            ledger = self.budget_ledger(spec.budget)
-            return [] if ledger is None else ledger.check(self._request(spec, attribution, "", worst_usd))
+            if (ledger := self.budget_ledger(spec.budget)) is None:
+                return []
+            return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
         """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
