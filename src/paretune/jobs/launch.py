@@ -91,11 +91,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
     """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
     A job that runs is followed if it belongs to this run, or if it is identical; `force` starts another beside the
-    latter.
-
-    Raises:
-        BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
-        OutOfMemory: the job failed with the smallest batch that could be tried.
+    latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
     """
     job = begin_job(spec, workplace, on_events)
     try:

@@ -80,10 +80,7 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
 def budget_ledger_of(budget: str, environment: Mapping[str, str]) -> "BudgetLedger":
     """The ledger of a file of budgets: in the storage that it names, in PARETUNE_STORAGE, or in a file beside it.
 
-    A ledger beside the file is shared by everybody on this machine who uses the file.
-
-    Raises:
-        BadInput: the file has faults, or its storage does not answer.
+    The last one is shared by everybody on this machine who uses the file. Raises BadInput.
     """
     from paretune.ledger.budget_ledger import BudgetLedger  # imports SQLAlchemy, which estimates do not need
 
@@ -176,10 +173,7 @@ class Workplace:
         """The reason why the job of a run with these tags is not found from here; empty if it is looked for right.
 
         A job in another AWS account or region would be started and paid a second time; one with another bucket would
-        have no results. A run without a job has none of these tags.
-
-        Raises:
-            BadInput, LaunchRefused: the launcher cannot tell where it is.
+        have no results. A run without a job has none of these tags. Raises BadInput or LaunchRefused.
         """
         if not {schema.ACCOUNT, schema.REGION} & tags.keys():
             return ""

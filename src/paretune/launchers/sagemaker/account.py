@@ -225,9 +225,14 @@ def quota_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
     needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
     if cluster.keep_alive_minutes:
         needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
-    overall = f"Number of instances across all {spot}training jobs"
+    overall, quotas = f"Number of instances across all {spot}training jobs", dict[str, Mapping[str, Any]]()
+    names = {*needed, overall}
     try:
-        quotas = _quotas(account, {*needed, overall})
+        pages = account.client("service-quotas").get_paginator("list_service_quotas")
+        for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
+            quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
+            if len(quotas) == len(names):
+                break
     except AWS_ERRORS as error:  # the identity may not ask; CreateTrainingJob will tell
         yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
@@ -244,14 +249,3 @@ def quota_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
             ask = "aws service-quotas request-service-quota-increase --service-code sagemaker"
             more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {region}"
             yield failed(QUOTAS, f"{short}: ask for more with `{ask} {more}`, or take another instance_type")
-
-
-def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
-    """The quotas with these names; the list is read no further than needed."""
-    quotas: dict[str, dict[str, Any]] = {}
-    pages = account.client("service-quotas").get_paginator("list_service_quotas")
-    for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
-        quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
-        if len(quotas) == len(names):
-            break
-    return quotas

@@ -145,10 +145,7 @@ class SageMakerLauncher(Launcher):
         """The job with this name in this account and region.
 
         One answer of DescribeTrainingJob is no proof that there is none, so ListTrainingJobs is asked as well; if it
-        shows the job, Describe is asked again for up to a minute.
-
-        Raises:
-            LaunchRefused: AWS does not tell.
+        shows the job, Describe is asked again for up to a minute. Raises LaunchRefused if AWS does not tell.
         """
         until = self._clock.monotonic() + GONE_AFTER_S
         try:
@@ -177,9 +174,7 @@ class SageMakerLauncher(Launcher):
     def _request(self, document: JobDocument, inputs: JobInputs, storage: Storage) -> dict[str, Any]:
         """The CreateTrainingJob request of a job; its inputs have been uploaded, unless `storage` is dry.
 
-        Raises:
-            BadInput: the code cannot travel.
-            LaunchRefused: AWS refuses an upload.
+        Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
         self.check_inputs(document.spec, inputs)
         spec, place = document.spec, document.spec.sagemaker
@@ -204,6 +199,9 @@ class SageMakerLauncher(Launcher):
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
         runtime_s = max(1, math.ceil(document.max_seconds))
         wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
+        # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
+        most_gib = min(spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB)
+        volume_gib = place.volume_size_in_gb or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib)
         network = {"Subnets": list(place.subnets), "SecurityGroupIds": list(place.security_group_ids)}
         ours = {f"{AWS_PREFIX}run": run_of(document.job_name), f"{AWS_PREFIX}spec": spec.spec_hash()}
         tags = {**ours, **document.attribution.aws_tags(), **spec.tags}
@@ -233,7 +231,7 @@ class SageMakerLauncher(Launcher):
             "ResourceConfig": {
                 "InstanceType": spec.instance_type,
                 "InstanceCount": spec.instance_count,
-                "VolumeSizeInGB": _volume_gib(spec, inputs),
+                "VolumeSizeInGB": volume_gib,
                 "KeepAlivePeriodInSeconds": int(spec.keep_alive_minutes * 60),
                 # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
                 "VolumeKmsKeyId": None if spec.instance().has_local_storage else place.kms_key_id,
@@ -395,17 +393,6 @@ def _inputs(
 def _channel(name: str, uri: str) -> dict[str, Any]:
     source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": "File"}
-
-
-def _volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
-    """Volume of an instance, at most the size of its own NVMe disks, which replace the volume.
-
-    Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
-    """
-    if spec.sagemaker.volume_size_in_gb is not None:
-        return spec.sagemaker.volume_size_in_gb
-    most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
-    return min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib, LARGEST_VOLUME_GIB)
 
 
 def _without_unset(value: Any) -> Any:
