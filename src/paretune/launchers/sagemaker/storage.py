@@ -45,7 +45,7 @@ class Storage:
     check: Callable[[], None] = lambda: None  # called before and while files are sent; raises to cancel the upload
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
-        """Upload a file or folder; `digest` replaces the hash of its content. Returns its S3 URI; of a folder with a /."""
+        """Upload a file or folder and return its S3 URI, of a folder with a slash; `digest` replaces its own hash."""
         is_folder = path.is_dir()
         parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
         files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
