@@ -12,7 +12,6 @@ import pytest
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.pricing import (
     ML_M5_LARGE,
-    Balance,
     Price,
     PriceList,
     admit,
@@ -20,7 +19,6 @@ from paretune.pricing import (
     dates_of,
     keep,
     price_remarks,
-    read_file,
     usual_price,
 )
 from paretune.specification.catalog import instances
@@ -148,15 +146,6 @@ def test_kept_prices_add_regions_and_newer_rows_to_the_packaged_ones(tmp_path: P
     assert dollars(prices, date(2029, 1, 1), region="us-east-1") == 0.115
     assert prices.price("ml.zz9.large", "eu-west-1") is not None  # newer than the catalogue
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_of_each_day_the_last_kept_price_counts(tmp_path: Path) -> None:
-    there = {"XDG_CACHE_HOME": str(tmp_path)}
-    for usd, day in ((1, "01-01"), (9, "04-01"), (2, "04-01")):
-        path = keep(there, [row(usd, f"2026-{day}")])
-
-    kept = [(price.usd_per_hour, price.as_of[5:]) for price in read_file(path, is_users=False)]
-    assert kept == [(1, "01-01"), (2, "04-01")]
 
 
 def test_a_damaged_file_is_not_overwritten_and_one_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -295,10 +284,3 @@ def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() ->
 def test_a_limit_cannot_be_held_without_a_price() -> None:
     with pytest.raises(BudgetRefused, match=r"the price of ml\.p3\.2xlarge is not known"):
         admit(spec(max_cost_usd=6.11), None, 0.0)
-
-
-def test_what_is_left_of_a_budget_is_neither_spent_nor_committed() -> None:
-    balance = Balance(spent_usd=2.5, committed_usd=1.5)
-
-    assert balance.left_usd(10.0) == pytest.approx(6.0)
-    assert balance.left_usd(3.0) == pytest.approx(-1.0)

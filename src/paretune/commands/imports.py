@@ -130,8 +130,11 @@ def import_runs(
         before = imported.get(key)
         if before is not None and before.state:
             continue
-        spec, price = row.spec, _price_of(row, table.name) or (price_of(row.spec) if row.cost_usd is None else None)
-        if price is None and row.cost_usd is None:
+        spec, price = (
+            row.spec,
+            _price_of(row, table.name) or (price_of(row.spec) if row.cells.cost_usd is None else None),
+        )
+        if price is None and row.cells.cost_usd is None:
             remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
         sizes = _sizes(spec)
         if not sizes and well_known(spec.model) is None:
@@ -158,12 +161,12 @@ def import_runs(
 
 def _price_of(row: RecordedRow, table: str) -> Price | None:
     """The price that the table has for a row."""
-    if row.hourly_price_usd is None:
+    if row.cells.hourly_price_usd is None:
         return None
     return Price(
-        usd_per_hour=row.hourly_price_usd,
+        usd_per_hour=row.cells.hourly_price_usd,
         region=row.spec.region or "",
-        as_of=row.price_as_of,
+        as_of=row.cells.price_as_of,
         source=f"{table}: hourly_price_usd",
         instance_type=row.spec.instance_type,
         confidence="user",
@@ -192,7 +195,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     from paretune.tracking import RunStatus
 
     spec, state = row.spec, JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
-    usd = row.cost_usd
+    usd = row.cells.cost_usd
     if usd is None and row.billable_seconds is not None:
         usd = cost_usd(price, spec, row.billable_seconds)
     values = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
@@ -200,8 +203,8 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
         run.log_params(params_of(spec))
-        if row.dataset_size is not None:
-            run.log_params({DATASET_SIZE: str(row.dataset_size)})
+        if row.cells.dataset_size is not None:
+            run.log_params({DATASET_SIZE: str(row.cells.dataset_size)})
         run.log_metrics(measured)
         run.set_tags(
             {

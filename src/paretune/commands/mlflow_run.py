@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted, LostContact, ParetuneError, collecting, refuse
 from paretune.core.untrusted import printable
 from paretune.launchers.base import JobState
-from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile
 
@@ -62,32 +61,17 @@ class SageMakerBackend(AbstractBackend):
         """
         try:
             request = read_request(project_uri, entry_point, params or {}, version, backend_config, os.environ)
-            submitted = start(request, experiment_id)
+            spec, waits, run_id = request
+            submitted = start(spec, experiment_id, run_id)
         except Interrupted as error:
             raise KeyboardInterrupt(str(error)) from error
         except ParetuneError as error:
             raise ExecutionException(str(error)) from error
-        context = _command_line()
-        if context is not None and request.waits:
+        context = click.get_current_context(silent=True)  # of the command `mlflow run`, if it has called this
+        is_typed = context is not None and context.params.get("backend") == _NAME and "backend_config" in context.params
+        if is_typed and waits:
             context.call_on_close(lambda: follow(submitted))
         return submitted
-
-
-def _command_line() -> click.Context | None:
-    """The context of the command `mlflow run` with this backend; None if another program runs."""
-    context = click.get_current_context(silent=True)
-    if context is not None and context.params.get("backend") == _NAME and "backend_config" in context.params:
-        return context
-    return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The arguments that MLflow passes to a backend, checked."""
-
-    spec: JobSpec
-    waits: bool  # whether `mlflow run` waits for the end; from Python, `synchronous` decides
-    run_id: str | None  # a run whose job is followed again instead of starting one
 
 
 def read_request(
@@ -97,10 +81,11 @@ def read_request(
     version: str | None,
     configuration: Mapping[str, Any],
     environment: Mapping[str, str],
-) -> Request:
-    """The request for a job; `configuration` has job parameters, `wait` and `run_id`. Raises BadInput with all faults.
+) -> tuple[JobSpec, bool, str | None]:
+    """The job, whether `mlflow run` waits for its end, and the run whose job is followed again in place of another.
 
-    Parameters that it leaves open come from `paretune.toml`.
+    `configuration` has job parameters, `wait` and `run_id`; parameters that it leaves open come from `paretune.toml`.
+    Raises BadInput with all faults.
     """
     keys = {name: value for name, value in configuration.items() if name not in _ADDED_BY_MLFLOW and value is not None}
     waits, run_id = keys.pop("wait", True), keys.pop("run_id", None)
@@ -129,11 +114,11 @@ def read_request(
     with collecting(faults):
         spec = JobSpec.read(with_profile(values, environment))
     refuse(faults)
-    return Request(spec=spec, waits=waits, run_id=run_id)
+    return spec, waits, run_id
 
 
-def start(request: Request, experiment_id: str) -> "SageMakerSubmittedRun":
-    """Start the job of a request, or adopt the running job of the same command.
+def start(spec: JobSpec, experiment_id: str, run_id: str | None) -> "SageMakerSubmittedRun":
+    """Start the job, or adopt the running job of the same command.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused: nothing was launched.
@@ -144,16 +129,16 @@ def start(request: Request, experiment_id: str) -> "SageMakerSubmittedRun":
     from paretune.jobs.workplace import Workplaces
 
     workplaces = Workplaces.of_process()
-    opened = {"MLFLOW_EXPERIMENT_ID": experiment_id} | ({"MLFLOW_RUN_ID": request.run_id} if request.run_id else {})
+    opened = {"MLFLOW_EXPERIMENT_ID": experiment_id} | ({"MLFLOW_RUN_ID": run_id} if run_id else {})
     workplaces = replace(workplaces, environment={**workplaces.environment, **opened})
     with workplaces.interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
-        job = begin_job(request.spec, workplaces.of(request.spec), _show)
+        job = begin_job(spec, workplaces.of(spec), lambda events: _tell(*(event.message for event in events)))
     if not job.record.is_adopted:
         job.record.run.set_tags(
             {
                 MLFLOW_SOURCE_TYPE: SourceType.to_string(SourceType.PROJECT),
-                MLFLOW_SOURCE_NAME: request.spec.project,
-                MLFLOW_PROJECT_ENTRY_POINT: request.spec.entry_point,
+                MLFLOW_SOURCE_NAME: spec.project,
+                MLFLOW_PROJECT_ENTRY_POINT: spec.entry_point,
             }
         )
     _tell(f"{job.document.job_name}: run {job.record.run.run_id}")
@@ -241,8 +226,7 @@ class SageMakerSubmittedRun(SubmittedRun):
             # A progress bar returns to the beginning of its line: print its last state.
             print(printable(line.rstrip("\r").rpartition("\r")[2]), flush=True)
         if end is not None:
-            for sentence in ([str(end.error())] if end.failure is not None else []) + list(end.remarks):
-                _tell(sentence)
+            _tell("" if end.failure is None else str(end.error()), *end.remarks)
 
 
 def follow(submitted: SageMakerSubmittedRun) -> None:
@@ -261,13 +245,7 @@ def follow(submitted: SageMakerSubmittedRun) -> None:
         sys.exit(1)
 
 
-def _show(events: list[Event]) -> None:
-    """Print the messages of a job."""
-    for event in events:
-        if event.message:
-            _tell(event.message)
-
-
-def _tell(sentence: str) -> None:
-    """Print a sentence on standard error, without control characters for a terminal."""
-    print(printable(f"paretune: {sentence}"), file=sys.stderr, flush=True)
+def _tell(*sentences: str) -> None:
+    """Print sentences on standard error, without control characters for a terminal."""
+    for sentence in filter(None, sentences):
+        print(printable(f"paretune: {sentence}"), file=sys.stderr, flush=True)

@@ -189,10 +189,10 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         why_none = "it accepts no connection" if is_away else first_line(error)
         reason = "HF_HUB_OFFLINE forbids to ask the hub" if offline else f"{endpoint} gives none ({why_none})"
         near = did_you_mean(model.rpartition("/")[2], _architectures(), lead=" (", most=1, cutoff=0.9)
-        known = f"is not well known{near and near + ')'}, and its config.json is needed"
+        fault = f"is not well known{near and near + ')'}, and its config.json is needed"
         raise BadInput(
             [
-                f"model {model} {known}: {reason}; one that is private or "
+                f"model {model} {fault}: {reason}; one that is private or "
                 "behind terms needs HF_TOKEN; else give a folder that holds it, or a well-known model of its size"
             ]
         ) from error

@@ -45,10 +45,17 @@ OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))}
 """Parameters of a job that are further hyperparameters if a table has columns for them."""
 OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run
 _NONE: Mapping[str, str] = MappingProxyType({})
-_MOST_FAULTS = 20  # that are listed; the rest is counted
+_MOST_FAULTS, _SHOWN = 20, 8  # faults and values that a message lists
+STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
+CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
+QUALITY_AXES = ("learning_rate", "global_batch_size")
+_DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
+Point = tuple[float, ...]
+Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
+Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of the repeats of a run
 
 
-class _Cells(Parameters):
+class Cells(Parameters):
     """What a row may have beside the parameters of a job."""
 
     status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED, "how the run ended")
@@ -65,7 +72,7 @@ class _Cells(Parameters):
     cost_usd: float | None = parameter(None, "dollars of the job", ge=0)
 
 
-_COLUMNS = {*_Cells.model_fields, *CLUSTER, "seed"}
+_COLUMNS = {*Cells.model_fields, *CLUSTER, "seed"}
 """Columns that mean something in every table."""
 
 
@@ -81,13 +88,9 @@ class RecordedRow:
     status: str
     billable_seconds: float | None  # seconds billed per instance; None if the run did not complete or has none
     f1: float | None  # None unless the status is Completed
-    measured: Mapping[str, float] = field(default_factory=dict)  # the metrics of MEASURED that the row has
-    dataset_size: int | None = None  # rows before validation rows were split off
-    hourly_price_usd: float | None = None
-    """Of one instance; `price_as_of` is the year, month or day of that price, may be empty."""
-    price_as_of: str = ""
-    cost_usd: float | None = None  # dollars of the job, if the table has them
-    texts: Mapping[str, str] = field(default_factory=dict)  # the cells of the row; empty ones left out
+    measured: Mapping[str, float]  # the metrics of MEASURED that the row has
+    cells: Cells  # all that the row has beside parameters
+    texts: Mapping[str, str]  # the same as texts; empty ones left out
 
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
@@ -141,8 +144,8 @@ def located(fault: str, lines: Sequence[int]) -> str:
 
 def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
     """Return the faults of the header line of a file, and of the names that its columns are given."""
-    names, own = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
-    absent = {name: did_you_mean(name, own_names) or own for name in columns if name not in own_names}
+    names, columns_there = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
+    absent = {name: did_you_mean(name, own_names) or columns_there for name in columns if name not in own_names}
     faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
     for name in {*columns.values()} - names:
         hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
@@ -152,20 +155,20 @@ def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list
     for name in (*NEEDED, "billable_seconds"):
         hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
         if name not in header and (hint or name in NEEDED):
-            faults.append(f"column {name} is missing: {hint or own}")
+            faults.append(f"column {name} is missing: {hint or columns_there}")
     return faults
 
 
 def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> RecordedRow:
     """Return the row of a line; an empty cell has no value. Raises BadInput with all its faults."""
-    own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
-    texts, faults = {**common_texts, **own}, list[str]()
-    parameters = {*common_texts, *OF_A_ROW, "seed"} - {*_Cells.model_fields}
+    texts_of_row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+    texts, faults = {**common_texts, **texts_of_row}, list[str]()
+    parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
     if texts.get("strategy") == "none":  # AWS's word for a job without a library for it
         texts["strategy"] = "ddp"
-    values, spec = _Cells(), JobSpec()
+    values, spec = Cells(), JobSpec()
     with collecting(faults):
-        values = _Cells.read({name: text for name, text in texts.items() if name in _Cells.model_fields})
+        values = Cells.read({name: text for name, text in texts.items() if name in Cells.model_fields})
     with collecting(faults):
         spec = JobSpec.read({name: text for name, text in texts.items() if name in parameters})
     if len(cells) != len(header):
@@ -184,25 +187,18 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
         rows = float(round(values.num_steps * plan.global_batch_size / spec.num_train_epochs))
         measured.setdefault("train_rows", rows)
     return RecordedRow(
-        **{name: getattr(values, name) for name in _Cells.model_fields.keys() & RecordedRow.__dataclass_fields__.keys()}
-        | {"f1": values.f1 if has_completed else None},
         line=line,
         spec=spec,
         plan=plan,
         others=others,
-        seed=spec.seed if "seed" in own else None,
+        seed=spec.seed if "seed" in texts_of_row else None,
+        status=values.status,
+        billable_seconds=values.billable_seconds,
+        f1=values.f1 if has_completed else None,
         measured=measured,
-        texts=own,
+        cells=values,
+        texts=texts_of_row,
     )
-
-
-Point = tuple[float, ...]
-Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
-
-CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
-QUALITY_AXES = ("learning_rate", "global_batch_size")
-Choose = Callable[[Sequence[RecordedRow]], RecordedRow]  # selects one of the repeats of a run
-_DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
 
 
 @dataclass(frozen=True)
@@ -298,10 +294,6 @@ def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
         if all(point in points for point, _ in corners):
             return corners
     return None
-
-
-STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
-_SHOWN = 8  # values listed in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,9 +416,9 @@ class RecordedRuns:
             for row in self.table.rows
             if row.status == COMPLETED and all(deciding.get(name, text) == text for name, text in row.others.items())
         ]
-        own = [row for row in rows if row.spec.instance_type == spec.instance_type]
+        same_type = [row for row in rows if row.spec.instance_type == spec.instance_type]
         at = point_at(spec, plan, QUALITY_AXES)
-        if matches := rows_at(own, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
+        if matches := rows_at(same_type, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
             return matches
         point = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
         raise self._lacking(f"{point} (nor around it)", rows, at, QUALITY_AXES)

@@ -71,15 +71,6 @@ def test_all_that_is_wrong_is_told_at_once_with_its_commands(
     assert commands["torch"] == []
 
 
-@pytest.mark.usefixtures("nobody")
-def test_nothing_is_paid_where_something_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--paid", "true"]) == 2
-
-    out = capsys.readouterr().out
-    assert "no usable AWS credentials" in out
-    assert out.splitlines()[-1] == "paid=true: no job was launched, repair what is wrong first"
-
-
 def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,17 +92,6 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
     assert wrong.verdict is Verdict.FAILED
     assert "mlflow is 3.17.2, gone is absent" in wrong.text
     assert wrong.commands == ["pip install 'mlflow<2' 'gone>=1'"]
-
-
-@pytest.mark.parametrize(("is_needed", "verdict"), [(True, Verdict.FAILED), (False, Verdict.PASSED)])
-def test_absent_packages_of_sagemaker_are_wrong_where_jobs_there_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch, is_needed: bool, verdict: Verdict
-) -> None:
-    monkeypatch.setattr(checks, "sagemaker_is_missing", lambda: "boto3 must be installed")
-
-    *_, finding = checks.environment_findings(needs_sagemaker=is_needed)
-
-    assert (finding.verdict, finding.text) == (verdict, "without jobs on SageMaker: boto3 must be installed")
 
 
 def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:

@@ -10,10 +10,8 @@ import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow.exceptions import ExecutionException
 
 from paretune.commands.mlflow_run import (
-    Request,
     SageMakerBackend,
     SageMakerSubmittedRun,
     follow,
@@ -238,33 +236,6 @@ def test_an_interrupted_command_line_stops_its_job_and_the_run_is_killed(
     assert user.closed(submitted.run_id) == ("KILLED", "Stopped", pytest.approx(USD))
 
 
-def test_a_project_that_aws_refuses_fails_its_run_with_the_reason(user: User) -> None:
-    user.aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", "the limit is 0")
-
-    with pytest.raises(ExecutionException, match="the limit is 0"):
-        user.start()
-
-    run = user.the_run()
-    assert run.info.status == "FAILED"
-    assert "the limit is 0" in run.data.tags["paretune.failure_reason"]
-    assert user.sync() == {}
-
-
-def test_the_same_command_watches_the_job_that_runs_unless_force_is_set(user: User) -> None:
-    first = user.start()
-
-    second = user.start()
-    assert second.run_id == first.run_id
-    assert user.aws.count("CreateTrainingJob") == 1
-
-    third = user.start(force=True)
-    assert third.run_id != first.run_id
-    assert user.start(max_runtime_minutes=7).run_id not in {first.run_id, third.run_id}
-    for run in (first, third):
-        user.end(run.run_id)
-        assert run.wait()
-
-
 OF_MLFLOW: dict[str, Any] = {
     "ENV_MANAGER": None,
     "SYNCHRONOUS": False,
@@ -282,21 +253,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "mine"
 
 
-def request(version: str | None = None, **keys: Any) -> Request:
+def request(version: str | None = None, **keys: Any) -> tuple[JobSpec, bool, str | None]:
     return read_request("mine", "train", {"word": "x"}, version, OF_MLFLOW | keys, {})
 
 
 def test_the_keys_are_parameters_of_a_job(project: Path) -> None:
     cluster = {"instance_type": "ml.m5.xlarge", "instance_count": 2, "spot": True, "tags": {"team": "search"}}
-    result = request(
-        **cluster, **{"sagemaker.subnets": ["subnet-1"], "sagemaker.security_group_ids": "sg-1"}, wait=False
-    )
+    network = {"sagemaker.subnets": ["subnet-1"], "sagemaker.security_group_ids": "sg-1"}
+    spec, waits, run_id = request(**cluster, **network, wait=False)
 
-    spec = result.spec
     assert (spec.project, spec.entry_point, spec.project_parameters) == (str(project), "train", {"word": "x"})
     assert (spec.instance_type, spec.instance_count, spec.spot, spec.tags) == tuple(cluster.values())
     assert (spec.sagemaker.subnets, spec.sagemaker.security_group_ids) == (("subnet-1",), ("sg-1",))
-    assert (spec.on_sagemaker, result.waits, result.run_id) == (True, False, None)
+    assert (spec.on_sagemaker, waits, run_id) == (True, False, None)
 
 
 @pytest.mark.usefixtures("project")
@@ -316,13 +285,3 @@ def test_every_fault_is_told_at_once() -> None:
         "--version means nothing on SageMaker: clone the project",
     ):
         assert part in text
-
-
-@pytest.mark.usefixtures("project")
-def test_the_profile_fills_what_is_left_open() -> None:
-    Path("ours.toml").write_text('region = "eu-west-1"\nspot = true\n')
-    backend = OF_MLFLOW | {"instance_type": "ml.m5.xlarge"}
-
-    spec = read_request("mine", "train", {"word": "x"}, None, backend, {"PARETUNE_PROFILE": "ours.toml"}).spec
-
-    assert (spec.region, spec.spot) == ("eu-west-1", True)

@@ -93,12 +93,8 @@ def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis:
 
 
 def test_what_fits_what_does_not_and_what_nobody_can_be_sure_of() -> None:
-    fits = {
-        batch: estimate(per_device_train_batch_size=batch, max_seq_length=512).fits
-        for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    }
+    answers = [estimate(per_device_train_batch_size=2**power, max_seq_length=512).fits for power in range(10)]
 
-    answers = list(fits.values())
     assert (answers[0], answers[-1]) == ("yes", "no")
     assert sorted(answers, key=["yes", "unsure", "no"].index) == answers  # a larger batch never fits better
 

@@ -58,7 +58,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
 
     def recommended() -> list[Pick]:
         front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
-        found = front.point_of(first)
+        found = front.point_of.get(first.number)
         return [] if found is None else [Pick(titles=(), point=found, reason="")]
 
     repeated(driver, recommended)
@@ -92,17 +92,6 @@ def test_an_equal_f1_with_another_loss_is_no_training_without_chance(desk: Desk)
 
     assert (found.repeats, dict(found.reasons)) == (4, {})
     assert point_at(driver, RATES[0]).errors["f1"] > 0
-
-
-def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = desk.driver()
-    searched(driver)
-    monkeypatch.setattr(driver.money, "fits", lambda spec: False)
-
-    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
-
-    assert found.repeats == 0
-    assert "does not fit what is left of the budget" in found.reasons[point_at(driver, RATES[0]).number]
 
 
 def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.packages import design_is_missing
 from paretune.core.untrusted import read_text
-from paretune.specification.parameters import Fault, Plain, spell
+from paretune.specification.parameters import Plain, spell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,9 +44,8 @@ Point = dict[str, Any]  # factor to label; the parameters that it sets are in `D
 class Design:
     """The rows of `points:`. Raises BadInput with all faults of its keys.
 
-    Attributes:
-        levels: factor to label of each level to the parameters that it sets; empty for a table.
-        rows: parameters of the job of each row, in the order of launch.
+    `levels` is factor to label of each level to the parameters that it sets, empty for a table; `rows` are the
+    parameters of the job of each row, in the order of launch.
     """
 
     def __init__(self, points: Mapping[str, Any], seed: int) -> None:
@@ -219,7 +218,7 @@ class Design:
         return rows
 
 
-def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[Fault]:
+def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[str]:
     """The faults of rows that make no job, each once with the first of its rows; `make` makes the job of a row."""
     numbers: dict[str, list[int]] = {}
     for number, row in enumerate(rows, 1):
@@ -228,7 +227,7 @@ def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, A
         for fault in faults:
             numbers.setdefault(fault, []).append(number)
     shown = {fault: f"row {at[0]}" + (f" and {len(at) - 1} more" if at[1:] else "") for fault, at in numbers.items()}
-    return [Fault(("points",), f"points: {which}: {fault}") for fault, which in shown.items()]
+    return [f"points: {which}: {fault}" for fault, which in shown.items()]
 
 
 def _whole(name: str, value: Any) -> int:

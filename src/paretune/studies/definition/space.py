@@ -186,8 +186,7 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     """Faults of values, in `job` or searched, that make a job in no combination; each fault once.
 
-    A single impossible combination is no fault: the study skips it at no cost. All combinations of choices and ends of
-    ranges are tried, or 500 of them, drawn with a fixed seed, if there are more than 2,000.
+    A single impossible combination is no fault: the study skips it at no cost. Ranges are tried at both ends.
     """
     corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)
     points: Iterable[dict[str, Value]] = all_points(search)

@@ -1,15 +1,12 @@
 """Drives a study: one step does what can be done now, and a process repeats it until the study is over.
 
-    attach to the jobs of earlier drivers, poll, book and tell what has ended -> ask and launch while slots and dollars
-    are free -> over, once nothing runs, waits for another try, or is worth its dollars
-
 The order of writing lets another driver replace one that is killed at any moment:
 
     asked in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> booked -> told
 
 A local job has died with its driver: its trial ends as failed, what it has cost is booked, and its job is started again
 from its checkpoint. One driver at a time works on a study, see `ledger.lock`. With `once` a driver makes one step,
-leaves its jobs to the next one, and raises CallAgain. What it must know of earlier ones is in Optuna's storage.
+leaves its jobs to the next one, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,14 +62,10 @@ class Driver:
         on_trial: Callable[[Trial], None],  # called with each trial that was booked
         say: Callable[[str], None],  # prints a line
     ) -> None:
-        self.file = file
-        self.table = table
-        self.workplace = workplace
-        self.run_id = run_id
+        self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
         self.history = History(file, ())
         self.money = Money(file, table, workplace)
-        self._on_trial = on_trial
-        self._say = say
+        self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
@@ -157,8 +150,7 @@ class Driver:
     ) -> bool:
         """Start the job of a trial that was asked for; False if none was started, such as if its outcome is known.
 
-        `changes` are parameters of its job that differ from those of its point, `repeats` the number of the trial that
-        it repeats with another seed.
+        `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
         """
         changes = changes or {}
         if (spec := self._spec_of(number, point, changes)) is None:
@@ -189,11 +181,7 @@ class Driver:
         return not is_taken and not self.history.is_closed(spec)
 
     def poll(self) -> None:
-        """Ask for the state of all jobs once, and book those that have ended.
-
-        Raises:
-            JobFailed: no job runs any more, and a further one would fail like two before it.
-        """
+        """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""
         self.table.look_again()
         told = self.table.told() if self._jobs else set()
         for job in self.running:

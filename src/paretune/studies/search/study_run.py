@@ -42,9 +42,7 @@ class StudyRunWriter:
         show: Callable[[StudyAnswer], None] | None = None,  # called with the answer after each trial
     ) -> None:
         self.say, self._show = say, show
-        self._table = table
-        self._tracking = tracking
-        self._file = file
+        self._table, self._tracking, self._file = table, tracking, file
         self._driver: Driver  # set by `new_driver`, which is called first
         self.run_id = _open(tracking, table, file)
         self._run = tracking.run(self.run_id)
@@ -213,8 +211,7 @@ def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
 def default_trial(driver: Driver) -> Trial | None:
     """The baseline of a study: its job on the first instance type with what is searched left at the defaults.
 
-    It is the first completed trial of that job, or its estimate; None if neither is known, if the defaults make no job,
-    or for `points`.
+    It is the first completed trial of that job, or its estimate; None if neither is known.
     """
     file, workplace = driver.file, driver.workplace
     types = file.search.get("instance_type")

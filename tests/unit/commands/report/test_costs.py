@@ -136,18 +136,6 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
     assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table)
 
 
-def test_a_job_counts_for_each_of_its_tags_and_its_team_is_one_of_them() -> None:
-    (job,) = on_p3(
-        1, [1000], tags={"study": "mine", "mlflow.parentRunId": "abc", "origin": "published", "row_key": "a"}
-    )
-    job.run.params["tags"] = '{"team": "search", "owner": "ann"}'  # type: ignore[index]
-
-    keys = [(row["by"], row["key"]) for row in records(totals(frame_of([job])))]
-
-    assert {("tag", "owner=ann"), ("tag", "team=search"), ("team", "search"), ("study", "mine")} < set(keys)
-    assert ("month", NONE) in keys  # an imported run has none
-
-
 def test_estimates_stand_beside_what_completed_jobs_measured() -> None:
     bounds = {"estimated_seconds_low": 1600.0, "estimated_seconds_high": 1790.0}
     jobs = [

@@ -43,15 +43,6 @@ def test_any_metric_of_an_own_training_is_an_objective_and_the_first_measures_th
     assert read(tmp_path, "").takes_split
 
 
-def test_a_file_that_is_written_again_says_the_same(tmp_path: Path) -> None:
-    message = "objectives: {cost_usd: minimize, a: maximize, b: minimize}\n"
-    file = read(tmp_path, message)
-    again = StudyFile.read(file.given(), {})
-
-    assert again.judged_by == file.judged_by
-    assert (again.objectives, dict(again.search)) == (file.objectives, dict(file.search))
-
-
 def test_names_in_a_mapping_of_the_job_are_searched_with_the_types_they_are_written_with(tmp_path: Path) -> None:
     more = "  training_arguments.{}: {}\n"
     text = OWN.replace("n_trials", more.format("trees", "{low: 10, high: 90}") + "n_trials")
@@ -71,27 +62,6 @@ def test_names_in_a_mapping_of_the_job_are_searched_with_the_types_they_are_writ
     )
     assert spec.training_arguments == {"rounds": 5, "leaves": 7, "shrinkage": 0.1, "trees": 20, "boosting": True}
     assert JobSpec.read(spec.as_text()).spec_hash() == spec.spec_hash()
-
-
-def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Path) -> None:
-    text = "name: own\nsearch:\n  training_arguments.weight_decay: {choices: [0.0, 0.1]}\nn_trials: 2\n"
-    file = read(tmp_path, "", text)
-
-    assert [spec.training_arguments["weight_decay"] for _, spec in file.jobs_at(file.points_in_turn())] == [0.0, 0.1]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ("objectives: {status: maximize}", "pareto.csv has a column of that name"),
-        ("objectives: {a: more}", "a must be minimize or maximize, got 'more'"),
-        ("constraints: {a: {min: 2, max: 1}}", "min must be at most max"),
-    ],
-)
-def test_what_contradicts_itself_is_refused_with_its_line(tmp_path: Path, more: str, message: str) -> None:
-    messages = faults(tmp_path, more + "\n")
-    assert message in messages
-    assert "study.yaml:" in messages
 
 
 @pytest.mark.parametrize(

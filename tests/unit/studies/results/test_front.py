@@ -58,13 +58,6 @@ def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_oth
     assert front.points[2].unmet == ("cost is 40.00, above 30",)
 
 
-def test_a_completed_trial_without_a_price_has_no_rank_on_dollars() -> None:
-    trials = [trial_of(0, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), trial_of(1, 2.0, 0.8)]
-    front = StudyFront.of(trials, COST_AND_F1, {})
-
-    assert [front.rank(trial) for trial in trials] == [None, 0]
-
-
 def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
     return {"instance_type": kind, "per_device_train_batch_size": batch, "learning_rate": rate}
 

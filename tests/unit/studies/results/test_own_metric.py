@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from paretune.studies.definition.objectives import Objective
-from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.answer import StudyAnswer, pareto_csv
 from paretune.studies.results.page import page
 from paretune.studies.results.points import pooled_noise
 from paretune.studies.results.trials import Trial
@@ -69,7 +69,7 @@ def test_text_table_and_page_name_the_metric() -> None:
     result = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own")
 
     assert "within noise of the best val_ndcg" in result.text()
-    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in result.csv()
+    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in pareto_csv(result.front)
     output = page(result)
     assert "F1" not in result.text()
     assert "F1 is the mean" not in output

@@ -34,13 +34,6 @@ def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_
     assert pooled_noise("f1", [[0.9]]).deviation == 0.0016
 
 
-def test_until_repeats_are_known_the_interval_is_wide() -> None:
-    unknown, known = pooled_noise("f1", [[0.9]]), pooled_noise("f1", [[0.9 - 0.0015, 0.9 + 0.0015]] * 10)
-
-    assert unknown.margin(unknown.standard_error(0.9, 1)) == pytest.approx(0.0016 * student.ppf(0.9, 2))
-    assert known.margin(known.standard_error(0.9, 1)) < unknown.margin(unknown.standard_error(0.9, 1))
-
-
 def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_assumed() -> None:
     random = np.random.default_rng(7)
     inside = []

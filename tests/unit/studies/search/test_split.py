@@ -1,14 +1,13 @@
 """A split search on tables whose fronts are known: what it pays for, and what it recommends."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
-from tests.conftest import copy_store
 from tests.study_rig import driver_of
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
@@ -61,25 +60,6 @@ search:
   learning_rate: {{choices: [{", ".join(map(str, RATES))}]}}
 budget_usd: 500
 """
-
-
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[tuple[Driver, str]]:
-    """A driver that has searched the smooth table to its end, and what the search said; one for all who only look."""
-    folder = tmp_path_factory.mktemp("searched")
-    write_table(folder / "table.csv", smooth)
-    (folder / "study.yaml").write_text(STUDY)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, folder))
-        driver = driver_of(folder, "study.yaml", {})
-        yield driver, searched_by(driver)[1]
-
-
-@pytest.fixture
-def driver(searched: tuple[Driver, str]) -> Driver:
-    """The driver of the study on the smooth table."""
-    return searched[0]
 
 
 def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
