@@ -3,8 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,11 +138,3 @@ def job_of_seconds(model: Path, dataset: Path) -> dict[str, object]:
         "learning_rate": 1e-3,
         "precision": "fp32",
     }
-
-
-@contextmanager
-def account(root: Path, **options: Any) -> Iterator[Emulator]:
-    """An emulated account whose training image is this Python, without paretune's own sources."""
-    options = {"images": {"*": Path(sys.prefix)}} | options
-    with Emulator.start(root, hide=[REPOSITORY / "src"], **options) as emulator:
-        yield emulator

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud, account, job_of_seconds
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.end_to_end.cloud import Cloud, job_of_seconds
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
 
@@ -15,10 +15,7 @@ os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow ser
 @pytest.fixture
 def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
     """A user with an account of their own."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
-    with account(tmp_path / "account") as emulator:
+    with Emulator(tmp_path / "account") as emulator:
         yield Cloud(emulator, workplace)
 
 

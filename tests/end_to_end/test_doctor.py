@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import copy_store, sentences, user_s_own, write_csv
-from tests.end_to_end.cloud import WITHIN_S, Cloud, account
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.end_to_end.cloud import WITHIN_S, Cloud
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +25,9 @@ def own_job(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> dict[
 @pytest.fixture
 def cloud(tmp_path: Path, empty_store: Path) -> Iterator[Cloud]:
     """A user of an emulated account, whose folder is called like nothing of the account."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
     folder = tmp_path / "user"
     folder.mkdir()
-    with account(tmp_path / "account") as emulator:
+    with Emulator(tmp_path / "account") as emulator:
         yield Cloud(emulator, folder, {"MLFLOW_TRACKING_URI": copy_store(empty_store, folder)} | user_s_own(folder))
 
 

@@ -15,9 +15,9 @@ import pytest
 from paretune.pricing.prices import PriceList
 from paretune.tracking.models import logged_model_of
 from tests.conftest import copy_store, sentences, user_s_own, write_csv
-from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, account, job_of_seconds
-from tests.stand_ins.sagemaker.calls import OWNER
-from tests.stand_ins.sagemaker.emulator import Request, namespaces_are_missing
+from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, job_of_seconds
+from tests.stand_ins.sagemaker.calls import OWNER, Request
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +52,9 @@ class Launched:
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, tiny_model: Path) -> Iterator[Launched]:
     """All of it in one account; the second job finds the instance of the first one warm."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("user")
     job = job_of_seconds(tiny_model, write_csv(folder / "reviews.csv", sentences(120)))
-    with account(tmp_path_factory.mktemp("account")) as emulator:
+    with Emulator(tmp_path_factory.mktemp("account")) as emulator:
         cloud = Cloud(emulator, folder, {"MLFLOW_TRACKING_URI": copy_store(empty_store, folder)} | user_s_own(folder))
 
         def run(**more: object) -> tuple[Done, list[Request]]:
@@ -143,12 +140,11 @@ def test_the_hugging_face_image_trains_with_its_own_libraries(
     tmp_path: Path, workplace: Path, tiny_job: dict[str, object]
 ) -> None:
     folder = os.environ.get("PARETUNE_IMAGE_ENVIRONMENT")
-    missing = namespaces_are_missing()
-    if missing or folder is None:
-        pytest.skip(missing or "run `.ci/image FOLDER` and set PARETUNE_IMAGE_ENVIRONMENT=FOLDER")
+    if folder is None:
+        pytest.skip("run `.ci/image FOLDER` and set PARETUNE_IMAGE_ENVIRONMENT=FOLDER")
     images = {"*huggingface-pytorch-training*transformers5.3.0*": Path(folder)}
     shared = [Path(sys.prefix)]  # the rest of its libraries
-    with account(tmp_path / "account", images=images, keep=shared) as emulator:
+    with Emulator(tmp_path / "account", images=images, keep=shared) as emulator:
         cloud = Cloud(emulator, workplace)
         image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu"
         tiny_job |= {"instance_type": "ml.g5.xlarge", "sagemaker.training_image": image}

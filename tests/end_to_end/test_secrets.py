@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud, account
+from tests.end_to_end.cloud import Cloud
 from tests.processes import wait_until
-from tests.stand_ins.sagemaker.client import GROUP
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.stand_ins.sagemaker.training import GROUP
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +48,6 @@ sys.exit("it fails on purpose: " + str(dict(os.environ)))
 @pytest.fixture
 def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
     """A user with secrets in the environment and a password in the address of the MLflow server."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
@@ -58,7 +55,7 @@ def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
     words += ["--artifacts-destination", str(tmp_path / "server" / "artifacts")]
     (tmp_path / "server").mkdir()
     environment = {name: text for name, text in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    with account(tmp_path / "account") as emulator, (tmp_path / "server" / "log").open("wb") as log:
+    with Emulator(tmp_path / "account") as emulator, (tmp_path / "server" / "log").open("wb") as log:
         server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
         try:
             wait_until(lambda: _answers(port), within_s=60, what="the MLflow server starts")

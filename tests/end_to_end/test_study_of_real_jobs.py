@@ -13,9 +13,9 @@ from mlflow.entities import Run
 
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.tracking.schema import unpacked
-from tests.end_to_end.cloud import WITHIN_S, Cloud, account
+from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import Command, command, paretune, wait_until, working_in
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.stand_ins.sagemaker.emulator import Emulator
 from tests.study_tables import books_of
 
 pytestmark = pytest.mark.slow
@@ -147,9 +147,7 @@ def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_s
 def test_a_study_whose_job_uploads_for_too_long_says_by_how_much_and_ends_with_4(
     tmp_path: Path, workplace: Path, tiny_job: dict[str, object]
 ) -> None:
-    if missing := namespaces_are_missing():
-        pytest.skip(missing)
-    with account(tmp_path / "account", upload_s=6000.0) as emulator:
+    with Emulator(tmp_path / "account", upload_s=6000.0) as emulator:
         cloud = Cloud(emulator, workplace)
         write_study(cloud.folder, tiny_job, budget_usd=0.19, n_trials=1)
 

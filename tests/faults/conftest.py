@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.faults.worlds import World, Worlds
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
 
@@ -36,4 +35,4 @@ def trial(request: pytest.FixtureRequest) -> Trial:
 
 @pytest.fixture
 def worlds(empty_store: Path, tmp_path: Path) -> Worlds:
-    return Worlds(empty_store, tmp_path, namespaces_are_missing())
+    return Worlds(empty_store, tmp_path)
