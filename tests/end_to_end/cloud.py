@@ -1,8 +1,11 @@
 """The paretune command against an emulated AWS account, as tests of whole jobs need it."""
 
+import io
 import json
 import os
 import sys
+import tarfile
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +89,19 @@ class Cloud:
             "aws_secret_access_key": "testing",
         }
         return boto3.client(service, **options)  # type: ignore[call-overload]  # its name is a text
+
+    def objects(self) -> Iterator[tuple[str, bytes]]:
+        """Key and content of everything in S3; of archives also each file, behind the key."""
+        s3 = self.client_of("s3")
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.emulator.bucket):
+            for entry in page.get("Contents", []):
+                content = s3.get_object(Bucket=self.emulator.bucket, Key=entry["Key"])["Body"].read()
+                yield entry["Key"], content
+                if entry["Key"].endswith(".tar.gz"):
+                    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                        for member in archive:
+                            file = archive.extractfile(member)
+                            yield f"{entry['Key']} {member.name}", file.read() if file else b""
 
     def created(self) -> list[dict[str, Any]]:
         """The CreateTrainingJob requests that were accepted."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import copy_store, user_s_own
 from tests.end_to_end.cloud import Cloud, job_of_seconds
 from tests.stand_ins.sagemaker.emulator import Emulator
 
@@ -17,6 +18,14 @@ def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
     """A user with an account of their own."""
     with Emulator(tmp_path / "account") as emulator:
         yield Cloud(emulator, workplace)
+
+
+@pytest.fixture(scope="module")
+def shared_cloud(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Cloud]:
+    """A user with an account for all tests of a file."""
+    folder = tmp_path_factory.mktemp("user")
+    with Emulator(tmp_path_factory.mktemp("account"), start_delay_s=0.05, failure_grace_s=0.3) as emulator:
+        yield Cloud(emulator, folder, {"MLFLOW_TRACKING_URI": copy_store(empty_store, folder)} | user_s_own(folder))
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ class Instances:
         lines = ["ip link set lo up"]
         lines += [f"ip addr add 10.77.0.{number}/32 dev lo" for number in range(1, len(hosts) + 1)]
         for place in self._places.values():
-            lines.append(f"(code=0; {_HOST} {place}/machine.sh >> {place}/log 2>&1 || code=$?; echo $code > {place}/exit) &")
+            lines.append(f"({_HOST} {place}/machine.sh >> {place}/log 2>&1; echo $? > {place}/exit) &")
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with (folder / "job.log").open("wb") as log:
             self._process = subprocess.Popen([*_JOB, "\n".join([*lines, "wait"])], stdout=log, **options)
