@@ -2,27 +2,18 @@
 
 import csv
 import itertools
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli import main
-from paretune.core.interruption import Interruption
 from paretune.estimating.phases import usual
-from paretune.jobs.attempts import Attempts
-from paretune.jobs.record import JobRecord
-from paretune.jobs.workplace import Workplaces
-from paretune.specification.container import JobInputs
-from paretune.specification.job import JobSpec
 from paretune.tracking.schema import unpacked
 from tests.conftest import sentences, write_csv
-from tests.unit.jobs.test_retrying_job import first_document
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 
@@ -124,71 +115,6 @@ def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(simulate: Simulate
     assert tags(run)["failure_reason"] == "simulated, by failure_rate"
     assert 0 < run.data.metrics["billable_seconds"] < 760
     assert run.data.metrics["cost_usd"] > 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({"learning_rate": 1e-3}, "no completed runs on all sides"),
-        ({"instance_type": "ml.g6.xlarge"}, "instance_type must be one that"),
-        ({"num_train_epochs": 3}, "num_train_epochs must be one that"),
-        ({"simulation.runs": "nowhere.csv"}, "nowhere.csv does not exist"),
-        ({"simulation": '{"failurerate": 1}'}, "did you mean simulation.failure_rate"),
-        ({"simulation": '{"failure_rate": 2}'}, "failure_rate must be at least 0 and at most 1"),
-        ({"simulation.runs": "negative.csv"}, "line 2: billable_seconds must be greater than 0, got '-900'"),
-        ({"simulation.runs": "missing.csv"}, "column f1 is missing"),
-    ],
-)
-def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
-    store: MlflowClient, capsys: pytest.CaptureFixture[str], changes: dict[str, object], part: str
-) -> None:
-    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds"
-    Path("negative.csv").write_text(f"{header},f1\n{SMALL},1,16,5e-5,-900,0.8\n")
-    Path("missing.csv").write_text(f"{header}\n{SMALL},1,16,5e-5,900\n")
-    words = {"launcher": "simulated", "simulation.runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
-    report = [part for name, value in (words | changes).items() for part in (f"--{name}", str(value))]
-
-    assert main(["train", *report]) == 2
-
-    printed = capsys.readouterr().err
-    assert part in printed
-    assert len(printed.splitlines()) == 1
-    assert store.search_runs(["0"]) == []
-
-
-def test_sync_finishes_a_simulated_job_whose_launcher_died(store: MlflowClient, workplace: Path) -> None:
-    started = _begin(_spec())
-    started.leave()
-    started.run.set_tags({"paretune.watched_by": "another machine"})
-
-    assert main(["sync"]) == 0
-
-    (run,) = store.search_runs(["0"])
-    assert (run.info.status, tags(run)["state"]) == ("FINISHED", "Completed")
-    assert run.data.metrics["billable_seconds"] == pytest.approx(760)
-
-
-def _spec(**changes: Any) -> JobSpec:
-    return JobSpec(
-        launcher="simulated",
-        simulation={"runs": "runs.csv", **changes.pop("simulation", {})},
-        **{"instance_type": SMALL, "num_train_epochs": 2.0, "learning_rate": 8e-5, **changes},
-    )
-
-
-def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRecord:
-    """A driver that looks so many times at its job and is killed then; without a number, it goes on to the end."""
-    home = Path(os.environ["PARETUNE_HOME"])
-    workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
-    record = JobRecord(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
-    record.describe(JobInputs()) if run_id is None else record.adopt()
-    attempts = Attempts(record, first_document(record), lambda events: None, JobInputs)
-    attempts.begin()
-    for _ in range(looks):
-        if attempts.poll():
-            break
-        workplace.clock.sleep(0.5)
-    return record
 
 
 @pytest.mark.slow

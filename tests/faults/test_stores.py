@@ -16,12 +16,9 @@ pytestmark = pytest.mark.slow
 
 def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
     port = free_port()
-    with (
-        trial.world("simulated") as world,
-        tracking_server(world.folder, port),
-        Proxy(f"http://127.0.0.1:{port}") as proxy,
-    ):
-        world.write_script(steps=10)
+    server = f"http://127.0.0.1:{port}"
+    with trial.world("simulated") as world, tracking_server(world.folder, port), Proxy(server) as proxy:
+        store = world.environment["MLFLOW_TRACKING_URI"]
         world.environment |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
         for how in trial.draw.sample(TROUBLES, 3):  # for some seconds, from any moment on
             command = world.begin(pace=10.0)
@@ -30,7 +27,8 @@ def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
             command.has_ended_within(trial.draw.uniform(0.5, 8.0))
             proxy.calm()
             assert command.wait() in (0, 2, 3), command.text
-        world.recover()  # while the server is there
+        world.recover()
+        world.environment["MLFLOW_TRACKING_URI"] = store
 
 
 def test_a_store_that_another_process_locks_costs_no_record(trial: Trial) -> None:

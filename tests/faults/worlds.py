@@ -173,9 +173,10 @@ class Trial:
 
     @contextmanager
     def world(self, name: str, disk_mib: int = 0, **emulated: Any) -> Iterator[World]:
-        """One, whose books are checked after the block; nothing of it runs then. `emulated` are the emulator's settings.
+        """One, whose books are checked after the block; nothing of it runs then.
 
-        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own.
+        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own. `emulated`: settings of
+        the emulator.
         """
         folder = self.root / name
         folder.mkdir()
