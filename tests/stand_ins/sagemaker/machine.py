@@ -73,6 +73,7 @@ def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path]) -> 
         "HOME": "/opt/home",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",  # more threads than cores wait actively for each other
         "TRAINING_JOB_NAME": job.name,
         "TRAINING_JOB_ARN": job.arn,
         "CURRENT_HOST": host,
