@@ -88,7 +88,7 @@ def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path]) -> 
         source: folder / "tmp" / to.relative_to(tmp) for to, source in below_tmp.items() if to.is_relative_to(tmp)
     }
     return [
-        f"set -eu\nPATH={_SYSTEM_PATH}",
+        f"set -eu\nPATH={_SYSTEM_PATH}\nexec >> {folder}/log 2>&1",
         f"read -r process _ < /proc/self/stat  # its number outside\nexec 3> {folder}/process",
         f"hostname {host}",
         f"mount --bind {folder}/hosts /etc/hosts",
@@ -133,7 +133,7 @@ class Instances:
         lines = ["ip link set lo up"]
         lines += [f"ip addr add 10.77.0.{number}/32 dev lo" for number in range(1, len(hosts) + 1)]
         for place in self._places.values():
-            lines.append(f"({_HOST} {place}/machine.sh >> {place}/log 2>&1; echo $? > {place}/exit) &")
+            lines.append(f"({_HOST} {place}/machine.sh; echo $? > {place}/exit) &")
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with (folder / "job.log").open("wb") as log:
             self._process = subprocess.Popen([*_JOB, "\n".join([*lines, "wait"])], stdout=log, **options)
