@@ -94,7 +94,7 @@ def write(project: Path, **files: str) -> None:
 def conda_project(tmp_path: Path) -> Path:
     """A project with a package of one line, `greeting.WORD`, and files that do not travel."""
     project = tmp_path / "conda-project"
-    requirements = [" - numpy==2.4.*", " - ./wheels/greeting-1.0-py3-none-any.whl", " - mlflow"]
+    requirements = ["  - numpy==2.4.*", "  - ./wheels/greeting-1.0-py3-none-any.whl", "  - mlflow"]
     packages = "\n".join(["channels: [conda-forge]", "dependencies:", "- python=3.11", "- pip:", *requirements])
     write(
         project, **{"train.py": TRAIN, "conda.yaml": packages, "MLproject": CONDA, ".gitignore": "ignored/\n*.secret\n"}

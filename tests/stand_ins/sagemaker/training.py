@@ -113,7 +113,9 @@ class Training(threading.Thread):
                 if not self._download(uri, folder / "ml" / "input" / "data" / channel["ChannelName"]):
                     raise Ended("Failed", "Failed", NO_DATA.format(uri))
             if "CheckpointConfig" in job.request:
-                self._download(job.request["CheckpointConfig"]["S3Uri"] + "/", folder / "ml" / "checkpoints")
+                self._download(
+                    job.request["CheckpointConfig"]["S3Uri"].rstrip("/") + "/", folder / "ml" / "checkpoints"
+                )
 
     def _may_go_on(self) -> bool:
         """True; raises if the job is stopped, or waits for too long."""
