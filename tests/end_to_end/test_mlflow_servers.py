@@ -4,26 +4,23 @@
 in PATH), and runs these tests with the server of each.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urljoin
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.parse import urljoin
 
 import pytest
+import requests
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.models import Model
-from packaging.version import Version
 
 from paretune.cli import main
 from paretune.commands.doctor.checks import store_findings
 from paretune.core.checks import Verdict
-from tests.conftest import user_s_own
 from tests.study_tables import write_study
 from tests.tracking_server import free_port, tracking_server
 
@@ -38,50 +35,40 @@ NAME = "sentiment-en"
 pytestmark = pytest.mark.slow
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Server:
     """A running tracking server."""
 
     address: str
-    python: str
 
-    @property
-    def version(self) -> Version:
-        """The version of its MLflow, as it says."""
-        return Version(self.page("version"))
-
-    def page(self, path: str, /, question: object = None, **query: str) -> str:
+    def ask(self, path: str, question: object = None, **query: str) -> requests.Response:
         """What its UI gets from a path, by POST if there is a `question`."""
-        body = None if question is None else json.dumps(question).encode()
-        address = urljoin(f"{self.address}/", path) + (f"?{urlencode(query)}" if query else "")
-        request = Request(address, body, {"Content-Type": "application/json"})  # noqa: S310
-        with build_opener(ProxyHandler({})).open(request, timeout=30) as answer:
-            return str(answer.read().decode())
+        with requests.Session() as session:
+            session.trust_env = False
+            method = "GET" if question is None else "POST"
+            answer = session.request(method, urljoin(f"{self.address}/", path), json=question, params=query, timeout=30)
+        answer.raise_for_status()
+        return answer
 
-    def ask(self, path: str, /, question: object = None, **query: str) -> Any:
+    def api(self, path: str, question: object = None, **query: str) -> Any:
         """The JSON that its UI gets from a path of the API."""
-        return json.loads(self.page(f"ajax-api/2.0/mlflow/{path}", question, **query))
+        return self.ask(f"ajax-api/2.0/mlflow/{path}", question, **query).json()
 
 
 @pytest.fixture(scope="module", params=ENVIRONMENTS or [WITHOUT], ids=lambda folder: getattr(folder, "name", "none"))
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of one of the environments, with an empty store."""
-    folder, port, python = tmp_path_factory.mktemp("server"), free_port(), str(request.param / "bin" / "python")
-    with tracking_server(folder, port, python):
-        yield Server(address=f"http://127.0.0.1:{port}", python=python)
+    port = free_port()
+    with tracking_server(tmp_path_factory.mktemp("server"), port, str(request.param / "bin" / "python")):
+        yield Server(f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture
-def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder of a user of that server."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
+def server(running: Server, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """That server, in the folder of a user of it."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", running.address)
     monkeypatch.setattr("paretune.launchers.local.usable_cores", lambda: 1)
-    for name, text in user_s_own(tmp_path).items():
-        monkeypatch.setenv(name, text)
-    for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
+    return running
 
 
 def newest_run(condition: str = "") -> Run:
@@ -94,15 +81,15 @@ def artifacts(run: Run) -> set[str]:
     return {item.path for item in MlflowClient().list_artifacts(run.info.run_id)}
 
 
-def test_the_check_of_the_store_names_the_version(server: Server, folder: Path) -> None:
+def test_the_check_of_the_store_names_the_version(server: Server) -> None:
     answers, version = store_findings({})
 
     assert (version.verdict, answers.verdict) == (Verdict.PASSED, Verdict.PASSED)
-    assert f"server {server.version}, client " in version.text
+    assert f"server {server.ask('version').text}, client " in version.text
 
 
 def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
-    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "2000"]
 
@@ -123,7 +110,7 @@ def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
 
 
 def test_the_model_of_a_job_is_recorded_registered_and_used(
-    server: Server, folder: Path, tiny_model: Path, reviews: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, tiny_model: Path, reviews: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--num_train_epochs", "1"]
     arguments = '{"save_strategy": "no", "logging_steps": 2}'
@@ -146,8 +133,8 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     assert version.tags["paretune.f1"] == f"{run.data.metrics['f1']:.6g}"
 
 
-def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(server: Server, folder: Path) -> None:
-    write_study(folder, n_trials=4, sampler="grid")
+def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(server: Server, workplace: Path) -> None:
+    write_study(workplace, n_trials=4)
 
     assert main(["study", "--study", "study.yaml"]) == 0
 
@@ -155,22 +142,21 @@ def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(se
     run_id, experiment = parent.info.run_id, parent.info.experiment_id
     assert parent.info.status == "FINISHED"
     assert artifacts(parent) >= {"pareto.html", "pareto.csv"}
-    assert "<div id" in server.page("")  # the UI itself
+    assert "<div id" in server.ask("").text  # the UI itself
     question = {
         "experiment_ids": [experiment],
         "filter": f"tags.`mlflow.parentRunId` = '{run_id}'",
         "order_by": ["metrics.`f1` DESC"],
         "run_view_type": "ACTIVE_ONLY",
     }
-    trials = server.ask("runs/search", question)["runs"]
+    trials = server.api("runs/search", question)["runs"]
     assert len(trials) >= 4
     best = {metric["key"]: metric["value"] for metric in trials[0]["data"]["metrics"]}
-    history = server.ask("metrics/get-history", run_id=trials[0]["info"]["run_id"], metric_key="f1")
+    history = server.api("metrics/get-history", run_id=trials[0]["info"]["run_id"], metric_key="f1")
     assert [point["value"] for point in history["metrics"]] == [best["f1"]]
-    shown = {tag["key"]: tag["value"] for tag in server.ask("runs/get", run_id=run_id)["run"]["data"]["tags"]}
+    shown = {tag["key"]: tag["value"] for tag in server.api("runs/get", run_id=run_id)["run"]["data"]["tags"]}
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", shown["mlflow.note.content"])
     assert pictures
     for picture in pictures:
-        with build_opener(ProxyHandler({})).open(urljoin(f"{server.address}/", picture), timeout=30) as answer:
-            assert answer.read().startswith(b"\x89PNG")
-    assert trials[0]["info"]["run_id"] in server.page("get-artifact", path="pareto.html", run_uuid=run_id)
+        assert server.ask(picture).content.startswith(b"\x89PNG")
+    assert trials[0]["info"]["run_id"] in server.ask("get-artifact", path="pareto.html", run_uuid=run_id).text
