@@ -121,9 +121,7 @@ class Cloud:
         return self.emulator.jobs()[job_number]
 
     def _command(self, words: list[str]) -> AbstractContextManager[Command]:
-        log = self.folder / f"printed-{len(list(self.folder.glob('printed-*')))}"
-        home = self.folder / ".paretune"
-        return command(paretune(*words), home=home, cwd=self.folder, environment=self.environment, log=log)
+        return command(paretune(*words), cwd=self.folder, environment=self.environment)
 
 
 @dataclass(frozen=True)

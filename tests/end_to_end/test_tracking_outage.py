@@ -77,16 +77,7 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
     words = paretune("train", *_job(tiny_model, reviews, epochs=100))
     with ExitStack() as whole_test:
         with tracking_server(workplace, port):
-            running = whole_test.enter_context(
-                command(
-                    words,
-                    home=home,
-                    cwd=workplace,
-                    environment=os.environ,
-                    log=workplace / "printed",
-                    preexec_fn=use_one_core,
-                )
-            )
+            running = whole_test.enter_context(command(words, cwd=workplace, preexec_fn=use_one_core))
             wait_until(lambda: running.process.poll() is not None or steps(), within_s=WITHIN_S, what="it trains")
             assert running.process.poll() is None, running.text
             wait_until(lambda: _curve("train/loss"), within_s=WITHIN_S, what="MLflow has the first points")
