@@ -37,8 +37,8 @@ import published
 from scipy.optimize import nnls
 
 from paretune.estimating.architecture import well_known
+from paretune.estimating.features import describe
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
-from paretune.estimating.timing_features import describe
 from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
 

@@ -33,8 +33,8 @@ from paretune.core.errors import BadInput, refuse
 from paretune.estimating.architecture import Architecture, of_config
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
+from paretune.estimating.features import describe
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
-from paretune.estimating.timing_features import describe
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 

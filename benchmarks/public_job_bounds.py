@@ -15,10 +15,9 @@ from functools import cache
 from pathlib import Path
 from unittest import mock
 
-from paretune.estimating import phases, uploading
+from paretune.estimating import phases
 from paretune.estimating.architecture import well_known
-from paretune.pricing.budget import Balance
-from paretune.pricing.prices import PriceList
+from paretune.pricing import Balance, PriceList
 from paretune.specification.job import JobSpec
 
 JOBS = Path(__file__).parent / "tables" / "public_jobs.csv"
@@ -211,7 +210,7 @@ class Study:
     def _book(self, played: Played) -> None:
         self.booked.append(played)
         over_s = max(
-            played.public.uploading_s - uploading.upload_seconds(played.spec, {})[1],
+            played.public.uploading_s - phases.upload_seconds(played.spec, {})[1],
             (played.cost_usd - played.public.usd(_worst_s(played.spec))) / played.public.usd(1.0),
         )
         self._exceeded_s = max(self._exceeded_s or 0.0, over_s)
@@ -220,8 +219,8 @@ class Study:
         minutes = max(1.0, factor * job.before_upload_s / 60)
         spec = JobSpec(instance_type=_OF_A_KIND[job.kind], max_runtime_minutes=minutes, entry_script=__file__)
         spec = spec if well_known(job.model) is None else spec.replace(model=job.model)
-        trained_s = min(job.training_s, uploading.deadline_s(spec, 60 * minutes, {}))
-        extra_s = uploading.first_upload_s(spec, {}) if self._exceeded_s is None else self._exceeded_s
+        trained_s = min(job.training_s, phases.deadline_s(spec, 60 * minutes, {}))
+        extra_s = phases.first_upload_s(spec, {}) if self._exceeded_s is None else self._exceeded_s
         billed_s = job.downloading_s + trained_s + job.uploading_s
         return Played(
             public=job,
@@ -234,7 +233,7 @@ class Study:
 
 
 def _worst_s(spec: JobSpec) -> float:
-    return 60 * spec.max_runtime_minutes + uploading.billed_after_limit_s(spec, {})
+    return 60 * spec.max_runtime_minutes + phases.billed_after_limit_s(spec, {})
 
 
 @cache
@@ -247,5 +246,5 @@ def _usd_per_hour(instance_type: str) -> float:
 def upload_share_of_7b() -> tuple[float, float]:
     """Share of the expected bill of two hours that uploading takes, and the bound of its seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
-    expected, longest = uploading.upload_seconds(spec, {})
+    expected, longest = phases.upload_seconds(spec, {})
     return expected / 7200, longest

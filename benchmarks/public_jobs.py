@@ -29,12 +29,11 @@ import numpy as np
 import public_job_bounds
 import published
 
-from paretune.estimating.phases import UsualSeconds, kind_of, usual, usual_of_row
+from paretune.estimating.phases import FINAL, UsualSeconds, kind_of, read_phases, usual, usual_of_row
 from paretune.specification.catalog import instances
-from paretune.specification.job_phases import FINAL, read_phases
 
 REPOSITORY = Path(__file__).parents[1]
-DESCRIBE = REPOSITORY / "tests" / "unit" / "specification" / "describe_answers"
+DESCRIBE = REPOSITORY / "tests" / "unit" / "estimating" / "describe_answers"
 PROGRAM = REPOSITORY / "src" / "paretune" / "estimating" / "phases.csv"
 KINDS = ("any", "cpu", "gpu", "multi_gpu")
 NAMES = [

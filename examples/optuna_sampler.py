@@ -2,8 +2,8 @@
 
     python examples/optuna_sampler.py
 
-The toy below stands for training and for its bill. A trial with `probe_steps` trains so many steps and is told as
-pruned: it shows seconds, no F1.
+Formulas take the place of training and bill. A trial with `probe_steps` above 0 is a probe: it trains only that many
+steps, shows seconds but no F1, and is told as pruned.
 """
 
 import math

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from paretune.launchers.base import Job, JobState, Launcher
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 
 FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paretune.core.interruption import Interruption
-from paretune.estimating.forecast import Forecast
+from paretune.core.clock import Interruption
+from paretune.estimating.estimator import Forecast
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.launchers.base import Job
 from paretune.specification.container import JobDocument, JobInputs
@@ -16,9 +16,8 @@ from paretune.studies.definition.space import Choices
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.sampled import Sampled
+from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
-from paretune.studies.verification import Verification
 from paretune.tracking import Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, Ending, ScriptedLauncher
 from tests.workplaces import make_workplace

@@ -28,7 +28,6 @@ def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
         "status": TrialStatus.COMPLETED,
         "values": {"cost_usd": cost, "f1": f1, **fields.pop("more", {})},
         "cost_usd": cost,
-        "spent_usd": 10.0 * (number + 1),
     }
     return Trial(number=number, **{**standard, **fields})
 
@@ -55,7 +54,7 @@ def failed(number: int, status: TrialStatus, reason: str, cost: float = 0.1) -> 
 def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Trial]:
     """Trials over four parameters whose F1, seconds and dollars pull against each other."""
     source = random.Random(seed)
-    trials, spent = [], 0.0
+    trials = []
     for number in range(count):
         kind, speed, price = source.choice([("ml.g4dn.xlarge", 0.5, 0.74), ("ml.g5.xlarge", 1.0, 1.41)])
         instances, batch = source.choice([1, 2, 4]), source.choice([8, 16, 32])
@@ -63,7 +62,6 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
         seconds = 6000 / (speed * instances**0.8) * source.gauss(1, 0.01)
         f1 = 0.93 - 0.02 * abs(math.log10(rate) + 4.5) - 0.002 * instances + source.gauss(0, 0.002)
         cost = seconds * instances * price / 3600
-        spent += cost
         point: dict[str, str | int | float] = {
             "instance_type": kind,
             "instance_count": instances,
@@ -80,7 +78,6 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
                 status=TrialStatus.OUT_OF_MEMORY if lost else TrialStatus.COMPLETED,
                 values={} if lost else {"cost_usd": cost, "f1": f1, "train_seconds": seconds},
                 cost_usd=cost,
-                spent_usd=spent,
                 origin=origin,
                 reason="batch does not fit 16 GiB" if lost else "",
             )

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from paretune.core.interruption import Interruption
+from paretune.core.clock import Interruption
 from paretune.jobs.workplace import Workplaces
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from paretune.pricing.budget import Balance
+from paretune.pricing import Balance
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from paretune.core.clock import Clock, SystemClock
-from paretune.core.interruption import Interruption
+from paretune.core.clock import Clock, Interruption, SystemClock
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.local import LocalLauncher
@@ -29,5 +28,5 @@ def make_workplace(
         clock=clock,
         environment=environment,
         interruption=interruption or Interruption(),
-        open_tracking=lambda: tracking or Tracking(environment, clock),
+        store=tracking,
     )

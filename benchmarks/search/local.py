@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from paretune.estimating.recorded.run_table import RunTable
+from paretune.estimating.recorded_runs import RunTable
 from search.tables import Scatter, residuals
 
 

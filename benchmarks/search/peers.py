@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from paretune.estimating.recorded.run_table import OUT_OF_MEMORY
+from paretune.estimating.recorded_runs import OUT_OF_MEMORY
 from search.scoring import OBJECTIVES, Booked
 from search.tables import Outcome, Point, Table
 

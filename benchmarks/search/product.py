@@ -12,9 +12,8 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from paretune.core.clock import SystemClock
-from paretune.core.interruption import Interruption
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.core.clock import Interruption, SystemClock
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.timeline import TimelineFactory
@@ -25,8 +24,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.sampled import Sampled
-from paretune.studies.search.split import Split
+from paretune.studies.search.next_job import Sampled, Split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking import Tracking
@@ -113,7 +111,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
             clock=clock,
             environment={},
             interruption=Interruption(),
-            open_tracking=lambda: tracking,
+            store=tracking,
         ),
         on_trial=finished,
         say=lambda text: None,

@@ -22,9 +22,10 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.core.pareto import front
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.estimating.workload import PROBE_STEPS
-from paretune.studies.results.hypervolume import hypervolume, hypervolume_improvement
+from paretune.studies.results.front import hypervolume
+from paretune.studies.sampler.sampler import hypervolume_improvement
 from search.peers import Asking, Costs
 from search.tables import Outcome, Point, Table
 

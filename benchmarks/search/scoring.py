@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from paretune.core.pareto import front
-from paretune.studies.results.hypervolume import MARGIN, hypervolume
+from paretune.studies.results.front import MARGIN, hypervolume
 from search.tables import Point, Table, Truth
 
 OBJECTIVES = {

@@ -1,7 +1,7 @@
 """Is what a study states of its recommendation true?  Bias and coverage on drawn runs whose truth a formula knows.
 
 A study here is a table of runs at points drawn from a world (`worlds.py`), whose recommended points are run again until
-each has three runs that trained, as `studies/verification.py` does. No search is run: one takes 0.3 s.
+each has three runs that trained, as `studies/search/next_job.py` does. No search is run: one takes 0.3 s.
 
     ratio        root mean square error of the recommended F1, over that of the mean of its own runs that trained
     ± holds      share of recommended points whose true F1 lies within one stated standard error; aim 60 to 85 %
@@ -21,13 +21,12 @@ from itertools import product
 import numpy as np
 
 from paretune.core.pareto import front
-from paretune.studies.results.front import StudyFront
-from paretune.studies.results.hypervolume import hypervolume
+from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
 from paretune.studies.sampler.sampler import BY_TYPE as CLAIMED
-from paretune.studies.verification import MOST_REPEATS, RUNS
+from paretune.studies.search.next_job import MOST_REPEATS, RUNS
 from search.worlds import COLLAPSED, RATES, World
 
 SETTINGS = {

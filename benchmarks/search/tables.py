@@ -14,11 +14,18 @@ import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.estimating.noise import SECONDS_NOISE
-from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, RecordedRuns, ReplayedJob
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
-from paretune.pricing.prices import VARIABLE, Price, PriceList, usual_price
-from paretune.specification.batch_size import BatchPlan
+from paretune.estimating.recorded_runs import (
+    COMPLETED,
+    OUT_OF_MEMORY,
+    STARTUP_SECONDS,
+    RecordedRow,
+    RecordedRuns,
+    ReplayedJob,
+    RunTable,
+)
+from paretune.pricing import VARIABLE, Price, PriceList, usual_price
 from paretune.specification.job import JobSpec, value_of
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import spell
 from paretune.studies.definition.space import why_not_searched
 

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paretune.commands.estimate.estimate import estimate as estimate
-    from paretune.commands.prices.prices import prices as prices
+    from paretune.commands.prices import prices as prices
     from paretune.core.errors import ParetuneError as ParetuneError
     from paretune.core.result import Result as Result
     from paretune.jobs.launch import launch as launch
     from paretune.specification.job import JobSpec as JobSpec
-    from paretune.studies.foreign import log_study as log_study
     from paretune.studies.recorded_front import front as front
+    from paretune.studies.recorded_front import log_study as log_study
     from paretune.studies.run import run_study as run_study
     from paretune.studies.run import study as study
     from paretune.studies.sampler.sampler import SplitSampler as SplitSampler
@@ -48,8 +48,8 @@ _MODULES = {
     "estimate": "paretune.commands.estimate.estimate",
     "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",
-    "log_study": "paretune.studies.foreign",
-    "prices": "paretune.commands.prices.prices",
+    "log_study": "paretune.studies.recorded_front",
+    "prices": "paretune.commands.prices",
     "run_study": "paretune.studies.run",
     "study": "paretune.studies.run",
 }

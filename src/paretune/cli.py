@@ -1,7 +1,7 @@
 """`paretune NAME --key value`: what the MLproject entry points call, and the same commands by hand.
 
-Options, help and completion are made from the models of the commands. The words are read here and not by click, so that
-all faults of a line are reported at once.
+Options and help are made from the models of the commands. The words are read here and not by click, so that all faults
+of a line are reported at once.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from paretune.core.errors import (
     ParetuneError,
     collecting,
     did_you_mean,
+    refuse,
 )
 from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.untrusted import is_secret_name, markdown, printable
@@ -72,16 +73,12 @@ paretune finds the cluster, batch size and learning rate to pay for.
                                          seconds and dollars before anything is paid
   paretune doctor                        what is missing for jobs on SageMaker
 """
-_COMPLETE = "_PARETUNE_COMPLETE"  # variable that click's scripts of completion set
-_JSON_HELP = "print one JSON document on standard output, and everything else on standard error"
 _FILE_OPTIONS = ("study", "simulation.runs")  # options that name a file, besides `inputs.PATHS`
 _PROCESS_SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 
 
 def run() -> None:
     """Entry point of the `paretune` program."""
-    if _COMPLETE in os.environ:  # a shell wants the typed line completed
-        Program().main(prog_name="paretune", complete_var=_COMPLETE)
     gc.set_threshold(100_000)  # MLflow takes 1.3 s of CPU to import then, and not 1.7 s
     code = main(sys.argv[1:])
     gc.freeze()  # Python would search all objects of MLflow again before it ends, in 0.8 s
@@ -95,16 +92,15 @@ def main(arguments: Sequence[str]) -> int:
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it writes ~/.config/mlflow/telemetry.json on import
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk
-    as_json, words, faults = _take_json(arguments)
+    as_json, words = _take_json(arguments)
     output = sys.stdout
     with (
         contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
         started_by(*program()),
     ):
         try:
-            answer = _answer(words, faults)
-            parts = [as_document(answer.to_dict())] if as_json else map(printable, answer.parts())
-            for text in filter(None, parts):
+            answer = _answer(words)
+            if text := as_document(answer.to_dict()) if as_json else printable(str(answer)):
                 print(text, file=output, flush=True)
             return answer.exit_code
         except BrokenPipeError:  # the reader has ended, as in `paretune report | head`
@@ -133,8 +129,8 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
     return code
 
 
-def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Result:
-    """Run the command named by the first word; `faults` are reported together with those of its options."""
+def _answer(words: Sequence[str]) -> CommandOutput | Result:
+    """Run the command named by the first word."""
     name, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if name in ("-h", "--help"):
         return CommandOutput(text=overview())
@@ -142,48 +138,38 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
         from importlib.metadata import version  # takes 30 ms to import
 
         return CommandOutput(text=version("paretune"))
-    if name == "completion":
-        return CommandOutput(text=_completion_script(rest))
-    entry = entry_named(name)
+    if name not in COMMANDS:
+        hint = did_you_mean(name, COMMANDS) or f"there are {', '.join(COMMANDS)}"
+        raise BadInput([f"unknown command {_shown(name, name)}: {hint}"])
     if helps := [index for index, word in enumerate(rest) if word in {"-h", "--help"}]:
-        with_all = rest[helps[0] + 1 : helps[0] + 2] == ["all"]
-        page = ModelCommand(name, with_all=with_all)
-        return CommandOutput(text=page.get_help(click.Context(page, info_name=f"paretune {name}")))
-    if rest and entry.first_word and not rest[0].startswith("-"):
-        rest[0] = f"--{entry.first_word}={rest[0]}"
+        return CommandOutput(text=help_of(name, with_all=rest[helps[0] + 1 : helps[0] + 2] == ["all"]))
+    first_word = COMMANDS[name].first_word
+    if rest and first_word and not rest[0].startswith("-"):
+        rest[0] = f"--{first_word}={rest[0]}"
     from paretune.specification.inputs import PATHS
-    from paretune.storage.shipped import find_path
+    from paretune.storage.files import find_path
 
     command = command_named(name)
     options = command.models()
     switches = {option for option, model in options.items() if model.schema_at([option])["type"] == "boolean"}
-    texts, more = read_words(rest, switches)
+    texts, faults = read_words(rest, switches)
     for option in [option for option, text in texts.items() if not text.strip()]:
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
         if inner not in (*inside, "") or outer not in (*options, *command.excluded, *command.hidden):
             texts[option] = "true"  # the empty text would mean a default, which it does not have
-            more = [fault for fault in more if not fault.startswith(f"{option} needs")]
+            faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     texts = {key: find_path(text) if key in (*PATHS, *_FILE_OPTIONS[1:]) else text for key, text in texts.items()}
-    all_faults, request = [*faults, *more], None
-    with collecting(all_faults):
+    request = None
+    with collecting(faults):
         request = command.read(texts)
-    if all_faults:
-        raise BadInput(list(dict.fromkeys(all_faults)))
+    refuse(list(dict.fromkeys(faults)))
     return command.run(request)
-
-
-def entry_named(name: str) -> Entry:
-    """The command of this name; BadInput with a suggestion if there is none."""
-    if name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS) or f"there are {', '.join(COMMANDS)}"
-        raise BadInput([f"unknown command {_shown(name, name)}: {hint}"])
-    return COMMANDS[name]
 
 
 def command_named(name: str) -> "Command":
     """Import the command with this name."""
-    module = importlib.import_module(f"paretune.commands.{COMMANDS[name].module}.command")
+    module = importlib.import_module(f"paretune.commands.{COMMANDS[name].module}")
     return cast("Command", module.COMMAND)
 
 
@@ -194,52 +180,32 @@ def overview() -> str:
         lines += [f"{group}:"]
         lines += [f"  {name:11}{entry.about}" for name, entry in COMMANDS.items() if entry.group == group]
     lines += ["", "paretune COMMAND --help shows the most used options of one, --help all shows all of them."]
-    lines += ['Completion in your shell: eval "$(paretune completion bash)" (or zsh, fish).']
     return "\n".join(lines)
 
 
-class ModelCommand(click.Command):
-    """A command whose options are the fields of its models, for help and completion."""
-
-    def __init__(self, name: str, *, with_all: bool = True) -> None:
-        command, entry = command_named(name), COMMANDS[name]
-        self.groups, title, self.left_out = dict[str, list[tuple[str, str]]](), "Options of this command", 0
-        params: list[click.Parameter] = []
-        for option, model in command.models().items():
-            schema = model.schema_at([option])
-            is_of_job = model is not command.options
-            if is_of_job and with_all:
-                title = schema.get("group") or title
-            elif is_of_job and not schema.get("basic"):
-                self.left_out += 1
+def help_of(name: str, *, with_all: bool) -> str:
+    """The help of a command: its options in groups, and the most used parameters of a job or all of them."""
+    command, entry = command_named(name), COMMANDS[name]
+    groups, title, left_out = dict[str, list[tuple[str, str]]](), "Options of this command", 0
+    for option, model in command.models().items():
+        schema = model.schema_at([option])
+        if model is not command.options:
+            if not with_all and not schema.get("basic"):
+                left_out += 1
                 continue
-            elif is_of_job:
-                title = "The most used parameters of a job"
-            self.groups.setdefault(title, []).append((f"--{option} {_kind(schema)}", _line(schema)))
-            choices = schema.get("enum") or (["true", "false"] if schema.get("type") == "boolean" else None)
-            params.append(click.Option([f"--{option}"], type=click.Choice(choices) if choices else None))
-        usage = f"[{entry.first_word.upper()}] [--NAME VALUE]..." if entry.first_word else "[--NAME VALUE]..."
-        super().__init__(name, params=params, help=entry.about, options_metavar=usage, add_help_option=False)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the groups of options, and how many are left out."""
-        for title, rows in {**self.groups, "Output": [("--json", _JSON_HELP)]}.items():
-            with formatter.section(title):
-                formatter.write_dl(rows, col_max=42)
-        if self.left_out:
-            formatter.write(f"\n{self.left_out} more: paretune {self.name} --help all\n")
-
-
-class Program(click.Group):
-    """All commands, for completion."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name, if there is one."""
-        return ModelCommand(cmd_name) if cmd_name in COMMANDS else None
+            title = (schema.get("group") or title) if with_all else "The most used parameters of a job"
+        groups.setdefault(title, []).append((f"--{option} {_kind(schema)}", _line(schema)))
+    groups["Output"] = [("--json", "print one JSON document on standard output, and everything else on standard error")]
+    formatter = click.HelpFormatter()
+    first_word = f"[{entry.first_word.upper()}] " if entry.first_word else ""
+    formatter.write_usage(f"paretune {name}", f"{first_word}[--NAME VALUE]...")
+    formatter.write(f"\n  {entry.about}\n")
+    for title, rows in groups.items():
+        with formatter.section(title):
+            formatter.write_dl(rows, col_max=42)
+    if left_out:
+        formatter.write(f"\n{left_out} more: paretune {name} --help all\n")
+    return formatter.getvalue().rstrip("\n")
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -255,20 +221,16 @@ def _line(schema: Mapping[str, Any]) -> str:
     return str(schema.get("description", "")) + (f" (default: {default})" if default else "")
 
 
-_TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
-
-
-def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
-    """Take `--json`, `--json true` or `--json=true` out of the words; return its value, the other words and faults."""
+def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str]]:
+    """Take `--json`, `--json true` or `--json=true` out of the words; returns whether it is on, and the other words."""
     words = list(arguments)
     at = next((index for index, word in enumerate(words) if word.partition("=")[0] == "--json"), None)
     if at is None:
-        return False, words, []
+        return False, words
     _, equals, text = words.pop(at).partition("=")
-    if not equals:  # a bare --json means true; the next word may be its value
-        text = words.pop(at) if at < len(words) and words[at].lower() in _TRUTHS else "true"
-    faults = [] if text.lower() in _TRUTHS else [f"json must be true or false, got {text!r}"]
-    return _TRUTHS.get(text.lower(), True), words, faults
+    if not equals:  # the next word may be its value, as `mlflow run -P json=true` has it
+        text = words.pop(at) if at < len(words) and words[at] in {"true", "false"} else "true"
+    return text != "false", words
 
 
 def _shown(name: str, text: str) -> str:
@@ -303,16 +265,6 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
             faults.append(f"{name} is given twice: {_shown(name, texts[name])} and {_shown(name, text)}")
         texts[name] = Plain(text)
     return texts, faults
-
-
-def _completion_script(words: Sequence[str]) -> str:
-    """Return the script that completes the words of `paretune` in the shell named in `words`, or raise BadInput."""
-    from click.shell_completion import get_completion_class
-
-    completion = get_completion_class(words[0]) if len(words) == 1 else None
-    if completion is None:
-        raise BadInput([f"completion needs a shell: paretune completion bash | zsh | fish, got {' '.join(words)!r}"])
-    return completion(Program(), {}, "paretune", _COMPLETE).source().strip()
 
 
 def _record_refusal(error: ParetuneError, environment: Mapping[str, str]) -> None:
@@ -355,7 +307,7 @@ def go_where_typed(words: list[str]) -> None:
     os.chdir(typed)
     if typed != project:
         from paretune.specification.inputs import PATHS
-        from paretune.storage.shipped import find_path
+        from paretune.storage.files import find_path
 
         for index, word in enumerate(words):
             name, equals, text = word.removeprefix("--").partition("=")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.specification.container import JobDocument, JobFolder
-from paretune.training import callback, model_folder
+from paretune.training import callback, model
 from paretune.training.__main__ import leave
 from paretune.training.loop import train
 
@@ -35,7 +35,7 @@ def run(root: str, step: str) -> None:
 
 
 if __name__ == "__main__":
-    model_folder.FILE_BYTES = 50_000.0  # every divided model is written in several files
+    model.FILE_BYTES = 50_000.0  # every divided model is written in several files
     callback.AGREE_STEPS = 1  # a job stops after the step that is asked for
     for argument in sys.argv[1:]:
         run(*argument.partition("@")[::2])

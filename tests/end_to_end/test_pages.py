@@ -20,9 +20,9 @@ from tests.stand_ins.sagemaker.emulator import Emulator
 pytestmark = pytest.mark.slow
 
 ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, or share a study
-    "demo": "../unit/commands/demo/test_run.py",
+    "demo": "../unit/commands/test_demo.py",
     "mcp": "test_agents.py",
-    "prices --refresh": "../unit/commands/prices/test_prices.py",
+    "prices --refresh": "../unit/commands/test_prices.py",
     "study --storage": "test_two_drivers.py",
 }
 ENDS_WITH = {"max_cost_usd": 4, "once": 75}

@@ -66,9 +66,9 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
     from transformers import AutoTokenizer
 
     from paretune.training.loop import train
+    from paretune.training.processes import StopSignal
     from paretune.training.rows import tokenised
     from paretune.training.rows.tokenised import Rows
-    from paretune.training.stop_signal import StopSignal
 
     def rows(of: list[tuple[str, str]]) -> Rows:
         labels = np.array([LABELS.index(label) for _, label in of]) if spec.task == "classification" else None

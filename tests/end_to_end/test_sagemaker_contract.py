@@ -20,9 +20,8 @@ import pytest
 import paretune
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job
-from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.request import choose_image
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from tests.launcher_contract import LauncherContract, Place
@@ -111,7 +110,7 @@ class Remembering(SageMakerLauncher):
 
     started: list[Job]
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         job = super().submit(document, inputs)
         self.started.append(job)
         return job
@@ -121,7 +120,7 @@ def _order(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
     """A job under a name of its own, in an image that lacks nothing, so that nothing is installed."""
     spec = JobSpec(model=kind, instance_type=INSTANCE_TYPE, max_runtime_minutes=10)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
-    spec = spec.replace(sagemaker={"training_image": images.choose(spec, region).uri}, **changes)
+    spec = spec.replace(sagemaker={"training_image": choose_image(spec, region).uri}, **changes)
     return JobDocument(job_name=f"paretune-{uuid.uuid4().hex}-1", spec=spec, plan=spec.plan()), JobInputs()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paretune.pricing.prices import PriceList
+from paretune.pricing import PriceList
 from paretune.tracking.models import logged_model_of
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, job_of_seconds

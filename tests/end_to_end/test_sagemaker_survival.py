@@ -5,7 +5,7 @@ import signal
 import pytest
 from mlflow.entities import Run
 
-from paretune.pricing.prices import PriceList
+from paretune.pricing import PriceList
 from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import wait_until
 

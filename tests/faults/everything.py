@@ -7,7 +7,7 @@ import tempfile
 
 import mlflow.cli  # noqa: F401
 
-import paretune.commands.mlflow_run.project_job
+import paretune.commands.mlflow_run
 import paretune.projects.collection  # noqa: F401
 from paretune.cli import main
 

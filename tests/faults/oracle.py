@@ -17,7 +17,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.pricing.prices import PriceList
+from paretune.pricing import PriceList
 
 _NAME = re.compile(r"paretune-(\w+)-(\d+)")
 _STATUS = {"Completed": "FINISHED", "Failed": "FAILED", "Stopped": "KILLED"}

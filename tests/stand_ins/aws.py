@@ -18,7 +18,7 @@ import botocore.session
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
-from paretune.launchers.sagemaker.logs import GROUP
+from paretune.launchers.sagemaker.jobs import GROUP
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"

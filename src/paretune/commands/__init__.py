@@ -1,4 +1,4 @@
-"""The commands, each in its folder. The core imports none of them.
+"""The commands, a module each; the larger ones are folders. Nothing below imports them.
 
 demo          `demo`: a whole simulated study
 doctor        `doctor`: checks machine, AWS account and MLflow
@@ -10,9 +10,9 @@ prices        `prices`: the prices of a region
 reconcile     `reconcile`: AWS's bill against the recorded costs of jobs
 report        `report`: tables, figures and findings of recorded jobs
 study         `study`: the front of a study within its budget; its work is `paretune.studies`
-sync          `sync`: follows and collects jobs whose launcher has ended
+sync          `sync`: follows and collects jobs whose launcher has ended; its work is `paretune.jobs`
 train         `train`: one job; its work is `paretune.jobs`
 
-A new command is a folder here, whose module `command` defines a `COMMAND` (see `command.py` here), and a line in
-`cli.COMMANDS`. To be called by `mlflow run` it needs an entry point in MLproject.
+A new command is a module here that defines a `COMMAND` (see `command.py`), and a line in `cli.COMMANDS`. To be called
+by `mlflow run` it needs an entry point in MLproject.
 """

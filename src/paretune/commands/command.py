@@ -1,24 +1,22 @@
 """The description of a command for the command line: its options, its reader and its runner.
 
 Every command defines one `COMMAND` in a module that imports quickly: `paretune NAME --help` and refused input must not
-wait for MLflow, boto3 or torch. `run` imports the rest, see `imported_later`.
+wait for MLflow, boto3, pandas or torch, so these are imported in functions.
 """
 
 import os
-import pkgutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import collecting, refuse
 from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import markdown
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters
-from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
+from paretune.specification.profile import with_profile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +47,6 @@ def command_of(options: type[Parameters], run: Callable[[Any], CommandOutput | R
     return Command(read=options.read, run=run, options=options)
 
 
-def imported_later(name: str) -> Callable[[Any], CommandOutput | Result]:
-    """The function `MODULE:FUNCTION`, imported when it is called, because MLflow takes a second to import."""
-    return lambda request: pkgutil.resolve_name(name)(request)
-
-
 def read_with_profile(read: Callable[[Mapping[str, Any]], Any], texts: Mapping[str, str]) -> Any:
     """Make a request from the typed texts, completed by the profile; BadInput with the faults of files, too."""
     faults, completed, request = list[str](), dict[str, Any](texts), None
@@ -65,21 +58,6 @@ def read_with_profile(read: Callable[[Mapping[str, Any]], Any], texts: Mapping[s
     return request
 
 
-def read_study(read: Callable[[str, Mapping[str, str]], Any], texts: Mapping[str, str]) -> Any:
-    """Make a request from the file that the option `study` names, and the other typed texts.
-
-    Prints a remark if the profile sets something that such a file does not take from it.
-    """
-    path, faults = texts.get("study", "").strip(), list[str]()
-    if not path:
-        raise BadInput(["study must name the file of a study, such as studies/smoke.yaml"])
-    with collecting(faults):
-        if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
-            print(f"{FILE}: {', '.join(ignored)} without effect on a study: write them into its job", file=sys.stderr)
-    refuse(faults)
-    return read(path, {key: text for key, text in texts.items() if key != "study"})
-
-
 def describe_opened_run(kind: str, answer: str) -> None:
     """Give the run that `mlflow run` has opened for this command a name, and a note that begins with the answer.
 
@@ -87,7 +65,7 @@ def describe_opened_run(kind: str, answer: str) -> None:
     """
     if "MLFLOW_RUN_ID" not in os.environ:
         return
-    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
+    from paretune.tracking import Tracking, schema
 
     run = Tracking(dict(os.environ), SystemClock()).begin(kind)
     run.set_tags({schema.KIND: kind, schema.NOTE: markdown(answer.replace("\n", "\n\n"))})

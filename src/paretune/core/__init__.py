@@ -1,10 +1,9 @@
 """Errors, time, signals and small algorithms for all other folders; standard library only.
 
 checks         Finding, Verdict             results of checks on machine, account and server
-clock          Clock, SystemClock           time as a value that is passed in
+clock          Clock, Interruption          time, Ctrl-C, SIGTERM and the end of the parent process
 commands       command_line                 commands as text that the user can paste
 errors         ParetuneError                the tree of errors, and suggestions for misspelt names
-interruption   Interruption                 Ctrl-C, SIGTERM and the end of the parent process
 packages       training_is_missing          installed packages and the extras that they belong to
 pareto         front                        which points are on the Pareto front
 result         Result, CommandOutput        results as rows, text and JSON; CSV with typed cells

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from paretune.core.errors import BadInput, ParetuneError, first_line
 
@@ -16,12 +17,12 @@ class Verdict(Enum):
     NOT_CHECKED = "could not be asked"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """The result of one check: its subject, and a sentence with the values and, if it failed, the next step."""
 
-    subject: str
     verdict: Verdict
+    subject: str
     text: str
 
     @property
@@ -30,19 +31,8 @@ class Finding:
         return re.findall("`([^`]+)`", self.text) if self.verdict is Verdict.FAILED else []
 
 
-def passed(subject: str, text: str) -> Finding:
-    """The finding that everything is in order."""
-    return Finding(subject=subject, verdict=Verdict.PASSED, text=text)
-
-
-def failed(subject: str, text: str) -> Finding:
-    """The finding that something must be repaired."""
-    return Finding(subject=subject, verdict=Verdict.FAILED, text=text)
-
-
-def not_checked(subject: str, text: str) -> Finding:
-    """The finding that a check was not possible; the text gives the reason."""
-    return Finding(subject=subject, verdict=Verdict.NOT_CHECKED, text=text)
+passed, failed, not_checked = (partial(Finding, verdict) for verdict in Verdict)
+"""Findings about a subject, with a text: in order, to be repaired, or the reason why it could not be checked."""
 
 
 def faults_of(findings: Iterable[Finding]) -> list[str]:

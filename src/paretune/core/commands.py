@@ -27,11 +27,7 @@ def command_line(command: str, parameters: Mapping[str, str] | None = None) -> s
 
 
 def options(**parameters: object) -> str:
-    """These parameters as text that can be pasted behind a command.
-
-    >>> options(learning_rate=5e-5)
-    '--learning_rate 5e-05'
-    """
+    """These parameters as text that can be pasted behind a command: `--learning_rate 5e-05`."""
     return shlex.join(_words({name: str(value) for name, value in parameters.items()}))
 
 

@@ -2,21 +2,22 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.script_metrics import numbers_in
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
-_READS_ANYTHING = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
-_OTHER_PARSERS = re.compile(
-    r"^\s*(?:import|from) (?:click|typer|fire|absl|jsonargparse|hydra|docopt|tyro)\b|\bLightningCLI\b", re.MULTILINE
-)
-"""Packages that read a command line in ways that cannot be told from the text of the script."""
-_HYDRA = re.compile(r"^\s*(?:import|from) hydra\b", re.MULTILINE)
+_PARSERS = {
+    "hugging face": r"\b(?:HfArgumentParser|TrlParser)\b",
+    "hydra": r"^\s*(?:import|from) hydra\b",
+    "omegaconf": r"\bOmegaConf\.from_cli\b",
+    "another": r"^\s*(?:import|from) (?:click|typer|fire|absl|jsonargparse|docopt|tyro)\b|\bLightningCLI\b",
+    "argparse": r"\.add_argument\(",
+}
+"""What reads a script's command line, to its trace in the text; the first one counts."""
 _MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # traces of a parser in a script that declares no argument
-_OVERRIDES = re.compile(r"^\s*(?:import|from) hydra\b|\bOmegaConf\.from_cli\b", re.MULTILINE)
 _PLACES = re.compile(r"\bargv\[\d+\]")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
 _NOTEBOOK = re.compile(r"^\s*get_ipython\(\)", re.MULTILINE)
@@ -27,23 +28,33 @@ _MOST_MODULES = 50  # of the script's folder that it imports, itself included
 class OwnScript:
     """Arguments of a script, read from its text and from that of the modules beside it."""
 
+    parser: str
+    """A key of `_PARSERS`; `places` for arguments by their places, as sys.argv[1]; `none`; `unknown`."""
     arguments: Mapping[str, str]
     """Name of each option as argparse has it, without the dashes before it, to its action, such as `store_true`; empty
     for an option with a value, `bool` for one with `type=bool`, which takes any text but "" for true."""
-    reads_anything: bool
-    """Whether it takes arguments that its text does not name: those of Hugging Face's parser, or all that are written
-    after it."""
-    has_hugging_face_parser: bool
-    mentions_seed: bool
-    uses_hydra: bool
-    takes_overrides: bool  # whether its arguments are `key=value`, as Hydra and OmegaConf read them
     required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
     is_complete: bool  # whether no other arguments than these exist
-    reads_places: bool  # whether it takes its arguments by their places, as sys.argv[1]
+    mentions_seed: bool
     first_word: str  # what has to stand before its options: the `fit` of Lightning's command line
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
     constants: Mapping[str, int]  # variables that its top level sets to a number or a text, to their lines
     metrics: tuple[str, ...]  # names of numbers that its text shows it to print, to log or to write
+
+    @property
+    def has_hugging_face_parser(self) -> bool:
+        """Whether its options are the TrainingArguments."""
+        return self.parser == "hugging face"
+
+    @property
+    def reads_anything(self) -> bool:
+        """Whether it may take arguments that its text does not name."""
+        return self.parser in ("hugging face", "unknown") or (self.parser == "argparse" and not self.arguments)
+
+    @property
+    def takes_overrides(self) -> bool:
+        """Whether its arguments are `key=value`."""
+        return self.parser in ("hydra", "omegaconf")
 
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
@@ -54,44 +65,37 @@ class OwnScript:
 def read_own_script(path: Path) -> OwnScript:
     """The arguments of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
     modules = dict(_modules(path)) if path.is_file() else {}
-    text = "\n".join(modules.values())
-    trees = [ast.parse(module) for module in modules.values()]
-    beside = [tree for file, tree in zip(modules, trees, strict=True) if file.parent == path.parent]
-    calls, own_calls = _calls(trees), [call for call in _calls(beside) if _is_argument(call)]
-    parsed = [call for call in calls if _READS_ANYTHING.search(ast.unparse(call.func))]
-    classes = {
-        node.id for call in parsed for word in call.args for node in ast.walk(word) if isinstance(node, ast.Name)
-    }
-    calls = [call for call in calls if _is_argument(call)]
-    words = [(word, call) for call in calls for word in call.args]
+    text, own = "\n".join(modules.values()), modules.get(path, "")
+    nodes = {file: list(ast.walk(ast.parse(module))) for file, module in modules.items()}
+    calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
+    declared = [(file, call) for file, call in calls if getattr(call.func, "attr", "") == "add_argument"]
+    words = [(word, call) for _, call in declared for word in call.args]
     arguments = {
         word.value.lstrip("-"): _action(call)
         for word, call in words
         if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--")
     }
-    has_other = bool(_OTHER_PARSERS.search(text) or _OVERRIDES.search(text))
-    # Not Hugging Face's parser, and no other.
-    has_none = bool(modules) and not (calls or has_other or _MAY_PARSE.search(text))
-    has_hugging_face = bool(_READS_ANYTHING.search(text))
-    own = modules.get(path, "")
-    reads_places = bool(_PLACES.search(own)) and not (calls or has_other or has_hugging_face)
-    fields = [name for tree in trees for node in tree.body for name in _required_fields(node, classes)]
+    parser = next((name for name, trace in _PARSERS.items() if re.search(trace, text, re.MULTILINE)), "")
+    if not parser:
+        may_parse = _MAY_PARSE.search(text) or not modules
+        parser = "places" if _PLACES.search(own) else "unknown" if may_parse else "none"
+    required = [_required(call) for file, call in declared if file.parent == path.parent]
+    every = [node for inside in nodes.values() for node in inside]
+    if parser == "hugging face":  # it makes options of the fields of these dataclasses
+        parsed = (call.args for _, call in calls if re.search(_PARSERS[parser], ast.unparse(call.func)))
+        classes = {node.id for args in parsed for word in args for node in ast.walk(word) if isinstance(node, ast.Name)}
+        required += [name for node in every for name in _required_fields(node, classes)]
     return OwnScript(
+        parser=parser,
         arguments=arguments,
-        reads_anything=has_hugging_face or not (arguments or has_other or has_none or reads_places),
-        has_hugging_face_parser=has_hugging_face,
-        reads_places=reads_places,
+        required=() if "add_subparsers" in text else tuple(filter(None, required)),
+        is_complete=parser in ("places", "none")
+        or (parser == "argparse" and bool(arguments) and all(isinstance(word, ast.Constant) for word, _ in words)),
+        mentions_seed=bool(re.search(r"\bseed\b", text)),
         first_word="fit" if _FIT.search(own) else "",
         is_notebook=bool(_NOTEBOOK.search(own)),
         constants={name: node.lineno for node in ast.parse(own).body for name in _constants(node)},
-        metrics=tuple(dict.fromkeys(name for tree in trees for node in ast.walk(tree) for name in _metrics(node))),
-        mentions_seed=bool(re.search(r"\bseed\b", text)),
-        uses_hydra=bool(_HYDRA.search(text)),
-        takes_overrides=bool(_OVERRIDES.search(text)),
-        required=() if "add_subparsers" in text else tuple(filter(None, [*map(_required, own_calls), *fields])),
-        is_complete=has_none
-        or reads_places
-        or (bool(arguments) and not has_other and all(isinstance(word, ast.Constant) for word, _ in words)),
+        metrics=tuple(dict.fromkeys(name for node in every for name in _metrics(node))),
     )
 
 
@@ -105,20 +109,12 @@ def _modules(script: Path) -> Iterator[tuple[Path, str]]:
         path = waiting.pop()
         text = read_text(path, LARGEST_SCRIPT)
         try:
-            found = {file for node in ast.walk(ast.parse(text)) for file in _imported(node, path, script.parent)}
+            imported = {file for node in ast.walk(ast.parse(text)) for file in _imported(node, path, script.parent)}
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         yield path, text
-        waiting += found - seen
-        seen |= found
-
-
-def _calls(trees: Sequence[ast.AST]) -> list[ast.Call]:
-    return [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-
-
-def _is_argument(call: ast.Call) -> bool:
-    return getattr(call.func, "attr", "") == "add_argument"
+        waiting += imported - seen
+        seen |= imported
 
 
 def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
@@ -178,18 +174,11 @@ def _action(call: ast.Call) -> str:
 
 
 def _required_fields(node: ast.AST, classes: Collection[str]) -> Iterator[str]:
-    """The fields without a default of one of the dataclasses that Hugging Face's parser makes options of."""
-    if isinstance(node, ast.ClassDef) and node.name in classes:
-        for field in node.body:
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and (
-                    field.value is None
-                    or (isinstance(field.value, ast.Call) and "default" not in ast.unparse(field.value))
-                )
-            ):
-                yield f"--{field.target.id}"
+    for item in node.body if isinstance(node, ast.ClassDef) and node.name in classes else ():
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            value = item.value
+            if value is None or (isinstance(value, ast.Call) and "default" not in ast.unparse(value)):
+                yield f"--{item.target.id}"
 
 
 def _required(call: ast.Call) -> str:

@@ -2,17 +2,10 @@
 
 import importlib.util
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
 _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")
-
-
-def requirements_of(extra: str) -> tuple[str, ...]:
-    """Requirements of an extra, as pip takes them; extras of paretune that it includes are left out."""
-    lines = [line.partition(";") for line in requires("paretune") or ()]
-    found = [(requirement.strip(), _EXTRA.search(condition)) for requirement, _, condition in lines]
-    return tuple(line for line, match in found if match and match[1] == extra and not line.startswith("paretune"))
 
 
 def version_of(package: str) -> str:
@@ -23,14 +16,9 @@ def version_of(package: str) -> str:
         return ""
 
 
-def package_of(requirement: str) -> str:
-    """Name of the package in a requirement: `torch` for `torch>=2.6`."""
-    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-
-
 def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
     """Requirements for the versions that are installed here, or paretune's own ranges for packages that are not."""
-    ranges = {package_of(line): line.partition(";")[0].strip() for line in requires("paretune") or ()}
+    ranges = {name: requirement for name, requirement, _ in _requirements()}
     plain = {name: version_of(name).partition("+")[0] for name in packages}
     return tuple(f"{name}=={number}" if number else ranges.get(name, name) for name, number in plain.items())
 
@@ -68,8 +56,17 @@ def can_be_imported(name: str) -> bool:
 
 
 def _missing(extra: str, purpose: str, is_there: Callable[[str], object] = can_be_imported) -> str:
-    names = [name for name in map(package_of, requirements_of(extra)) if not is_there(name)]
+    own = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
+    names = [name for name in own if not is_there(name)]
     return f"{', '.join(names)} must be installed {purpose}: {_install(extra)}" if names else ""
+
+
+def _requirements() -> Iterator[tuple[str, str, str]]:
+    """Name, requirement as pip takes it, and extra of each package that paretune needs; no extra if it always does."""
+    for line in requires("paretune") or ():
+        requirement, _, condition = line.partition(";")
+        extra = _EXTRA.search(condition)
+        yield re.split(r"[^\w.-]", requirement, maxsplit=1)[0], requirement.strip(), extra[1] if extra else ""
 
 
 def _install(extra: str) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from html import escape
@@ -40,10 +40,6 @@ class Result(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, object]:
         """The result as JSON values: objects, lists, text, numbers, true, false and null."""
-
-    def parts(self) -> Iterator[str]:
-        """The text for a terminal in parts, each of which is printed before the next one is made."""
-        yield str(self)
 
     def notes(self) -> list[str]:
         """Sentences about the numbers: where they come from and what is missing."""
@@ -79,10 +75,6 @@ class CommandOutput:
     def __str__(self) -> str:
         """The text for the terminal."""
         return self.text
-
-    def parts(self) -> Iterator[str]:
-        """The text, as one part."""
-        yield self.text
 
     def to_dict(self) -> dict[str, object]:
         """The JSON document."""

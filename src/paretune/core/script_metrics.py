@@ -14,6 +14,7 @@ import contextlib
 import json
 import math
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,16 +47,12 @@ _NOT_METRICS = {"step", "epoch", "total_flos", "learning_rate", "grad_norm"}
 
 
 class PrintedNumbers:
-    """Collects the numbers of printed lines: the last value of each name.
-
-    Args:
-        definitions: SageMaker's `metric_definitions`, a list of {"Name": ..., "Regex": ...}.
-    """
+    """Collects the numbers of printed lines: the last value of each name; `definitions` as in SageMaker."""
 
     def __init__(self, definitions: Iterable[Mapping[str, str]] = ()) -> None:
         self._definitions = list(definitions)
         self._values: dict[str, float] = {}
-        self._lines: list[str] = []
+        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str) -> None:
         """Take the numbers of one line; of a progress bar, those of its last state."""
@@ -65,8 +62,6 @@ class PrintedNumbers:
                 self._values[name] = value
         if self._definitions and text.strip():
             self._lines.append(text)
-            if len(self._lines) > 2 * _MOST_LINES:
-                del self._lines[:_MOST_LINES]
 
     def results(
         self, files: Numbers, logged: Mapping[str, float], renamed: Mapping[str, str]
@@ -147,8 +142,8 @@ def numbers_of_files(roots: Iterable[Path], began: float) -> Numbers:
                 status = path.stat()
                 is_new = status.st_mtime >= began - 2 and status.st_size <= _LARGEST_FILE
                 if is_new and not _NEVER_SEARCHED.intersection(source.parts):
-                    found = (RESULT_FILES.index(path.name), status.st_mtime, source.as_posix())
-                    files.setdefault(path.resolve(), found)
+                    order = (RESULT_FILES.index(path.name), status.st_mtime, source.as_posix())
+                    files.setdefault(path.resolve(), order)
     numbers: dict[str, tuple[float, str]] = {}
     for path, (_, _, name) in sorted(files.items(), key=lambda item: item[1][:2]):
         with contextlib.suppress(ValueError, OSError, RecursionError, AttributeError):

@@ -5,10 +5,12 @@ a device or a pipe may never end. `json` raises errors other than its own for de
 thousands of digits.
 """
 
+import csv
+import io
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ LARGEST_SETTINGS = 100_000
 LARGEST_CONFIG = 5_000_000
 """Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
 LARGEST_SCRIPT = 20_000_000  # bytes of a script or a notebook, including its pictures
+Line = tuple[int, Sequence[str]]  # of a CSV: its number, from 1, and its cells without spaces around them
 LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes
 
 _TERMINAL_CONTROLS = re.compile(
@@ -109,9 +112,6 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
     """The content of a regular file of at most `largest` bytes; `~` is the user's home.
 
     The message of a fault starts with `must` and ends with `hint`, the next step. Devices and pipes are not opened.
-
-    Raises:
-        BadInput: the file does not exist, is not a regular file, is too large, or cannot be read.
     """
     if not is_file(path):
         kind = "is a folder" if is_folder(path) else "is not a file"
@@ -152,3 +152,15 @@ def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, A
         return json.loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
+
+
+def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[Line]]:
+    """Names of the columns, and the lines that have any text, see `read_text`; raises BadInput if it is no CSV."""
+    text = read_text(path, LARGEST_TABLE, must=must)
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as error:
+        raise BadInput([f"{must}{path} cannot be read as CSV ({error}): name another file"]) from error
+    return header, [line for line in lines if any(line[1])]

@@ -4,11 +4,10 @@ For a model on the Hugging Face hub only that file is fetched: some kilobytes in
 """
 
 import csv
-import json
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -43,8 +42,8 @@ class Architecture:
     """Sizes of a model.
 
     `matrices` is the number of weights that multiply every token; embedding tables are looked up, not multiplied.
-    `vocabulary` is the number of tokens with an embedding. `has_gate` is whether the feed-forward block has a third
-    matrix, and norms compute in fp32, as in Llama. `config` is the content of config.json, or None if unknown.
+    `vocabulary` is the number of tokens with an embedding, `adapted_widths` the sum of inputs and outputs of all linear
+    layers below the head: the adapters' weights at rank 1.
     """
 
     parameters: int
@@ -52,21 +51,20 @@ class Architecture:
     layers: int
     hidden_size: int
     vocabulary: int
-    has_gate: bool = False
-    config: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    adapted_widths: int
 
-    @property
-    def adapted_widths(self) -> float:
-        """Inputs plus outputs of all linear layers below the head, summed: the adapters' weights at rank 1.
 
-        Experts of a mixture have no adapters (peft adapts no stacked weights). Adapters of some layers only have fewer.
-        """
-        config, hidden = _of_text(self.config or {}), self.hidden_size
-        queries, grouped = _attention(config, hidden)
-        widths = 2 * (hidden + queries) + 2 * (hidden + grouped)
-        if (_first(config, _EXPERTS) or 1) == 1:
-            widths += (3 if self.has_gate else 2) * (hidden + (_first(config, _INNER) or 4 * hidden))
-        return float(self.layers * widths)
+def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
+    """Return the sum of inputs and outputs of so many layers that are `hidden` wide.
+
+    Experts of a mixture have no adapters (peft adapts no stacked weights). Adapters of some layers only have fewer.
+    """
+    config = _of_text(config)
+    queries, grouped = _attention(config, hidden)
+    widths = 2 * (hidden + queries) + 2 * (hidden + grouped)
+    if (_first(config, _EXPERTS) or 1) == 1:
+        widths += (3 if _has_gate(config) else 2) * (hidden + (_first(config, _INNER) or 4 * hidden))
+    return layers * widths
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,7 +74,7 @@ def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, int]:
-    """Return widths of all queries and of all keys."""
+    """Return the widths of all queries and of all keys."""
     heads = _first(config, _HEADS)
     grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
     if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
@@ -102,7 +100,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
     parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
-    whole, config = config, _of_text(config)
+    config = _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
     vocabulary = _first(config, ("vocab_size",))
     if not (hidden and layers and vocabulary):
@@ -133,8 +131,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         layers=layers + decoder,
         hidden_size=hidden,
         vocabulary=vocabulary,
-        has_gate=gated,
-        config=whole,
+        adapted_widths=adapted_widths(config, hidden, layers + decoder),
     )
 
 
@@ -236,18 +233,8 @@ def _architectures() -> Mapping[str, Architecture]:
     """Read architectures.csv: published configurations, built with transformers 5.23 without weights, and counted.
 
     `matrices` are all weights except looked-up tables and the experts that a token does not pass. gpt3-175b is the
-    largest shape of Brown et al. (arXiv 2005.14165, table 2.1). The entries of their config.json that decide shapes and
-    differ from the default of the family are in configurations.json.
+    largest shape of Brown et al. (arXiv 2005.14165, table 2.1).
     """
-    folder = files("paretune.estimating")
-    lines = folder.joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
-    configs = json.loads(folder.joinpath("configurations.json").read_text(encoding="utf-8"))
-    numbers = ("parameters", "matrices", "layers", "hidden_size", "vocabulary")
-    return {
-        row["model"]: Architecture(
-            **{name: int(row[name]) for name in numbers},
-            has_gate=_has_gate(configs.get(row["model"], {})),
-            config=configs.get(row["model"]),
-        )
-        for row in csv.DictReader(lines)
-    }
+    lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
+    rows = {row.pop("model"): row for row in csv.DictReader(lines)}
+    return {model: Architecture(**{name: int(text) for name, text in row.items()}) for model, row in rows.items()}

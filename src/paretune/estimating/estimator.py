@@ -1,23 +1,90 @@
-"""Predicted seconds, dollars and memory of a job before it is paid for, and the basis of the prediction."""
+"""Predicted seconds, dollars and memory of a job before it is paid for, and the basis of the prediction.
 
+An estimate is optional: if it cannot be made, the job runs all the same.
+"""
+
+import logging
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from paretune.estimating.architecture import Architecture
-from paretune.estimating.evidence import Evidence
+import numpy as np
+
+from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
+from paretune.estimating.evidence import Evidence, collect
+from paretune.estimating.features import Footprint, JobFeatures, describe
+from paretune.estimating.hardware import machine_name
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.noise import Z80
 from paretune.estimating.phases import Seconds, phases_of
-from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
-from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.estimating.workload import training_rows
-from paretune.pricing.prices import Price
+from paretune.presentation.text import duration, usd
+from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
+from paretune.tracking import RecordedJob, schema
+
+if TYPE_CHECKING:
+    from paretune.tracking import Tracking
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEstimate:
+    """Predicted seconds and dollars of one job."""
+
+    spec: JobSpec
+    measured_here: int  # number of similar jobs that have run on this cluster
+    time: Seconds
+    price: Price | None  # of one instance; None if unknown, then the dollars are None, too
+    basis: str  # evidence for the prediction, in words
+
+    def usd(self, seconds: float) -> float | None:
+        """Return the dollars of this many billable seconds."""
+        return cost_usd(self.price, self.spec, seconds)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Predicted dollars, or None without a price."""
+        return self.usd(self.time.seconds)
+
+    @property
+    def phases(self) -> Mapping[str, Seconds]:
+        """Seconds of each of `PHASES`; only `training` on this machine."""
+        return phases_of(self.time, self.spec)
+
+    @property
+    def exceeds_limit(self) -> bool:
+        """Whether the whole interval is above max_runtime_minutes.
+
+        False for a probe, with force, and for a rehearsal whose table of recorded runs may have other seconds.
+        """
+        spec = self.spec
+        is_exempt = spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
+        return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
+
+    def sentence(self) -> str:
+        """Return the estimate in one line: seconds with their interval, dollars, and the evidence."""
+        time = self.time
+        dollars = "" if self.cost_usd is None else f", {usd(self.cost_usd)}"
+        between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
+        return f"{duration(time.seconds)} ({between} in 80 % of such jobs){dollars}; from {self.basis}"
+
+    def as_metrics(self) -> dict[str, float]:
+        """Return the metrics of the estimate that a job's run records."""
+        values = {
+            metrics.ESTIMATED_SECONDS: self.time.seconds,
+            f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
+            f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
+        }
+        return values if self.cost_usd is None else values | {metrics.ESTIMATED_COST_USD: self.cost_usd}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +151,7 @@ class Estimator:
         if described is None:
             return None
         (time,) = self._time.predict([described.time])
+        offloads = spec.cpu_offload or spec.activation_offloading
         return Estimate(
             spec=spec,
             plan=plan,
@@ -92,7 +160,7 @@ class Estimator:
             memory=self._memory.predict(described.memory),
             usable_gib=described.usable_gib,
             price=price,
-            basis=self._basis(described) + _uncounted(spec),
+            basis=self._basis(described) + ("; the time of offloading is not counted" if offloads else ""),
             did_not_fit=self.job_that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
@@ -122,13 +190,9 @@ class Estimator:
         device = "machine" if described.time.is_local else "accelerator"
         if here:
             return f"{_count(here)} of this model on this cluster"
-        known = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
-        known += [f"{_count(of_chip)} on this {device}"] if of_chip else []
-        return f"{' and '.join(known)}: not measured here" if known else "data sheets: nothing like it was measured"
-
-
-def _uncounted(spec: JobSpec) -> str:
-    return "; the time of offloading is not counted" if spec.cpu_offload or spec.activation_offloading else ""
+        others = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
+        others += [f"{_count(of_chip)} on this {device}"] if of_chip else []
+        return f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
 
 
 def _count(runs: Sequence[Measurement]) -> str:
@@ -140,3 +204,105 @@ def _count(runs: Sequence[Measurement]) -> str:
             return f"{count} {origin} run{plural}"
     words = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
+
+
+NEWEST = 200  # number of runs of projects, and of scripts, that are read
+# Assumed for a training that has run once; not measured, rather too large than too small.
+_SPREAD, _SPREAD_DEGREES = 0.3, 2.0
+"""Standard deviation of the logarithm of seconds, and with how many degrees of freedom it is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTrainingTimes:
+    """Predicts the seconds of trainings of the user's own from completed jobs and their seconds."""
+
+    runs: Sequence[tuple[JobSpec, float]] = ()
+
+    @classmethod
+    def collect(cls, tracking: "Tracking", machine: str) -> "OwnTrainingTimes":
+        """Read the newest measured whole jobs, local ones of `machine` only; raises TrackingUnavailable."""
+        completed = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
+        runs = list[tuple[JobSpec, float]]()
+        for name in ("project", "entry_script"):
+            for job in map(RecordedJob, tracking.runs(f"{completed} and params.{name} LIKE '_%'", newest=NEWEST)):
+                with suppress(BadInput, ValueError, KeyError):
+                    spec = job.spec_as_run()
+                    is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
+                    if job.billable_seconds and not (is_elsewhere or job.was_retried or job.is_spot):
+                        runs.append((spec, job.billable_seconds))
+        return cls(runs=runs)
+
+    def predict(self, spec: JobSpec, price: Price | None) -> TimeEstimate | None:
+        """Return the estimate of a job, or None if no job that is equal but for the seed has run on its cluster.
+
+        Of N measured seconds the geometric mean, with an 80 % interval of the next run.
+        """
+        key = spec.spec_hash(but=["seed"])
+        logs = np.log([seconds for run, seconds in self.runs if run.spec_hash(but=["seed"]) == key])
+        if not (count := len(logs)):
+            return None
+        middle, squares = float(np.exp(logs.mean())), float(((logs - logs.mean()) ** 2).sum())
+        variance = (_SPREAD_DEGREES * _SPREAD**2 + squares) / (_SPREAD_DEGREES + count - 1)
+        factor = float(np.exp(Z80 * np.sqrt(variance * (1.0 + 1.0 / count))))
+        time = Seconds(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
+        basis = f"{count} run{'s' if count > 1 else ''} of this training on this cluster: equal ones"
+        return TimeEstimate(spec=spec, measured_here=count, time=time, price=price, basis=basis)
+
+
+class Forecast:
+    """Estimates of the jobs of one process, from the runs recorded when it began.
+
+    `simulated` is whether the jobs are simulated; simulated runs are evidence for no others. Without `tracking` there
+    is no evidence.
+    """
+
+    def __init__(self, tracking: "Tracking | None", *, simulated: bool = False) -> None:
+        self._tracking = tracking
+        self._simulated = simulated
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        """The estimator of paretune's own training."""
+        if self._tracking is not None:
+            try:
+                return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
+            except TrackingUnavailable:  # recording the job will report this
+                pass
+            except (ArithmeticError, ValueError) as error:  # from the fit; LinAlgError is a ValueError
+                logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
+        return Estimator(Evidence())
+
+    @cached_property
+    def own_training(self) -> OwnTrainingTimes:
+        """What finished trainings of the user's own took."""
+        if self._tracking is not None:
+            with suppress(TrackingUnavailable):  # recording the job will report this
+                return OwnTrainingTimes.collect(self._tracking, machine_name())
+        return OwnTrainingTimes()
+
+    def renew(self) -> None:
+        """Read the runs again at the next estimate."""
+        self.__dict__.pop("own_training", None)
+        self.__dict__.pop("estimator", None)
+
+    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> TimeEstimate | None:
+        """Return the estimate of a job with this batch; of a training of the user's own from its finished runs.
+
+        Returns None if its model or its rows are unknown, or no training like it has run there.
+        """
+        if spec.runs_own_training:
+            return self.own_training.predict(spec, price)
+        architecture = known_architecture(spec, inputs)
+        if architecture is None:
+            return None
+        facts = None if inputs.dataset is None else inputs.dataset.facts
+        return self.estimator.estimate(spec, architecture, price, plan=plan, facts=facts)
+
+
+def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
+    """Return the model from its name or from the configuration prepared for the job; nothing is downloaded."""
+    architecture = well_known(spec.model)
+    if architecture is not None or inputs.model is None:
+        return architecture
+    config = config_in(inputs.model)
+    return None if config is None else of_config(config, spec.task)

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
-from paretune.estimating.architecture import Architecture, config_in, well_known
+from paretune.estimating.architecture import Architecture, adapted_widths, config_in, well_known
+from paretune.estimating.features import Footprint, JobFeatures, describe
 from paretune.estimating.memory import MemorySetting
-from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
-from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import RecordedJob, RecordedRun, schema
 
 if TYPE_CHECKING:
@@ -54,30 +53,23 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
     """Return the evidence of the newest runs that have ended, and of those that ran out of memory.
 
     Simulated runs are read only for jobs that are `simulated`, too: their clock follows estimates from the other runs.
-    `machine` is the name of this machine; local runs of others are ignored.
-
-    Raises:
-        TrackingUnavailable: MLflow does not answer.
+    `machine` is the name of this machine; local runs of others are ignored. Raises TrackingUnavailable.
     """
     runs: dict[str, RecordedRun] = {}
     for is_origin in ("!=", "=") if simulated else ("!=",):
         finished = f"tags.`{schema.ORIGIN}` {is_origin} 'simulated' and tags.`{schema.STATE}` != 'Running'"
         for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
             runs |= {run.run_id: run for run in tracking.runs(f"{finished} and {condition}", newest=newest)}
-    return read(run for run in runs.values() if not machine or not _ran_on_another_machine(run, machine))
 
+    def ran_elsewhere(job: RecordedJob) -> bool:
+        return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
 
-def _ran_on_another_machine(run: RecordedRun, machine: str) -> bool:
-    """Whether a run was local to another machine; SageMaker instances are the same from everywhere."""
-    job = RecordedJob(run)
-    return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
+    return read(run for run in runs.values() if not (machine and ran_elsewhere(RecordedJob(run))))
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
     """Return the evidence of these runs; those that cannot be read, or run other trainings, are skipped."""
-    times: list[Measurement] = []
-    peaks: list[tuple[MemorySetting, float]] = []
-    did_not_fit: list[Footprint] = []
+    times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
     for job in map(RecordedJob, runs):
         try:
             spec, plan, described = _read(job)
@@ -85,7 +77,9 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             continue
         if described is None:
             continue
-        did_not_fit += _did_not_fit(job, spec, plan, described)
+        if (batch := _batch_that_did_not_fit(job, spec, plan)) is not None and described.usable_gib > 0:
+            footprint = Footprint.of(spec, plan, described.memory)
+            did_not_fit.append(replace(footprint, rows=batch, run_id=job.run_id))
         if not job.is_completed:
             continue
         if (measured := _time(job, plan, described)) is not None:
@@ -96,7 +90,6 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
 
 
 def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
-    """Return the job of a run as it ended: with its instance type and per-device batch."""
     spec = job.spec_as_run()
     if spec.runs_own_training:
         raise BadInput(["a script of the user's own may do anything"])
@@ -114,13 +107,14 @@ def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
     if architecture is not None or "total_parameters" not in measured:
         return architecture
     total = int(measured["total_parameters"])
+    layers, hidden = int(measured.get("layers", 12)), int(measured.get("hidden_size", 768))
     return Architecture(
         parameters=total,
         matrices=int(measured.get("matrix_parameters", 0.8 * total)),
-        layers=int(measured.get("layers", 12)),
-        hidden_size=int(measured.get("hidden_size", 768)),
+        layers=layers,
+        hidden_size=hidden,
         vocabulary=int(measured.get("vocabulary", 30_000)),
-        config=config_in(spec.model),
+        adapted_widths=adapted_widths(config_in(spec.model) or {}, hidden, layers),
     )
 
 
@@ -130,30 +124,19 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
     step = plan.global_batch_size / speed if speed else None
     is_whole = not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
     seconds = job.billable_seconds if is_whole else None
-    if step is None and seconds is None:
-        return None
-    if not all(value is None or 0 < value < math.inf for value in (step, seconds)):  # written by another program
+    values = [value for value in (step, seconds) if value is not None]
+    if not values or not all(0 < value < math.inf for value in values):  # another program may have written them
         return None
     return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=job.origin)
 
 
-def _did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> list[Footprint]:
-    """Return the smallest batch of the run that ran out of memory, if any did."""
-    batch = None
+def _batch_that_did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan) -> int | None:
+    """Return the smallest per-device batch of the run that ran out of memory: that of its plan, or the one before."""
     if job.ran_out_of_memory:
-        batch = plan.per_device_train_batch_size
-    elif job.was_retried:
-        batch = _tried_before(spec.plan(), plan)
-    if batch is None or described.usable_gib <= 0:
-        return []
-    return [replace(Footprint.of(spec, plan, described.memory), rows=batch, run_id=job.run_id)]
-
-
-def _tried_before(first: BatchPlan, last: BatchPlan) -> int | None:
-    """Return the per-device batch that was halved, for lack of memory, to the last one; None if none was."""
-    step = first
-    while (smaller := step.with_less_memory()) is not None:
-        if smaller.per_device_train_batch_size == last.per_device_train_batch_size:
-            return step.per_device_train_batch_size
-        step = smaller
+        return plan.per_device_train_batch_size
+    tried = spec.plan()
+    while job.was_retried and (smaller := tried.with_less_memory()) is not None:
+        if smaller.per_device_train_batch_size == plan.per_device_train_batch_size:
+            return tried.per_device_train_batch_size
+        tried = smaller
     return None

@@ -87,11 +87,9 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
 
 
 def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator | None:
-    """Return the first GPU of this machine, or None if there is none, it is hidden, or it is not listed here.
+    """Return the first GPU that NVIDIA's driver describes in `folder`, or None without one that is listed here.
 
-    Args:
-        folder: where NVIDIA's driver describes its GPUs, one folder each.
-        hidden: CUDA_VISIBLE_DEVICES, when it is set; empty or negative hides all.
+    `hidden` is CUDA_VISIBLE_DEVICES, if it is set; empty or negative hides all.
     """
     first = min(folder.glob("*/information"), default=None)
     if first is None or (hidden is not None and (not hidden.strip() or hidden.strip().startswith("-"))):

@@ -1,28 +1,47 @@
-"""Seconds of the phases of a job on SageMaker, as public jobs show them, by kind of instance.
+"""The phases of a job on SageMaker: their usual seconds, those of the upload, and those that its transitions show.
 
-`phases.csv` has for each phase and kind the median over public jobs and two standard deviations of the logarithm:
-between repositories, which stand for accounts and habits, and between jobs of one repository. `python
+`phases.csv` has for each phase and kind of instance the median over public jobs and two standard deviations of the
+logarithm: between repositories, which stand for accounts and habits, and between jobs of one repository. `python
 benchmarks/public_jobs.py TIMELINES --write` fits them and tells how many jobs of repositories that were left out lie
 inside. Source: 555 jobs that public notebooks and threads print, 2018 to 2026, read 2026-11-23.
 
-What a job leaves is uploaded in addition to the usual seconds, at the rates of `transfer_s`. Waits for capacity are
-assumed: a few dozen jobs show whether they waited at all.
+Waits for capacity are assumed: a few dozen jobs show whether they waited at all.
+
+What a job leaves is uploaded in addition to the usual seconds, and the training must stop for it in time:
+
+    upload = START + bytes / RATE              billed after the training; outside AWS's MaxRuntimeInSeconds
+    deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
+
+Rates are of /opt/ml/model packed by gzip, from public jobs whose model is known (read 2026-11-23): DistilBERT, 0.27 GB,
+in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. No public job shows an
+uncompressed upload: its bound is assumed, at about the slowest of these rates. Nobody knows what a script or a project
+leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left out,
+and its first upload may take twice as long as the longest of them. `benchmarks/public_jobs.py` measures all this.
 """
 
 import csv
+import itertools
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from datetime import datetime
+from functools import cache, lru_cache
 from importlib.resources import files
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
+from paretune.core.errors import BadInput
+from paretune.core.untrusted import is_folder
+from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.noise import Z80
+from paretune.estimating.workload import trained_weights
 from paretune.specification.catalog import Instance
-from paretune.specification.job import JobSpec
+from paretune.specification.inputs import IN_S3
+from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.parallelism import DEEPSPEED
 
 BOOT_SECONDS = 195.0
 """From the container's start to the first step: imports, packages, model, data; a part of the training's phase.
@@ -47,11 +66,7 @@ class Seconds:
 
     def scaled(self, factor: float) -> "Seconds":
         """Return all three times `factor`."""
-        return Seconds(
-            seconds=self.seconds * factor,
-            seconds_low=self.seconds_low * factor,
-            seconds_high=self.seconds_high * factor,
-        )
+        return Seconds(**{name: factor * getattr(self, name) for name in ("seconds", "seconds_low", "seconds_high")})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +78,7 @@ class UsualSeconds(Seconds):
 
 
 def transfer_s(size: Any) -> Any:
-    """Return the expected seconds of packing and uploading so many bytes, beyond the usual seconds of an upload.
-
-    `size` is a number or an array of them.
-    """
+    """Return the expected seconds of packing and uploading so many bytes (or an array), beyond those of any upload."""
     seconds = size / np.where(np.asarray(size) <= COMPRESSED_BYTES, COMPRESSED_RATE, UNCOMPRESSED_RATE)
     return seconds if isinstance(size, np.ndarray) else float(seconds)
 
@@ -106,19 +118,12 @@ def phases_of(
     share = min(1.0, _MOST_OVERHEAD * total.seconds / overhead)
     billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}
     training = total.scaled(1 - share * overhead / total.seconds) if total.seconds else total
-    ahead = {phase: usual(phase, kind) for phase in ("waiting", "starting")}
-    return {
-        **ahead,
-        "data": billed["data"],
-        "image": billed["image"],
-        "training": training,
-        "uploading": billed["uploading"],
-    }
+    seconds = {phase: usual(phase, kind) for phase in ("waiting", "starting")} | billed | {"training": training}
+    return {phase: seconds[phase] for phase in PHASES}
 
 
 @cache
 def _table() -> Mapping[tuple[str, str], UsualSeconds]:
-    """Read phases.csv: (phase, kind) to seconds with their interval."""
     lines = files("paretune.estimating").joinpath("phases.csv").read_text(encoding="utf-8").splitlines()
     return {(row["phase"], row["kind"]): usual_of_row(row) for row in csv.DictReader(lines)}
 
@@ -134,3 +139,185 @@ def usual_of_row(row: Mapping[str, str]) -> UsualSeconds:
     return UsualSeconds(
         seconds=median, seconds_low=median / width, seconds_high=median * width, bound=median * most, longest=longest
     )
+
+
+SCRIPT_BYTES = 1e9
+"""The output of a script counts with this, or with the size of `model`."""
+UNKNOWN_MODEL_BYTES = 4e9  # stands for a model whose size nobody tells before the launch: a billion weights in fp32
+BEFORE_CONTAINER_S = 200.0
+"""Seconds billed before the container starts that the deadline leaves room for: data and image usually take 167 s
+on several GPUs, and less on others."""
+LONGEST_BEFORE_CONTAINER_S = 300.0
+"""The same of 19 of 20 public jobs. AWS alone stops as late: 841 s after a limit of 603 (sagemaker-python-sdk#4451)
+and 350 after 60 (airflow#33982), because its limit does not count them."""
+LONGEST_SHARE = 2.0
+"""The first upload of a script counts with so many times the longest public one: leaving out each repository in turn,
+no longest upload of the others was exceeded by more (1,077 against 582 s)."""
+_START_S = 60.0  # bound of the seconds until an upload begins and after it
+_SLOWEST_COMPRESSED_BYTES_PER_S = 5e6
+"""Half of the usual rate of public jobs holds for 95 % of uploads if rates scatter as those do, by 0.2 to 0.4."""
+_SLOWEST_UNCOMPRESSED_BYTES_PER_S = 10e6  # assumed
+_SAVING_BYTES_PER_S = 500e6  # of a checkpoint to the instance's own disk; assumed
+
+
+def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
+    """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
+
+    A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
+    in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
+    the pretrained model. A head counts as half of all weights: the output layer of a small language model.
+    Without an architecture, adapters count as all weights.
+    """
+    if spec.fine_tuning in ADAPTERS and built is not None:
+        share = trained_weights(spec, built) / built.parameters
+        return share, 3 * share
+    if spec.fine_tuning == "head":
+        return 1.0, 2.0
+    return 1.0, 5.0 if spec.strategy in DEEPSPEED else 3.0
+
+
+def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """Return the most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
+    if spec.runs_own_training:
+        names_model = "model" in spec.changed() and spec.project is None
+        return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
+    if spec.probe_steps is not None:
+        return 0.0
+    merged = spec.fine_tuning in ADAPTERS and spec.lora.merge
+    share = written_shares(spec, _architecture(spec, environment))[0] + (1.0 if merged else 0.0)
+    return share * _fp32_bytes(spec, environment)
+
+
+def is_compressed(spec: JobSpec, environment: Mapping[str, str]) -> bool:
+    """Whether SageMaker packs the job's output into archives; large outputs are uploaded as they are."""
+    return output_bytes(spec, environment) <= COMPRESSED_BYTES
+
+
+def upload_seconds(spec: JobSpec, environment: Mapping[str, str]) -> tuple[float, float]:
+    """Return the expected seconds of a job's upload, and the bound that its worst case counts with."""
+    size, usually = output_bytes(spec, environment), usual("uploading", kind_of(spec.instance()))
+    if not spec.runs_own_training:
+        rate = _SLOWEST_COMPRESSED_BYTES_PER_S if size <= COMPRESSED_BYTES else _SLOWEST_UNCOMPRESSED_BYTES_PER_S
+        return usually.seconds + transfer_s(size), _START_S + size / rate
+    if size <= SCRIPT_BYTES:
+        return usually.seconds, usually.bound
+    return usually.seconds + transfer_s(size), max(usually.bound, _START_S + size / _SLOWEST_UNCOMPRESSED_BYTES_PER_S)
+
+
+def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """Return the seconds beyond its bound that a study reserves until it has seen an upload; 0 for paretune's training.
+
+    Only the script or project itself decides what it leaves, and all jobs of a study leave alike.
+    """
+    if not (spec.runs_own_training and spec.has_instances):
+        return 0.0
+    longest = LONGEST_SHARE * usual("uploading", kind_of(spec.instance())).longest
+    return max(0.0, longest - upload_seconds(spec, environment)[1])
+
+
+def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
+    """Return the seconds after its container's start at which a training with this maximum runtime stops itself.
+
+    What is billed before it and a checkpoint fit into the limit; but the training has at least half of it.
+    """
+    return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
+
+
+def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """Return the most seconds that a job is billed beyond its maximum runtime: a late stop, saving and the upload."""
+    limit_s = spec.max_runtime_minutes * 60
+    late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
+    stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, limit_s, environment) + _saving_s(spec, environment)
+    return max(late_s, stopped_s - limit_s) + upload_seconds(spec, environment)[1]
+
+
+def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    if spec.runs_own_training:
+        return 0.0
+    checkpoint = written_shares(spec, _architecture(spec, environment))[1]
+    return checkpoint * _fp32_bytes(spec, environment) / _SAVING_BYTES_PER_S
+
+
+def _fp32_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    built = _architecture(spec, environment)
+    return UNKNOWN_MODEL_BYTES if built is None else 4.0 * built.parameters
+
+
+def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture | None:
+    of_hub = tuple(item for item in environment.items() if item[0].startswith("HF_"))
+    return _architecture_of(spec.model, spec.task, of_hub)
+
+
+@lru_cache(maxsize=256)
+def _architecture_of(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> Architecture | None:
+    if well_known(model) is None and not is_folder(model) and ("/" not in model or model.startswith(IN_S3)):
+        return None
+    with suppress(BadInput):  # preparing the job's inputs says so
+        return architecture_of(model, task, dict(environment))
+    return None
+
+
+PHASES = ("waiting", "starting", "data", "image", "training", "uploading")
+"""Waiting for capacity, starting of instances, download of data, pull of the image, training with evaluation, upload.
+
+The first two are not billed.
+"""
+UNBILLED = frozenset({"waiting", "starting"})
+DOWNLOADING = "downloading"  # data and image together: a transition does not say where one ends and the other begins
+# Secondary statuses of the SageMaker API reference (read 2026-11-23). What Interrupted and Restarting last and cost is
+# assumed: no public job prints them.
+_PHASE_OF = {
+    **dict.fromkeys(("Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Restarting"), "starting"),
+    **dict.fromkeys(("Pending", "Interrupted"), "waiting"),
+    **dict.fromkeys(("Downloading", "DownloadingTrainingImage"), DOWNLOADING),
+    **dict.fromkeys(("Training", "Stopping"), "training"),
+    "Uploading": "uploading",
+}
+FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPhases:
+    """The seconds that a job's transitions show."""
+
+    seconds: Mapping[str, float]  # phase to seconds, `downloading` for data and image; absent without a transition
+    billed_seconds: int
+    """Whole seconds billed per instance on demand, from the first download to the end: SageMaker counts from whole
+    second to whole second, as 19 of 19 public answers with exact times do."""
+
+
+def read_phases(description: Mapping[str, Any], now: float | None = None) -> JobPhases:
+    """The phases in an answer of DescribeTrainingJob; a transition without a time is left out.
+
+    Times are datetimes, seconds since the epoch or ISO 8601 texts. The last phase of a job that has not ended lasts
+    until `now`, seconds since the epoch, or until the last time in the answer. A transition that begins before its
+    predecessor begins with it, and one of an unknown status belongs to the phase before it.
+    """
+    entries = description.get("SecondaryStatusTransitions") or ()
+    times = [(seconds_since_epoch(item.get("StartTime")), item) for item in entries]
+    begun = [(begin, item) for begin, item in times if begin is not None]
+    begins = list(itertools.accumulate((begin for begin, _ in begun), max))
+    seconds: dict[str, float] = {}
+    billed, phase = 0, "starting"
+    for number, (begin, (_, item)) in enumerate(zip(begins, begun, strict=True)):
+        if item.get("Status") in FINAL:
+            break
+        phase = _PHASE_OF.get(item.get("Status", ""), phase)
+        if item.get("Status") == "Starting" and "capacity" in (item.get("StatusMessage") or "").lower():
+            phase = "waiting"  # "Insufficient capacity error from EC2 while launching instances, retrying!"
+        is_last = number == len(begun) - 1
+        end = max(begin, seconds_since_epoch(item.get("EndTime")) or now or begin) if is_last else begins[number + 1]
+        seconds[phase] = seconds.get(phase, 0.0) + end - begin
+        billed += 0 if phase in UNBILLED else math.floor(end) - math.floor(begin)
+    return JobPhases(seconds=seconds, billed_seconds=billed)
+
+
+def seconds_since_epoch(value: object) -> float | None:
+    """A time of an AWS answer, a datetime or a number or an ISO 8601 text, as seconds; None if it is none."""
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        number = value.timestamp() if isinstance(value, datetime) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -12,7 +12,7 @@
                  which it works (Narayanan et al., arXiv 2104.04473, section 2.2)
     loop       = seconds of the Trainer's own Python in a step, of a processor only: a GPU computes meanwhile
     blocking   = activations that devices of one model send each other, as an exchange that nothing hides
-    exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
+    exchange   = the slower of links and network, volumes as below: one in every micro-batch, one in every step
     exposed    = exchange^2 / (exchange + pass)      what cannot hide behind the pass, or behind its backward two thirds
     start-up   = s x phases x (1 + 0.2 x log n) of n instances: a job starts when its slowest instance is ready
                  + compiling, once in every process, where there is a compiler
@@ -26,18 +26,39 @@ factor, for what the physics leaves out, and each deviates from it by its own. T
 (least squares, priors as further residuals; published runs as in a t distribution, so that an odd one does not move all
 others); intervals come from its curvature. The deviations of the priors were chosen by leaving one source of published
 rates out after the other (benchmarks/estimate_error_cold.py).
+
+An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
+all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). With P weights, T of them trained,
+and g bytes of a gathered weight or a sharded gradient, 2 in half precision and else 4:
+
+    ddp, smddp   once a step: all-reduce of 4 T
+    deepspeed    (ZeRO 2) in every micro-batch: reduce-scatter of g T; once a step: all-gather of g T
+    fsdp, smp    in every micro-batch: all-gather of g P, frozen weights too, for the forward pass and again for the
+                 backward pass, and reduce-scatter of 4 T; where copies of the shards remain, all-reduce of 4 T
+                 between the copies
+    zero 3       the same without copies, with a reduce-scatter of g T
+
+Where t devices share the matrices of every layer, and s stages its layers, each has 1 / (t s) of P and T, and t such
+rings share the connection of an instance. They also send each other activations, A bytes for one layer, for which the
+next product has to wait:
+
+    tensor       in every layer two all-reduces of A forward and two backward (Shoeybi et al., arXiv 1909.08053, section
+                 3), and two more where the forward pass is made again
+    pipeline     between neighbouring stages A forward and A backward; its shards are gathered once, and kept from the
+                 forward to the backward pass
 """
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
-from paretune.estimating.exchange import Exchange
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.phases import Seconds, overhead_s, transfer_s
+from paretune.specification.parallelism import SHARDED, ZERO3, ParallelDegrees
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
@@ -69,6 +90,24 @@ _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one jo
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _BYTES_OF_A_WEIGHT = 4.0  # as it is saved
 _NETWORK_OF_EFA = 100e9 / 8  # bytes/s; from there on instances talk past the kernel
+
+
+class Volume(NamedTuple):
+    """Bytes through one link between devices of an instance, and through the network connection of one instance."""
+
+    link: float = 0.0
+    network: float = 0.0
+
+
+class Exchange(NamedTuple):
+    """Volumes of one optimiser step: of each of its micro-batches, and once at its end.
+
+    `blocking` is in every micro-batch, too. Arithmetic waits for it and overlaps with the others.
+    """
+
+    micro_batch: Volume = Volume()
+    step: Volume = Volume()
+    blocking: Volume = Volume()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +148,13 @@ class TimingFeatures:
 class Measurement:
     """Measured seconds of a job: all billable seconds, those of a step, or both.
 
-    With `step_seconds`, `seconds` is used only for the time around the steps. `origin` is measured, published or
-    simulated.
+    With `step_seconds`, `seconds` is used only for the time around the steps.
     """
 
     setting: TimingFeatures
     seconds: float | None = None
     step_seconds: float | None = None
-    origin: str = "measured"
+    origin: str = "measured"  # or published, simulated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,8 +299,7 @@ def _robust(residuals: np.ndarray) -> np.ndarray:
 def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from logarithms of K constants, which have these indices, to 4 x N numbers of N settings.
 
-    These are the seconds of a step, around the steps, and in all, and the factor of start-up. A role without a constant
-    has the factor 1.
+    These are the seconds of a step, around the steps, and in all, and the factor of start-up.
     """
 
     @cache
@@ -278,12 +315,9 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
     products, moved = column("flops_per_row") / peak * dearer, column("moved_per_row") / memory
     whole_evaluation = column("evaluated_flops") / peak / (instances * column("devices")) * dearer
     update = _UPDATE_BYTES * column("updated") / memory / np.where(is_local, _MEMORY_HERE, _MEMORY)
-    sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
-    # 3 x N: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
-    link, network = (
-        np.array([[getattr(volume, kind) for volume in three] for three in sent]).T / column(f"{kind}_bytes_per_s")
-        for kind in ("link", "network")
-    )
+    # 3 x N each: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
+    link, network = np.array([item.exchange for item in settings]).T
+    link, network = link / column("link_bytes_per_s"), network / column("network_bytes_per_s")
     upload = np.where(is_local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
     overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
     overhead *= 1 + _GROWTH * np.log(instances)
@@ -310,3 +344,56 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
 def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:
     """Return the seconds of an exchange that do not hide behind this many seconds of arithmetic."""
     return np.asarray(exchange**2 / (exchange + hidden_by + 1e-12))
+
+
+def exchange_of(
+    strategy: str,
+    degrees: ParallelDegrees,
+    *,
+    half: bool,
+    trained: float,
+    parameters: float,
+    layers: int = 0,
+    activations: float = 0.0,
+    recomputes: bool = False,
+) -> Exchange:
+    """Return the exchange of devices with these parallel degrees.
+
+    `half` is whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights,
+    `activations` of what one layer passes to the next in a micro-batch: rows x tokens x hidden size.
+    """
+    tensor, stages, each = degrees.tensor, degrees.pipeline, degrees.per_instance
+    of_stage = degrees.devices // stages
+    instances, devices = math.ceil(of_stage / each), max(1, min(each, of_stage) // tensor)
+    short = 2.0 if half else 4.0
+    trained, parameters = trained / (tensor * stages), parameters / (tensor * stages)
+    everywhere = _ring(instances * devices, devices)
+    link, network = np.eye(2)
+    micro_batch = step = np.zeros(2)
+    if strategy == "deepspeed":
+        micro_batch = step = short * trained * everywhere
+    elif strategy not in SHARDED:
+        step = 8.0 * trained * everywhere
+    else:
+        gathers = 1 if stages > 1 else 2  # a pipeline keeps what it has gathered for the backward pass
+        scattered = (short if strategy == ZERO3 else 4.0) * trained
+        micro_batch = (gathers * short * parameters + scattered) * _ring(degrees.sharers, devices)
+        copies = instances * devices // degrees.sharers
+        if copies > 1:
+            # Of shards between instances, even where some copies are in one.
+            micro_batch = micro_batch + 8.0 * trained * (copies - 1) / copies * devices / degrees.sharers * network
+    sent = short * activations
+    times = (6 if recomputes else 4) * layers / stages
+    blocking = times * 2 * (tensor - 1) / tensor * sent * link
+    if stages > 1:
+        # A stage in the middle sends activations on and gradients back.
+        blocking = blocking + 2 * sent * (each * network if of_stage >= each else link)
+    # `tensor` rings at a time, each over its own links, all over one network connection.
+    rings = link + tensor * network
+    return Exchange(*(Volume(*volume.tolist()) for volume in (micro_batch * rings, step * rings, blocking)))
+
+
+def _ring(members: int, devices: int) -> np.ndarray:
+    """Return the shares of a byte in an all-gather over `members` devices, on as few instances as hold them."""
+    within, across = min(members, devices), math.ceil(members / devices)
+    return np.array([(within - 1) / within, (across - 1) / across])

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import ADAPTERS, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP
+from paretune.specification.parallelism import DEVICE_MAP, BatchPlan
 
 EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, or those of a training batch if these are more
@@ -48,10 +47,8 @@ def workload(
 ) -> Workload | None:
     """Return the work of a job, or None if the number of its training rows is unknown.
 
-    `facts` are known facts of the prepared data: train_rows, train_tokens, validation_rows.
-
-    Raises:
-        BadInput: max_steps, eval_steps or eval_strategy in training_arguments is not valid for the Trainer.
+    `facts` are known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for values
+    in training_arguments that the Trainer does not take.
     """
     facts = facts or {}
     rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
@@ -64,7 +61,7 @@ def workload(
     if "train_tokens" in facts:
         tokens = facts["train_tokens"] / train_rows
     length = tokens if tokens is not None else float(spec.max_seq_length)
-    widths = adapted_widths(spec, built)
+    widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
     steps = spec.probe_steps or training_steps(spec, plan, train_rows)
     attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights
     attention /= 2 if spec.task == metrics.CAUSAL_LM else 1
@@ -90,10 +87,8 @@ def workload(
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
     """Return the training rows of an epoch, or None if neither the arguments nor `facts` of the data have them."""
-    row_limit = spec.max_train_samples
-    return (facts or {}).get(
-        "train_rows", BUNDLED_ROWS.get(spec.dataset, (None,))[0] if row_limit is None else row_limit
-    )
+    rows = spec.max_train_samples or BUNDLED_ROWS.get(spec.dataset, (None,))[0]
+    return (facts or {}).get("train_rows", rows)
 
 
 def recomputes(spec: JobSpec) -> bool:
@@ -105,9 +100,6 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
     """Return the rows of an evaluation batch on one device, at least those of a training batch.
 
     Logits of a language model are rows x tokens x vocabulary, so its batches are limited by them.
-
-    Raises:
-        BadInput: training_arguments set per_device_eval_batch_size to a value that the Trainer does not take.
     """
     limit = LEAST_EVALUATED_ROWS
     if spec.task == metrics.CAUSAL_LM:
@@ -116,11 +108,7 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
-    """Return the optimiser steps of a whole training on `rows` rows; max_steps wins over epochs, as in the Trainer.
-
-    Raises:
-        BadInput: training_arguments set max_steps to a value that the Trainer does not take.
-    """
+    """Return the optimiser steps of a whole training on `rows` rows; max_steps wins over epochs, as in the Trainer."""
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
     return _whole_argument(spec, "max_steps") or max(1, whole)
 
@@ -131,7 +119,7 @@ def warmup_steps(steps: int) -> int:
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
-    """Return the rows of one evaluation if the data are not prepared yet: by default a ninth of the training rows."""
+    """Return the rows of one evaluation of data that are not prepared yet: by default a ninth of the training rows."""
     if spec.max_eval_samples is not None:
         return min(spec.max_eval_samples, validation or spec.max_eval_samples)
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
@@ -164,11 +152,6 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
         raise BadInput([f"training_arguments: {name} must be a whole number, got {value!r}"]) from None
 
 
-def adapted_widths(spec: JobSpec, built: Architecture) -> float:
-    """Return inputs plus outputs of the linear layers that get adapters, summed; 0 without adapters."""
-    return built.adapted_widths if spec.fine_tuning in ADAPTERS else 0.0
-
-
 def output_weights(spec: JobSpec, built: Architecture) -> int:
     """Return the weights of a language model's output layer, 0 for other tasks."""
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
@@ -199,5 +182,5 @@ def trained_weights(spec: JobSpec, built: Architecture) -> float:
     """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
     head = float(built.hidden_size**2) if spec.task != metrics.CAUSAL_LM else 0.0
     if spec.fine_tuning in ADAPTERS:
-        return spec.lora.r * adapted_widths(spec, built) + head
+        return spec.lora.r * built.adapted_widths + head
     return head if spec.fine_tuning == "head" else float(built.parameters)

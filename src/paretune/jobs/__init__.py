@@ -6,12 +6,12 @@ become `cost_usd` in MLflow).
 launch         prepares, launches, watches and records one job, or follows the same one of an earlier command
 workplace      launcher, store, clock, home folder and budgets that the jobs of a command share
 preparation    the prepared rows and the model that a job reads
-advice         warnings about a job before it is paid for, and verdicts on its model after it
-preview        a dry run: the job with its worst case
+preview        a job before it is paid for: what is known of it, warnings, and the dry run with its worst case
 attempts       follows a job over all its attempts: begin, poll, stop, abandon; what follows a failure
 record         the run of a job from its first tag until the job ends
 bill           seconds and dollars of a job, and of instances kept after it
-outcome        how a job ended: gathered, booked, written and shown
+outcome        how a job ended: gathered, booked, written, judged and shown
 model          the model of a finished job: card, record in MLflow, registered version
+sync           follows jobs whose launcher has ended, or collects them
 progress       progress of jobs on standard error
 """

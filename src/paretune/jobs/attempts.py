@@ -2,27 +2,26 @@
 
 Jobs of `launch`, of studies, of `sync` and of projects are all followed by `Attempts`.
 
-What follows an attempt depends only on the run and on how the attempts before it ended (`next_attempt`), so a launcher
-that died and is started again goes through the same attempts, adopts what is there, and starts nothing twice.
+What follows an attempt depends only on the run and on how the attempts before it ended, so a launcher that died and is
+started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from paretune.core.clock import Clock
+from paretune.core.clock import Clock, Interruption
 from paretune.core.commands import command_line
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact, ParetuneError
-from paretune.core.interruption import Interruption
-from paretune.jobs.bill import Bill
+from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.launchers.notice import send
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
-from paretune.specification.job import JobSpec
 from paretune.specification.profile import notify_address
 from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
@@ -32,62 +31,14 @@ WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for p
 SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
 
-def next_attempt(
-    ran: JobDocument,
-    kind: FailureKind | None,
-    *,
-    job: JobSpec,
-    name: str,
-    spent_s: float,
-    billed_s: float,
-    retries_smaller: bool,
-) -> tuple[JobDocument | None, str]:
-    """The attempt called `name` that follows `ran`, and a message about it; None, and why no smaller batch is tried.
-
-    After a lack of memory the per-device batch is halved, unless the run says that the job is not tried again; after a
-    lack of capacity the next instance type is tried. A spot job that waited too long has found no capacity either: its
-    seconds are billed, and the next type continues from its checkpoints.
-
-    `kind` is how `ran` failed, None for a job that was stopped as asked; `job` is the job as it was asked for;
-    `spent_s` and `billed_s` are the billed seconds of all attempts and of `ran`.
-    """
-
-    def attempt(**changes: Any) -> JobDocument | None:
-        again = replace(ran, job_name=name, attempt=ran.attempt + 1, spent_seconds=spent_s, **changes)
-        return again if again.max_seconds > 0 else None
-
-    if kind is FailureKind.CAPACITY:
-        following = dict(pairwise(job.instance_types())).get(ran.spec.instance_type)
-        if following is None:
-            return None, ""
-        spec = job.on_instance_type(following)
-        billed = f"; {billed_s:.0f} s are billed until then" if billed_s else ""
-        return attempt(
-            spec=spec, plan=spec.plan()
-        ), f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
-    if kind is not FailureKind.OUT_OF_MEMORY or not accumulates(job):
-        return None, ""
-    batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
-    if plan is None:
-        return None, "with the smallest per-device batch that could be tried"
-    if not retries_smaller:
-        return None, f"{batch}; a trial of a study is not tried again with a smaller one"
-    if (smaller := attempt(plan=plan)) is None:
-        return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
-    return smaller, (
-        f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
-        f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
-    )
-
-
 @dataclass(eq=False)
 class Attempts:
     """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended."""
 
     record: JobRecord
-    document: JobDocument  # the job of this attempt; at first that of the first attempt
     on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
-    inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
+    inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
+    document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
     end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
@@ -96,7 +47,9 @@ class Attempts:
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
-        self.bill = Bill(self.record.spec, self._launcher.price(self.record.spec))
+        record, spec = self.record, self.record.spec
+        self.document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.attribution)
+        self.bill = Bill(spec, self._launcher.price(spec))
 
     @property
     def _launcher(self) -> Launcher:
@@ -105,11 +58,6 @@ class Attempts:
     @property
     def _clock(self) -> Clock:
         return self.record.workplace.clock
-
-    @property
-    def attempt(self) -> int:
-        """Number of the attempt, from 1."""
-        return self.document.attempt
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it exists. Its name is recorded before it is created.
@@ -121,7 +69,7 @@ class Attempts:
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         claimed = self._clock.monotonic()
         try:
-            self.current = _find(self.document.job_name, self._launcher) or self._create()
+            self.current = self._find() or self._create()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
@@ -148,15 +96,7 @@ class Attempts:
         self.bill.add(self.current)
         status = self.current.status()
         kind = None if status.failure is None else status.failure[0]
-        document, sentence = next_attempt(
-            self.document,
-            kind,
-            job=self.record.spec,
-            name=job_name(self.record.run.run_id, self.attempt + 1),
-            spent_s=self.bill.billable_seconds,
-            billed_s=status.billable_seconds,
-            retries_smaller=self.record.retries_smaller,
-        )
+        document, sentence = self._next(kind, status.billable_seconds)
         if kind is FailureKind.CAPACITY:  # a study tries a trial again later
             waits = f"{self.document.job_name}: no capacity for {self.document.spec.instance_type}"
             self._notify(sentence or waits, of_jobs=document is not None, of_trials=True)
@@ -173,6 +113,44 @@ class Attempts:
             self.current.clean_up()
         return self.end
 
+    def _next(self, kind: FailureKind | None, billed_s: float) -> tuple[JobDocument | None, str]:
+        """The attempt that follows, and a message about it; None, and why no smaller batch is tried.
+
+        `kind` is how the attempt failed, None if it was stopped as asked; `billed_s` are its billed seconds. After a
+        lack of memory the per-device batch is halved, unless the run says that the job is not tried again; after a lack
+        of capacity the next instance type is tried. A spot job that waited too long has found no capacity either: its
+        seconds are billed, and the next type continues from its checkpoints.
+        """
+        ran, job = self.document, self.record.spec
+
+        def attempt(**changes: Any) -> JobDocument | None:
+            number, spent_s = ran.attempt + 1, self.bill.billable_seconds
+            name = job_name(self.record.run.run_id, number)
+            again = replace(ran, job_name=name, attempt=number, spent_seconds=spent_s, **changes)
+            return again if again.max_seconds > 0 else None
+
+        if kind is FailureKind.CAPACITY:
+            following = dict(pairwise(job.instance_types())).get(ran.spec.instance_type)
+            if following is None:
+                return None, ""
+            spec = job.on_instance_type(following)
+            billed = f"; {billed_s:.0f} s are billed until then" if billed_s else ""
+            message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
+            return attempt(spec=spec, plan=spec.plan()), message
+        if kind is not FailureKind.OUT_OF_MEMORY or not accumulates(job):
+            return None, ""
+        batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
+        if plan is None:
+            return None, "with the smallest per-device batch that could be tried"
+        if not self.record.retries_smaller:
+            return None, f"{batch}; a trial of a study is not tried again with a smaller one"
+        if (smaller := attempt(plan=plan)) is None:
+            return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
+        return smaller, (
+            f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
+            f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
+        )
+
     def wait(self, interruption: Interruption) -> JobOutcome:
         """Poll until the job has ended.
 
@@ -188,7 +166,7 @@ class Attempts:
     def stop(self) -> None:
         """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
         if self._may_be_created:
-            self.current = self._find_created()
+            self.current, self._may_be_created = self._find(SHOWN_WITHIN_S), False
         if self.current is None:
             return
         until = self._clock.monotonic() + STOP_PATIENCE_S
@@ -242,18 +220,17 @@ class Attempts:
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
-        inputs = self.inputs()
-        if not self.document.spec.on_sagemaker:
-            return self._launcher.submit(self.document, inputs)
-        with workplace.working_on("uploading code, data and model, and creating the job"):
+        inputs = self.inputs or inputs_of(self.record.spec, workplace)
+        work = workplace.working_on("uploading code, data and model, and creating the job")
+        with work if self.document.spec.on_sagemaker else nullcontext():
             return self._launcher.submit(self.document, inputs)
 
-    def _find_created(self) -> Job | None:
-        until = self._clock.monotonic() + SHOWN_WITHIN_S
-        while (job := _find(self.document.job_name, self._launcher)) is None and self._clock.monotonic() < until:
-            self._clock.sleep(WATCH_INTERVAL_S)
-        self._may_be_created = False
-        return job
+    def _find(self, within_s: float = 0.0) -> Job | None:
+        """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""
+        try:
+            return self._launcher.find(self.document.job_name, self._clock, within_s)
+        except LaunchRefused as error:
+            raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
 
     def _take_events(self) -> None:
         assert self.current is not None  # the callers have checked
@@ -270,14 +247,16 @@ class Attempts:
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.document, self.current = document, None
         if has_moved:
-            self.bill.ran, self.bill.price = document.spec, self._launcher.price(document.spec)
-            self.record.log_instances(document, self.bill.price)
+            spec, count = document.spec, str(document.spec.instance_count)
+            self.bill.ran, self.bill.price = spec, self._launcher.price(spec)
+            tags = {schema.USED_INSTANCE_TYPE: spec.instance_type, schema.USED_INSTANCE_COUNT: count}
+            self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
         else:
             self._memory_retries += 1
-            self.record.log_memory_retry(self._memory_retries, document.plan)
+            self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self._announce(message)
-        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
+        if self.record.is_adopted and (adopted := self._find()) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
 
@@ -287,11 +266,3 @@ class Attempts:
 
     def _announce(self, message: str) -> None:
         self.on_events([Event(time=self._clock.now(), step=0, message=message)])
-
-
-def _find(name: str, launcher: Launcher) -> Job | None:
-    """The job with this name, if any, whoever started it; raises LostContact, and then its run must stay open."""
-    try:
-        return launcher.attach(name)
-    except LaunchRefused as error:
-        raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error

@@ -9,13 +9,12 @@ from contextlib import suppress
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
+from paretune.estimating.phases import DOWNLOADING, UNBILLED
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
-from paretune.pricing.budget import cost_usd
-from paretune.pricing.prices import Price
+from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.job_phases import DOWNLOADING, UNBILLED
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
@@ -29,20 +28,15 @@ class Bill:
     """
 
     def __init__(self, spec: JobSpec, price: Price | None) -> None:
-        self.ran, self.price = spec, price
-        """The job on the instances of its last attempt, and the hourly price of one of them; None if unknown."""
-        self.seconds = 0.0
-        """Wall time of the attempts that have ended."""
-        self.billable_seconds = 0.0
-        """Billed seconds per instance of the attempts that have ended."""
-        self.phases: dict[str, float] = {}
-        """Seconds of each phase of these attempts, as `JobPhases` names them."""
-        self.pool: WarmPoolStatus | None = None
-        """Instances kept after the last attempt when last asked; None if none were kept."""
-        self.recorded_usd: float | None = None
-        """Dollars that an earlier process has recorded for the job; booking never lowers them."""
+        self.ran = spec  # the job on the instances of its last attempt
+        self.price = price  # per hour of one of them; None if unknown
+        self.seconds = 0.0  # wall time of the attempts that have ended
+        self.billable_seconds = 0.0  # billed seconds per instance of these attempts
+        self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
+        self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `JobPhases` names them
+        self.pool: WarmPoolStatus | None = None  # instances kept after the last attempt when last asked
+        self.recorded_usd: float | None = None  # of an earlier process; booking never lowers them
         self._last: Job | None = None
-        self._attempts_usd: float | None = 0.0
 
     def add(self, job: Job) -> None:
         """Add an attempt that has ended, once, at the price of the instances in `ran`."""
@@ -59,19 +53,15 @@ class Bill:
 
     def _charge(self, seconds: float) -> None:
         usd = cost_usd(self.price, self.ran, seconds)
-        self._attempts_usd = None if usd is None or self._attempts_usd is None else self._attempts_usd + usd
-
-    def forget_cost(self) -> None:
-        """Leave the cost absent: the job has run, but nobody can tell any more for how long."""
-        self._attempts_usd = None
+        self.attempts_usd = None if usd is None or self.attempts_usd is None else self.attempts_usd + usd
 
     @property
     def cost_usd(self) -> float | None:
         """Dollars of all attempts and of kept instances that were given back; None if a price is unknown."""
-        if self._attempts_usd is None:
+        if self.attempts_usd is None:
             return None
         pool_s = 0.0 if self.pool is None or self.pool.is_kept else self.pool.seconds
-        return max(self._attempts_usd + (cost_usd(self.price, self.ran, pool_s) or 0.0), self.recorded_usd or 0.0)
+        return max(self.attempts_usd + (cost_usd(self.price, self.ran, pool_s) or 0.0), self.recorded_usd or 0.0)
 
     @property
     def kept_usd(self) -> float | None:

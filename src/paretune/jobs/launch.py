@@ -12,20 +12,26 @@ from typing import Any, Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
-from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
+from paretune.jobs.preview import (
+    JobPreview,
+    batch_in_words,
+    foreseen,
+    limit_refusal,
+    preview,
+    training_in_words,
+    warnings_of,
+)
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed, remarks
 from paretune.tracking import (
@@ -102,10 +108,8 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
 
 def begin_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> Attempts:
     """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
-    record, inputs, messages = _claim(spec, workplace)
-    _announce(messages, workplace, on_events)
-    document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.attribution)
-    job = Attempts(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
+    record, inputs = _claim(spec, workplace, lambda *messages: _announce(messages, workplace, on_events))
+    job = Attempts(record, on_events, inputs)
     try:
         job.begin()
         workplace.interruption.check()
@@ -115,28 +119,33 @@ def begin_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Eve
     return job
 
 
-def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | None, list[str]]:
+def _claim(spec: JobSpec, workplace: Workplace, say: Callable[..., None]) -> tuple[JobRecord, JobInputs | None]:
     """Open the run of a job that may be launched, or take over the run of the same job that is under way.
 
-    Returns the record, the inputs of a new job, and what to announce.
+    Returns the record and the inputs of a new job. `say` announces what will run.
     """
     opened = _opened_run(workplace)
     with _closed_if_refused(opened, spec, workplace) as has_job:
         if opened is not None and has_job:
-            return _adopted(spec, workplace, opened)
+            return _adopted(spec, workplace, opened.run_id, opened, say), None
         inputs = _checked_inputs(spec, workplace)
         if same := _same_jobs(spec, inputs, workplace):
-            return _followed(spec, workplace, opened, same[0])
+            return _adopted(spec, workplace, same[0].run_id, opened, say), None
         if spec.budget is not None:
             workplace.check_budgets(spec, workplace.attribution(spec))  # before a run is opened
-        estimate, sentences, warnings = _foresee(spec, inputs, workplace)
+        job = foreseen(spec, inputs, workplace)
+        if refusal := limit_refusal(job):
+            raise BadInput([refusal])
+        warnings = warnings_of([job])
         record = JobRecord(spec, workplace)
-        record.describe(inputs, estimate=estimate, warnings=warnings)
+        record.describe(inputs, estimate=job.estimate, warnings=warnings)
         record.run.flush()  # so that the next launch finds it
         if (first := _ahead(record, inputs)) is not None:
-            return _followed(spec, workplace, record.run, first)
-    messages = [_announcement(spec, inputs, record.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
-    return record, inputs, messages
+            return _adopted(spec, workplace, first.run_id, record.run, say), None
+    estimated = [] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]
+    messages = [*remarks(spec, workplace.environment), *estimated, *(f"warning: {text}" for text in warnings)]
+    say(_announcement(spec, inputs, record.run.run_id), *messages)
+    return record, inputs
 
 
 def _same_jobs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun]:
@@ -246,34 +255,25 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     return inputs
 
 
-def _followed(
-    spec: JobSpec, workplace: Workplace, own: Run | None, first: RecordedRun
-) -> tuple[JobRecord, None, list[str]]:
-    """The record of the first run; a run of this command's own is closed with a tag that names it."""
-    if own is not None and own.run_id != first.run_id:
-        own.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: first.run_id})
-        _close_unused(own, RunStatus.FINISHED)
-    return _adopted(spec, workplace, workplace.tracking.run(first.run_id))
-
-
 def _close_unused(run: Run, status: RunStatus) -> None:
     """Close a run that gets no job; `sync` and reports leave it alone."""
     run.set_tags({schema.STATE: "", schema.WATCHED_BY: ""})
     run.end(status)
 
 
-def _adopted(spec: JobSpec, workplace: Workplace, run: Run) -> tuple[JobRecord, None, list[str]]:
-    record = JobRecord(spec, workplace, run=run)
+def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, own: Run | None, say: Callable[..., None]) -> JobRecord:
+    """The record of a job under way; another run of this command's own is closed with a tag that names it."""
+    if own is not None and own.run_id != run_id:
+        own.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id})
+        _close_unused(own, RunStatus.FINISHED)
+    record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
     beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
-    return (
-        record,
-        None,
-        [
-            f"job {job_name(run.run_id, 1)}: this command has started it before; watching it, so that nothing is paid "
-            f"twice (force=true starts another){beside}"
-        ],
+    say(
+        f"job {job_name(run_id, 1)}: this command has started it before; watching it, so that nothing is paid twice "
+        f"(force=true starts another){beside}"
     )
+    return record
 
 
 def _announce(messages: Sequence[str], workplace: Workplace, on_events: Callable[[list[Event]], None]) -> None:
@@ -300,17 +300,6 @@ def _conclude(result: JobOutcome, workplace: Workplace, on_events: Callable[[lis
         return result
     sentence = register(result.spec.register, result.run_id, workplace.tracking)
     return replace(result, remarks=(*result.remarks, sentence))
-
-
-def _foresee(
-    spec: JobSpec, inputs: JobInputs, workplace: Workplace
-) -> tuple[TimeEstimate | None, list[str], list[str]]:
-    """The estimate, sentences about it, and the warnings of a new job."""
-    job = foreseen(spec, inputs, workplace)
-    if refusal := limit_refusal(job):
-        raise BadInput([refusal])
-    estimated = [] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]
-    return job.estimate, [*remarks(spec, workplace.environment), *estimated], warnings_of([job])
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:

@@ -1,4 +1,8 @@
-"""How a job has ended: gathered, booked, written into the run that closes with it, and shown."""
+"""How a job has ended: gathered, booked, written into the run that closes with it, judged and shown.
+
+Verdicts are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A study
+prints those of the jobs that it recommends.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,16 +17,15 @@ from paretune.core.own_script import read_own_script
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.estimating.noise import binomial_error
-from paretune.jobs.advice import verdicts
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
+from paretune.jobs.preview import is_unscaled
 from paretune.jobs.record import JobRecord, params_of, run_name
 from paretune.launchers.base import Job, JobState, WarmPoolStatus
-from paretune.pricing.budget import ROUNDING_USD
-from paretune.pricing.prices import Price
+from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 
@@ -41,6 +44,14 @@ RUN_STATUS = {
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
 _LONGEST_TAG = 5_000  # characters that MLflow's servers take
+_COUNTING_MODEL = {metrics.TOKEN_CLASSIFICATION: "the most frequent label of each word"}
+"""Task to its baseline, where that is not TF-IDF with logistic regression."""
+_TRIVIAL_ANSWERS = {
+    metrics.CLASSIFICATION: "always answering the most frequent class",
+    metrics.MULTI_LABEL: "always answering the most frequent set of labels",
+}
+_TIMES_THE_EPOCHS = 3
+_USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is the first suspect if nothing was learnt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +117,6 @@ class JobOutcome(Result):
         return error(self.job_name, self.reason, list(self.log), self.log_location)
 
     @property
-    def params(self) -> Mapping[str, str]:
-        """The parameters of its run, as text."""
-        return params_of(self.spec)
-
-    @property
     def title(self) -> str:
         """`job NAME`, or `simulated job NAME`."""
         return f"{'job' if self.origin == 'measured' else f'{self.origin} job'} {self.job_name}"
@@ -119,8 +125,9 @@ class JobOutcome(Result):
         """One row: ids, cluster, batch and rate, every parameter that was set, every metric."""
         first = _COLUMNS if self.spec.project is None else (*_COLUMNS[:2], "entry_point")
         names = dict.fromkeys([*first, *self.spec.changed()])
-        params = {name: value_of(self.params.get(name, "")) for name in names}
-        return [{"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **params, **self.metrics}]
+        params = params_of(self.spec)
+        values = {name: value_of(params.get(name, "")) for name in names}
+        return [{"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **values, **self.metrics}]
 
     def to_dict(self) -> dict[str, object]:
         """Ids, params, metrics and the row of the price list."""
@@ -129,7 +136,7 @@ class JobOutcome(Result):
             "job_name": self.job_name,
             "origin": self.origin,
             "basis": self.facts.get("basis"),
-            "params": {name: value_of(text) for name, text in self.params.items()},
+            "params": {name: value_of(text) for name, text in params_of(self.spec).items()},
             "metrics": as_json(self.metrics),
             "price": as_json(asdict(self.price)) if self.price is not None else None,
             "kept_usd": self.kept_usd,
@@ -176,37 +183,39 @@ class JobOutcome(Result):
 
     def in_one_line(self) -> str:
         """How it ended, its quality and its cost."""
-        ending = self.state.value + (f": {self.reason}" if self.reason else "")
-        usd = self.metrics.get(metrics.COST_USD)
-        figures = [self._quality().replace("*", ""), "" if usd is None else f"{usd:.4g} USD"]
-        return "; ".join(filter(None, [f"{run_name(self.spec)} ({self.job_name}) {ending}", *figures]))
+        return "; ".join([f"{run_name(self.spec)} ({self.job_name}) {self._ending}", *self._figures()])
 
     def note(self) -> str:
         """Markdown with quality and cost in its first line, the job and its figures, verdicts, and how to repeat it."""
-        ending = "" if self.has_completed else f"**{self.state.value}**" + (f": {self.reason}" if self.reason else "")
+        answer = "; ".join([*([] if self.has_completed else [self._ending]), *self._figures()])
         kind = "" if self.origin == "measured" else f"**{self.origin.capitalize()}**, nothing was trained: "
-        usd, ran = self.metrics.get(metrics.COST_USD), self.ran or self.spec
-        dollars = "" if usd is None else f"**{usd:.4g} USD**"
+        ran = self.ran or self.spec
         cluster = f"{ran.instance_count} × {ran.instance_type}" if self.spec.has_instances else "this machine"
         figures = {name: text for name, text in self._quantities().items() if name not in ("model", "model in MLflow")}
         model = [f"- model: {code_span(self.model)}"] if self.model else []
-        quotes = "\n>\n".join(f"> **{sentence}**" for sentence in self.verdicts)
         # The command is no block of code: that does not wrap, and widens MLflow's page.
         parts = [
-            "; ".join(filter(None, [markdown(ending), self._quality(), dollars])),
+            markdown(f"**{answer}**") if answer else "",
             markdown(f"{run_name(self.spec)} on {cluster}"),
             "\n".join([*(f"- {markdown(f'{name}: {text}')}" for name, text in figures.items()), *model]),
-            markdown(quotes),
+            markdown("\n>\n".join(f"> **{sentence}**" for sentence in self.verdicts)),
         ]
         return kind + "\n\n".join([*filter(None, parts), f"Again: {code_span(self.spec.command())}"])
 
-    def _quality(self) -> str:
-        """F1 with the standard error of its validation rows, or perplexity."""
+    @property
+    def _ending(self) -> str:
+        return self.state.value + (f": {self.reason}" if self.reason else "")
+
+    def _figures(self) -> list[str]:
+        """F1 with the standard error of its validation rows, or perplexity; and dollars."""
         f1, perplexity = self.metrics.get(metrics.F1), self.metrics.get(metrics.PERPLEXITY)
-        if f1 is None:
-            return "" if perplexity is None else f"perplexity **{perplexity:.2f}**"
-        rows = int(self.metrics.get("validation_rows", 0))
-        return f"F1 **{f1:.3f}**" + (f" ± {binomial_error(f1, rows):.3f} on {rows:,} validation rows" if rows else "")
+        figures = [] if perplexity is None else [f"perplexity {perplexity:.2f}"]
+        if f1 is not None:
+            rows = int(self.metrics.get("validation_rows", 0))
+            error = f" ± {binomial_error(f1, rows):.3f} on {rows:,} validation rows" if rows else ""
+            figures = [f"F1 {f1:.3f}{error}"]
+        usd = self.metrics.get(metrics.COST_USD)
+        return figures if usd is None else [*figures, f"{usd:.4g} USD"]
 
 
 def conclude(
@@ -222,30 +231,10 @@ def conclude(
     `error` closes the run of a job that ends early because of it, and `job` is None if none was created; the result of
     a job that completed all the same is kept. What a tracking server that is away does not take, `sync` records.
     """
+    spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     bill.recorded_usd = record.recorded_usd()
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
         error = None
-    outcome = _outcome(record, bill, job, error, why_not_smaller)
-    profile: Mapping[str, bytes] = {}
-    if record.spec.profile_steps is not None and outcome.has_completed and job is not None:
-        profile, remark = _profile(job)
-        outcome = replace(outcome, remarks=(*outcome.remarks, remark))
-    # Booked before the run is closed, so that `sync` books it if this process is killed in between.
-    if problem := record.workplace.book(record.spec, record.run.run_id, bill.cost_usd, outcome.kept_usd):
-        outcome = replace(outcome, remarks=(*outcome.remarks, problem))
-    written = record_end(record, outcome, profile)
-    if written.has_completed or error is not None or job is None:
-        return written
-    is_full = written.failure is not None and written.failure[0] is FailureKind.DISK_FULL  # the log says nothing more
-    log, reason = ([] if is_full else job.log_tail()), written.reason or "it was stopped from outside"
-    return replace(written, reason=reason, log=log, log_location=job.log_location())
-
-
-def _outcome(
-    record: JobRecord, bill: Bill, job: Job | None, error: BaseException | None, why_not_smaller: str
-) -> JobOutcome:
-    """Everything that is known of the ended job before it is written."""
-    spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)
     state, report, failure = JobState.STOPPED if is_stopped else JobState.FAILED, None, None
     status = None if job is None else job.status()
@@ -253,18 +242,23 @@ def _outcome(
         state, report, failure = status.state, status.report, status.failure
     has_completed = state is JobState.COMPLETED
     remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report)]
-    over_bound_usd = _over_bound_usd(record, bill)
-    if over_bound_usd:
+    profile: Mapping[str, bytes] = {}
+    if spec.profile_steps is not None and has_completed and job is not None:
+        profile, remark = _profile(job)
+        remarks.append(remark)
+    if over_bound_usd := _over_bound_usd(record, bill):
         remarks.append(
             f"it cost {bill.cost_usd:.4g} USD, {over_bound_usd:.4g} USD more than its worst case: stopping or "
             "uploading has taken longer than that counts with; it is booked in full"
         )
-    values = ({} if report is None else dict(report.metrics)) | bill.metrics()
-    return JobOutcome(
+    # Booked before the run is closed, so that `sync` books it if this process is killed in between.
+    if problem := workplace.book(spec, run_id, bill.cost_usd, bill.kept_usd):
+        remarks.append(problem)
+    outcome = JobOutcome(
         run_id=run_id,
         job_name="" if job is None else job.name,
         state=state,
-        metrics=record.data_facts | values,
+        metrics={**record.data_facts, **({} if report is None else report.metrics), **bill.metrics()},
         price=bill.price,
         spec=spec,
         ran=bill.ran,
@@ -282,6 +276,12 @@ def _outcome(
         remarks=tuple(remarks),
         verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
+    outcome = record_end(record, outcome, profile)
+    if outcome.has_completed or error is not None or job is None:
+        return outcome
+    is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # the log says nothing more
+    log, reason = ([] if is_full else job.log_tail()), outcome.reason or "it was stopped from outside"
+    return replace(outcome, reason=reason, log=log, log_location=job.log_location())
 
 
 def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes]) -> JobOutcome:
@@ -342,7 +342,7 @@ def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:
 
 
 def _write_report(run: Run, report: JobReport) -> None:
-    run.log_text(report.to_json(), "report.json")
+    run.log_text(report.model_dump_json(indent=2), "report.json")
     if report.confusion_matrix:
         run.log_figure(confusion_figure(report), "confusion_matrix.png")
         run.log_text(classification_report(report), "classification_report.txt")
@@ -406,3 +406,42 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
         "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
         f"{options(training_arguments=switches)}"
     ]
+
+
+def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
+    """A verdict on a completed job if its model is no better than a constant answer, or worse than TF-IDF.
+
+    `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
+    validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.
+    """
+    if spec.runs_own_training:
+        return []
+    task = metrics.TASKS[spec.task]
+    measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))
+    if measured is None:
+        return []
+    if trivial is not None and measured <= trivial:
+        comparison = f"no better than {trivial:.4f}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
+        meaning = "the model has learnt nothing"
+    elif counted is not None and measured < counted:
+        rows = int(values.get("validation_rows", 0))
+        is_shown = abs(measured - counted) >= (binomial_error(measured, rows) if rows > 0 else 0.0)
+        model = _COUNTING_MODEL.get(spec.task, "TF-IDF with logistic regression")
+        comparison = (
+            f"{'below' if is_shown else 'no better than'} {counted:.4f}, which {model} reaches on the same rows"
+        )
+        meaning = "the model has not learnt what single words tell"
+        if not is_shown:
+            meaning = "whether the model has learnt more than single words tell is not shown"
+    else:
+        return []
+    remedies, usual = [], default_learning_rate(spec.fine_tuning)
+    lowest, highest = _USUAL_RATES
+    if not lowest * usual <= spec.unscaled_learning_rate <= highest * usual:
+        remedies.append(options(learning_rate=f"{usual:g}"))
+    elif is_unscaled(spec, spec.plan()):
+        remedies.append(options(learning_rate_scaling="sqrt"))
+    if spec.fine_tuning == "head":
+        remedies.append(options(fine_tuning="full"))
+    remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
+    return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]

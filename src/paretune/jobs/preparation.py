@@ -6,29 +6,27 @@ torch is not imported into this process.
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import training_is_missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
-from paretune.launchers.processes import training_process
+from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 from paretune.specification.script_arguments import argument_faults
 
-if TYPE_CHECKING:
-    from paretune.jobs.workplace import Workplace
-
 _POLL_S = 0.1
 _FETCHED = "fetched"
 
 
-def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
+def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
     """The prepared rows and the model's folder for `spec`; an equal preparation of an earlier job is reused.
 
     A project's job gets its code and its command. The inputs are empty if the launcher reads none, or if a user's own
@@ -40,21 +38,17 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
         Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
         JobFailed: the preparing process broke: a bug or a full disk.
     """
-    inputs = JobInputs()
-    faults: list[str] = []
+    inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
         from paretune.projects.project import project_inputs  # imports MLflow
 
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)
     elif workplace.launcher.reads_inputs and spec.entry_script is not None:
-        faults = missing_files(spec.as_text())
-        if not faults:
-            faults = argument_faults(spec)
+        faults = missing_files(spec.as_text()) or argument_faults(spec)
     elif workplace.launcher.reads_inputs:
         _fetch(spec, workplace)
-        cached = load_cached_inputs(spec, workplace.home)
-        if cached is None:
+        if (cached := load_cached_inputs(spec, workplace.home)) is None:
             inputs = _make(spec, workplace, meanwhile)
             cache_inputs(spec, workplace.home, inputs)
             return inputs
@@ -65,25 +59,22 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
     return inputs
 
 
-def _fetch(spec: JobSpec, workplace: "Workplace") -> None:
+def _in_s3(spec: JobSpec) -> dict[str, str]:
+    """Parameter to address of the files that lie in S3."""
+    return {name: uri for name in INPUT_FILES if (uri := str(getattr(spec, name))).startswith(IN_S3)}
+
+
+def _fetch(spec: JobSpec, workplace: Workplace) -> None:
     """Fetch the files of the specification from S3 and record where they are; raises BadInput with all faults."""
-    addresses = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
-    if not addresses:
+    if not (addresses := _in_s3(spec)):
         return
-    # Imported here: other jobs need no boto3.
-    from paretune.launchers.sagemaker.s3_download import fetch, s3_client
+    from paretune.launchers.sagemaker.storage import fetch, s3_client  # other jobs need no boto3
 
     s3, faults, check = s3_client(spec.region, workplace.environment), list[str](), workplace.interruption.check
     for name, uri in addresses.items():
         with collecting(faults):
-            path = fetch(
-                s3,
-                name,
-                uri,
-                workplace.home / _FETCHED,
-                suffixes=() if name == "model" else tuple(ROW_FILES),
-                check=check,
-            )
+            suffixes = () if name == "model" else tuple(ROW_FILES)
+            path = fetch(s3, name, uri, workplace.home / _FETCHED, suffixes=suffixes, check=check)
             write_json(_fetched_note(uri, workplace.home), {"uri": uri, "path": str(path)})
     refuse(faults)
 
@@ -100,38 +91,51 @@ def _on_disk(text: str, home: Path) -> Path:
     return Path(json.loads(note.read_text())["path"]) if note.is_file() else note
 
 
-def known_inputs(spec: JobSpec, workplace: "Workplace") -> JobInputs:
+def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     """The inputs of a job from an earlier preparation; empty inputs if there is none."""
     is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
     return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 
 
-def _make(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None]) -> JobInputs:
+def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
     if missing := training_is_missing():  # rows are tokenised on this machine, wherever they are trained on
         raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
+    fetched = _in_s3(spec)
+    local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
+    faults = list[str]()
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        request, result, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
-        fetched = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
-        local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
+        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         write_json(request, spec.given() | local)
-        paths = (request, workplace.home / "datasets", result)
-        faults = list[str]()
-        with training_process("paretune.training.prepare", paths, log, workplace.environment) as child:
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "paretune.training.prepare", request, workplace.home / "datasets", answer],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**workplace.environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
+            )
+        try:
             with collecting(faults):
                 meanwhile()
             with workplace.working_on("preparing model and data") as update:
                 while child.poll() is None:
                     workplace.interruption.check()
-                    update(_last_message(log))
+                    messages = [line.removeprefix(TELLS) for line in _lines(log) if line.startswith(TELLS)]
+                    update(messages[-1] if messages else "")
                     workplace.clock.sleep(_POLL_S)
-        if not result.exists():
-            tail = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith(TELLS)]
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if not answer.exists():
+            tail = [line for line in _lines(log) if not line.startswith(TELLS)]
             if any("No space left on device" in line for line in tail):
                 full = f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"
                 raise BadInput([full])
             reason = tail[-1] if tail else f"it ended with exit code {child.returncode}"
             raise JobFailed("preparation", reason, tail[-15:])
-        prepared = json.loads(result.read_text())
+        prepared = json.loads(answer.read_text())
     for fault in prepared.get("faults", []):
         for name, path in local.items():
             fault = fault.replace(path, fetched[name])  # the address that the user typed
@@ -140,9 +144,8 @@ def _make(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None]) 
     return JobInputs(dataset=PreparedDataset.read(Path(prepared["dataset"])), model=Path(prepared["model"]))
 
 
-def _last_message(log: Path) -> str:
-    messages = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(TELLS)]
-    return messages[-1].removeprefix(TELLS) if messages else ""
+def _lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines()
 
 
 _MOST_FILES = 10_000  # of a data set or model folder; a larger folder is prepared anew each time

@@ -1,29 +1,195 @@
-"""A dry run: everything is checked as for a launch, nothing is launched, and the job is shown with its worst case."""
+"""A job before it is paid for: what is known of it, warnings, of which only `limit_refusal` stops it, and the dry run.
+
+In a dry run everything is checked as for a launch, nothing is launched, and the job is shown with its worst case.
+"""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.commands import options
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
-from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.estimator import Estimate, TimeEstimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
-from paretune.launchers.storage import volume_for_gib
-from paretune.presentation.numbers import duration, usd
-from paretune.specification.batch_size import BatchPlan
+from paretune.launchers.storage import (
+    SPARE_GIB,
+    bytes_of_weights,
+    bytes_on_disk,
+    host_bytes,
+    least_volume_gib,
+    volume_for_gib,
+)
+from paretune.presentation.text import duration, usd
+from paretune.pricing import Price, price_remarks
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobDocument, JobInputs
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.profile import remarks
 from paretune.specification.script_arguments import own_settings, script_in_words
-from paretune.storage.address import redacted
-from paretune.tracking import require_answer, tracking_uri
+from paretune.storage.database import redacted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it is warned of
+_ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeseenJob:
+    """A job before its launch, and what is known about it."""
+
+    spec: JobSpec
+    region: str  # region of its price
+    disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
+    price: Price | None  # price of one instance; None if unknown
+    estimate: TimeEstimate | None  # None if its model or its rows are unknown, or its own training has never run
+    host_bytes: tuple[float, float] | None = None  # most bytes of main memory while a known model is loaded, and saved
+
+
+def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
+    """The facts about a job; raises BadInput if its training arguments do not determine the number of steps."""
+    price, built = workplace.launcher.price(spec), known_architecture(spec, inputs)
+    return ForeseenJob(
+        spec=spec,
+        region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
+        disk_bytes=disk_bytes(spec, inputs, built),
+        host_bytes=None if built is None or spec.runs_own_training else host_bytes(spec, built),
+        price=price,
+        estimate=workplace.estimate(spec, inputs),
+    )
+
+
+def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None) -> float | None:
+    """Bytes on an instance, from the prepared model, else from the architecture; None if both are unknown."""
+    if inputs.model is not None:
+        return bytes_on_disk(spec, inputs)
+    return None if built is None else bytes_of_weights(spec, built)
+
+
+def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
+    """The warnings about these jobs, one sentence for each kind.
+
+    A sentence describes the first job that it is about and counts the others. `only_common` leaves out warnings that
+    are not about all jobs, for a search, which finds out itself which of its jobs are bad.
+    """
+    warnings = []
+    for warning in (unscaled_rate, nearly_full, ended_by_its_limit, small_disk):
+        cases = [(job, text) for job in jobs if job.spec.probe_steps is None and (text := warning(job))]
+        if not cases or (only_common and len(cases) < len(jobs)):
+            continue
+        (first, text), differ = cases[0], len({text for _, text in cases}) > 1
+        cluster = f"{first.spec.instance_count} x {first.spec.instance_type}"
+        warnings.append(f"{len(cases)} of {len(jobs)} jobs, the first on {cluster}: {text}" if differ else text)
+    return [*warnings, *dict.fromkeys(text for job in jobs for text in doubtful_price(job))]
+
+
+def unscaled_rate(job: ForeseenJob) -> str:
+    """Warn if a large batch is trained with the learning rate of a small one."""
+    plan = job.spec.plan()
+    if not is_unscaled(job.spec, plan):
+        return ""
+    size, reference = plan.global_batch_size, job.spec.reference_batch_size
+    return (
+        f"global batch size {size} is above reference_batch_size {reference} and learning rate "
+        f"{plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
+        f"{options(learning_rate_scaling='sqrt')}, or {options(reference_batch_size=size)} if this rate suits that "
+        "batch"
+    )
+
+
+def ended_by_its_limit(job: ForeseenJob) -> str:
+    """Warn if a job is estimated to take longer than max_runtime_minutes."""
+    spec, estimate, limit_s = job.spec, job.estimate, job.spec.max_runtime_minutes * 60
+    if estimate is None or estimate.time.seconds <= limit_s:
+        return ""
+    if refusal := limit_refusal(job):
+        return f"refused when it is launched: {refusal}"
+    return (
+        f"estimated {_with_interval(estimate)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
+        f"after {duration(limit_s)}: it is paid and leaves no model; {_higher_limit(estimate)}"
+    )
+
+
+def limit_refusal(job: ForeseenJob) -> str:
+    """The reason to refuse a job whose whole 80 % interval is above max_runtime_minutes; empty if it may be."""
+    spec, estimate = job.spec, job.estimate
+    if estimate is None or not estimate.exceeds_limit:
+        return ""
+    least = math.ceil(estimate.time.seconds_low / 60)
+    return (
+        f"max_runtime_minutes must be at least {least} for this job, got {spec.max_runtime_minutes:g}: it is estimated "
+        f"to take {_with_interval(estimate)} and would be paid without leaving a model; {_higher_limit(estimate)}, "
+        f"fewer rows or epochs, or {options(force='true')} to launch it all the same"
+    )
+
+
+def _with_interval(estimate: TimeEstimate) -> str:
+    time = estimate.time
+    interval = f"80 % interval {duration(time.seconds_low)} to {duration(time.seconds_high)}"
+    return f"{duration(time.seconds)} ({interval})"
+
+
+def _higher_limit(estimate: TimeEstimate) -> str:
+    return options(max_runtime_minutes=math.ceil(estimate.time.seconds_high / 60))
+
+
+def nearly_full(job: ForeseenJob) -> str:
+    """Warn if an earlier job ran out of memory although it needed no more, or if 90 % of a device are estimated."""
+    estimate = job.estimate
+    if not isinstance(estimate, Estimate):
+        return ""
+    gib, usable_gib, failed = estimate.memory.gib, estimate.usable_gib, estimate.did_not_fit
+    if failed is None and gib <= MOST_MEMORY * usable_gib:
+        return ""
+    reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"
+    if failed is not None:
+        reason = f"per-device batch {failed.rows} ran out of memory on as much memory before (run {failed.run_id})"
+    mended = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
+    if (smaller := job.spec.plan().with_less_memory()) is not None:
+        batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
+        mended = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
+    if estimate.largest_batch == 0:
+        other = "a larger instance" if job.spec.fine_tuning == "qlora" else options(fine_tuning="qlora")
+        mended = f"no batch fits: {other}, or a strategy that divides the model"
+    return f"{reason}: a job that runs out of memory is paid until then; {mended}"
+
+
+def small_disk(job: ForeseenJob) -> str:
+    """Warn if sagemaker.volume_size_in_gb is too small for what the job reads and writes."""
+    spec, given_gib = job.spec, job.spec.sagemaker.volume_size_in_gb
+    if given_gib is None or job.disk_bytes is None or not spec.has_instances:
+        return ""
+    needed = least_volume_gib(job.disk_bytes)
+    if max(given_gib, spec.instance().local_storage_gib) >= needed:
+        return ""
+    return (
+        f"sagemaker.volume_size_in_gb {given_gib} is below {needed} GiB, which model, data and checkpoints may take "
+        f"with {SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; "
+        f"{options(**{'sagemaker.volume_size_in_gb': needed})}, or leave it out"
+    )
+
+
+def doubtful_price(job: ForeseenJob) -> list[str]:
+    """Warn if the price of an instance is uncertain, old or unknown."""
+    if not job.spec.has_instances:
+        return []
+    return price_remarks(job.price, job.spec.instance_type, job.region, datetime.now(UTC).date())
+
+
+def is_unscaled(spec: JobSpec, plan: BatchPlan) -> bool:
+    """Whether a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
+    size, reference = plan.global_batch_size, spec.reference_batch_size
+    usual = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
+    return spec.learning_rate_scaling == "none" and size > reference and plan.learning_rate < _ROUNDED_DOWN * usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +249,8 @@ class JobPreview(Result):
 
 def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     """Check the job as its launch would, raising the same errors, and return what would run."""
+    from paretune.tracking import require_answer, tracking_uri  # imports MLflow, which estimates do not need
+
     launcher, attribution = workplace.launcher, workplace.attribution(spec)
     require_answer(tracking_uri())
     worst_usd = launcher.worst_case_usd(spec)
@@ -110,9 +278,8 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
     }
     parts = {name: value for name, value in parts.items() if value is not None}
-    return JobPreview(
-        spec=spec.replace(dry_run=None), document=parts, summary=_summary(job, document.plan, inputs, parts)
-    )
+    summary = _summary(job, document.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}
+    return JobPreview(spec=spec.replace(dry_run=None), document=parts, summary=summary)
 
 
 def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:
@@ -122,6 +289,11 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
     disk = job.disk_bytes if spec.has_instances else None
     channels = ", ".join(channel["ChannelName"] for channel in request.get("InputDataConfig", ()))
+    memory = ""
+    if job.host_bytes is not None:
+        loading, saving = (f"{size / 2**30:,.1f} GiB" for size in job.host_bytes)
+        whole = f", of {spec.instance().memory_gib:,.0f} GiB" if spec.has_instances else ""
+        memory = f"{loading} while the model is loaded, {saving} while it is saved, on each machine{whole}"
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
@@ -131,21 +303,14 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         if disk is None
         else f"{disk / 1e9:,.0f} GB at most, of data, model, checkpoints and results: "
         f"a volume of {volume_for_gib(disk):,} GiB",
-        "main memory": "" if job.host_bytes is None else _main_memory(spec, job.host_bytes),
+        "main memory": memory,
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
         "budgets": "; ".join(parts.get("budgets", ())),
         "leaves this machine": f"to S3, once for all jobs that share them: {channels}" if channels else "nothing",
-        "recorded": f"in MLflow, {redacted(tracking_uri())}",
     }
     return {name: text for name, text in lines.items() if text}
-
-
-def _main_memory(spec: JobSpec, host_bytes: tuple[float, float]) -> str:
-    loading, saving = (f"{size / 2**30:,.1f} GiB" for size in host_bytes)
-    whole = f", of {spec.instance().memory_gib:,.0f} GiB" if spec.has_instances else ""
-    return f"{loading} while the model is loaded, {saving} while it is saved, on each machine{whole}"
 
 
 def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:

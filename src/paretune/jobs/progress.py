@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from paretune.core.interruption import Interruption
+from paretune.core.clock import Interruption
 from paretune.core.untrusted import printable
 from paretune.specification.container import Event
 

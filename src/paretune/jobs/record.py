@@ -10,18 +10,17 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import TimeEstimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import is_alive, this_process
-from paretune.pricing.prices import Price
 from paretune.projects.collection import collect_from
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
-from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import own_settings
 from paretune.tracking import Run, schema
@@ -51,19 +50,13 @@ class JobRecord:
         self.spec = spec
         self.workplace = workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
-        self.attribution = workplace.attribution(spec, study)
-        """Study, user and team of the job; of an adopted job those that its run names."""
+        self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
         self.retries_smaller = retries_smaller and spec.project is None
-        self.former_metrics: Mapping[str, float] = {}
-        """Metrics that are in the run before the job ends: its estimate, facts of its data, and what others wrote."""
-        self.is_adopted = False
-        """Whether an earlier process has started the job."""
-        self.is_beside = False
-        """Whether another process watches the job, too, as far as is known: an interruption here stops nothing."""
-        self.has_gap_tag = False
-        """Whether the run says that MLflow did not take the whole record of the finished job."""
-        self.is_uncollected = False
-        """Whether what the job has recorded itself could not be copied, and may be later."""
+        self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
+        self.is_adopted = False  # whether an earlier process has started the job
+        self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
+        self.has_gap_tag = False  # whether the run says that MLflow did not take all of the finished job
+        self.is_uncollected = False  # whether what the job has recorded itself could not be copied, and may be later
         self._detail = ""
 
     def describe(
@@ -94,8 +87,8 @@ class JobRecord:
         """Counts and baselines of the data, without the estimate."""
         if self.spec.project is not None:
             return {}
-        known = self.former_metrics.items()
-        return {name: value for name, value in known if "/" not in name and not name.startswith("estimated_")}
+        facts = {name: value for name, value in self.former_metrics.items() if "/" not in name}
+        return {name: value for name, value in facts.items() if not name.startswith("estimated_")}
 
     def adopt(self) -> None:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
@@ -127,10 +120,6 @@ class JobRecord:
             }
         )
         self.run.log_params(params_of(spec))
-
-    def _tag_plan(self, plan: BatchPlan) -> None:
-        batch, steps = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
-        self.run.set_tags({schema.USED_BATCH: str(batch), schema.USED_ACCUMULATION: str(steps)})
 
     def watch(self) -> None:
         """Record that this process watches the job."""
@@ -168,7 +157,7 @@ class JobRecord:
         if self.spec.project is None:
             return []
         try:
-            remarks = collect_from(job, self.run.run_id, self.workplace.clock)
+            remarks = collect_from(job, self.run.run_id)
         except LostContact as error:
             self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
         self.former_metrics = self.run.metrics()  # its curves have their last points
@@ -178,17 +167,10 @@ class JobRecord:
         """Dollars that another process has recorded for the job; None for a project, whose command may log any."""
         return None if self.spec.project else self.run.metrics().get(metrics.COST_USD)
 
-    def log_memory_retry(self, retry: int, plan: BatchPlan) -> None:
-        """Record that the job runs again with a smaller per-device batch, for the `retry`-th time."""
-        self.run.set_tags({schema.OUT_OF_MEMORY_RETRIES: str(retry)})
-        self._tag_plan(plan)
-
-    def log_instances(self, document: JobDocument, price: Price | None) -> None:
-        """Record the instances that the job runs on, where other ones were asked for."""
-        used, count = document.spec.instance_type, str(document.spec.instance_count)
-        tags = {schema.USED_INSTANCE_TYPE: used, schema.USED_INSTANCE_COUNT: count}
-        self.run.set_tags(price_tags(price) | tags)
-        self._tag_plan(document.plan)
+    def log_attempt(self, plan: BatchPlan, tags: Mapping[str, str | None]) -> None:
+        """Record the batch of an attempt that is not as the job was asked for, and tags that say what differs."""
+        batch, steps = str(plan.per_device_train_batch_size), str(plan.gradient_accumulation_steps)
+        self.run.set_tags({**tags, schema.USED_BATCH: batch, schema.USED_ACCUMULATION: steps})
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:

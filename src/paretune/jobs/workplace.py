@@ -1,29 +1,28 @@
 """The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.core.clock import Clock, SystemClock
+from paretune.core.clock import Clock, Interruption, SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
-from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
-from paretune.estimating.forecast import Forecast
-from paretune.estimating.time_estimate import TimeEstimate
+from paretune.estimating.estimator import Forecast, TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.storage.address import address_fault
+from paretune.storage.database import address_fault
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from paretune.tracking import Tracking
 
 _HOME = ".paretune"
-_STUDIES = "studies.db"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Environment variable with the storage of studies, designs and budgets that name none; no password is typed."""
 _ELSEWHERE = {
@@ -57,11 +55,23 @@ def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
     return Tracking(environment, clock)
 
 
+def has_store(environment: Mapping[str, str]) -> bool:
+    """Whether MLflow has a store already, as its settings say; MLflow is not imported for that."""
+    if "mlflow" in sys.modules:
+        from paretune.tracking import is_absent_file, tracking_uri
+
+        return not is_absent_file(tracking_uri())
+    address = environment.get("MLFLOW_TRACKING_URI", "")
+    if address and not address.startswith("sqlite:///"):
+        return True
+    return Path(address.removeprefix("sqlite:///") or "mlflow.db").exists() or Path("mlruns").exists()
+
+
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     """Address of the default database of studies: PARETUNE_STORAGE, or a file in the home folder; raises BadInput."""
     address = environment.get(STORAGE_VARIABLE)
     if not address:
-        return f"sqlite:///{home / _STUDIES}"
+        return f"sqlite:///{home / 'studies.db'}"
     if fault := address_fault(address):
         raise BadInput([f"{STORAGE_VARIABLE}: {fault}"])
     return address
@@ -91,7 +101,7 @@ class Workplace:
     clock: Clock  # the launcher's clock; a virtual one for simulated jobs
     environment: Mapping[str, str]  # environment variables of the command
     interruption: Interruption
-    open_tracking: Callable[[], "Tracking"]  # opens the MLflow store; called when first needed
+    store: "Tracking | None" = None  # the MLflow store; by default the one that MLflow's own settings name
     shows_work: bool = False  # whether to show work that takes a while on standard error
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
@@ -188,12 +198,13 @@ class Workplace:
     @cached_property
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
-        return self.open_tracking()
+        return self.store or open_tracking(self.environment, self.clock)
 
     @cached_property
     def forecast(self) -> Forecast:
-        """Estimates of jobs from the runs that the store holds."""
-        return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
+        """Estimates of jobs from the runs that the store holds, which is not made for that."""
+        tracking = self.tracking if has_store(self.environment) else None
+        return Forecast(tracking, simulated=self.launcher.origin == "simulated")
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> TimeEstimate | None:
         """The estimate of a job at its present price, see `Forecast.of`."""
@@ -243,18 +254,16 @@ class Workplaces:
                 clock=clock,
                 environment=self.environment,
                 interruption=self.interruption,
-                open_tracking=partial(open_tracking, self.environment, clock),
                 shows_work=self.shows_work,
             )
         return self._workplaces[key]
 
     @cached_property
     def _virtual_clock(self) -> VirtualClock:
-        """The clock of all simulated jobs."""
         return VirtualClock(self.home)
 
     def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
-        """The launcher that a job asks for. Each is imported only where it is used: `local` needs no AWS libraries."""
+        # Each is imported only where it is used: `local` needs no AWS libraries.
         if isinstance(clock, VirtualClock):
             from paretune.launchers.simulated.launcher import SimulatedLauncher
             from paretune.launchers.simulated.timeline import TimelineFactory
@@ -269,10 +278,10 @@ class Workplaces:
         return LocalLauncher(self.home, clock, self.environment)
 
     def _predict(self, document: JobDocument) -> "Estimate | None":
-        """The estimate of a simulated job, from what was measured."""
         built = architecture_of(document.spec.model, document.spec.task, self.environment)
         return self._forecast.estimator.estimate(document.spec, built, None, plan=document.plan)
 
     @cached_property
     def _forecast(self) -> Forecast:
-        return Forecast(open_tracking(self.environment, self._virtual_clock))
+        is_there = has_store(self.environment)
+        return Forecast(open_tracking(self.environment, self._virtual_clock) if is_there else None)

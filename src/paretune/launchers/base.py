@@ -7,9 +7,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from paretune.core.clock import Clock
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.pricing.budget import admit
-from paretune.pricing.prices import Price
+from paretune.pricing import Price, admit
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
@@ -18,6 +18,7 @@ CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 GONE_AFTER_S = 60.0
 """A job is gone when its service has answered for so many seconds that there is none. One answer is no proof."""
+LOOK_EVERY_S = 2.0  # between two answers that there is no job
 JOB_PREFIX = "paretune-"  # the names of all jobs start with it
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 """Strategies whose checkpoints another number of devices can continue from."""
@@ -172,6 +173,13 @@ class Launcher(ABC):
     @abstractmethod
     def attach(self, job_name: str) -> Job | None:
         """The job with this name, whoever started it; None if there is none."""
+
+    def find(self, job_name: str, clock: Clock, within_s: float) -> Job | None:
+        """As `attach`, asked again for so many seconds if a job may be shown a moment after its creation."""
+        until = clock.monotonic() + (within_s if self.jobs_may_appear_late else 0.0)
+        while (job := self.attach(job_name)) is None and clock.monotonic() < until:
+            clock.sleep(LOOK_EVERY_S)
+        return job
 
     @abstractmethod
     def price(self, spec: JobSpec) -> Price | None:

@@ -32,7 +32,7 @@ from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
 from paretune.launchers.processes import Fork, WarmStart, living, out_of_memory_kills
-from paretune.pricing.prices import ML_M5_LARGE, Price
+from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import (
     Event,
     EventReader,

@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,28 +25,6 @@ def living(pid: int, created: float) -> psutil.Process | None:
     return None
 
 
-@contextmanager
-def training_process(
-    module: str, arguments: Iterable[Path], log: Path, environment: Mapping[str, str]
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """A module of the training wing in a process of its own, which prints into `log` and ends with the block."""
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
-        )
-    try:
-        yield child
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-
-
 class WarmStart:
     """Forks of a process that has imported the libraries of a training, so that a job begins seconds sooner.
 
@@ -55,7 +33,7 @@ class WarmStart:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "paretune.training.warm"],
+            [sys.executable, "-m", "paretune.training"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
-from paretune.estimating.timing_features import share_of
-from paretune.estimating.uploading import written_shares
+from paretune.estimating.features import DeviceShare
+from paretune.estimating.phases import written_shares
 from paretune.estimating.workload import frozen_weight_bytes, trained_weights
 from paretune.specification.container import CHECKPOINTS_KEPT, FILE_BYTES, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
@@ -27,7 +27,7 @@ def host_bytes(spec: JobSpec, built: Architecture) -> tuple[float, float]:
     device_map go to the GPUs file by file. Then the first process copies the weights to write them, with fsdp file by
     file. Weights and training state that stay there, without GPUs or with cpu_offload, come on top.
     """
-    share, trained = share_of(spec), trained_weights(spec, built)
+    share, trained = DeviceShare(spec), trained_weights(spec, built)
     precision = "bf16" if share.half and share.precision != "fp16" else "fp32"
     weights = 4 * trained + frozen_weight_bytes(spec, built, precision) * (built.parameters - trained)
     processes = 1 if spec.strategy == DEVICE_MAP else share.devices

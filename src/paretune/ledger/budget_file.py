@@ -16,8 +16,8 @@ from typing import Any, Self
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import at_home
 from paretune.specification.parameters import Fault, Parameters, parameter
-from paretune.storage.address import address_fault
-from paretune.storage.yaml import FileKind, Node, read_yaml
+from paretune.storage.database import address_fault
+from paretune.storage.files import FileKind, Node, read_yaml
 
 BUDGETS = FileKind("budget", "budgets", "budgets: [{name: nlp, usd_per_month: 500, tags: {team: nlp}}]")
 _EXAMPLE = "{name: nlp, usd_per_month: 500}"

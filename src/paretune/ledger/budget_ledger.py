@@ -26,10 +26,9 @@ from paretune.core.errors import BudgetRefused, LostContact, first_line
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable
-from paretune.pricing.budget import Balance
+from paretune.pricing import Balance
 from paretune.specification.container import write_json_once
-from paretune.storage.address import redacted
-from paretune.storage.database import exclude_others, open_engine
+from paretune.storage.database import exclude_others, open_engine, redacted
 
 _ROWS = sa.Table(
     "paretune_reservations",

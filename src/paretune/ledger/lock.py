@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, CallAgain, LostContact, first_line
-from paretune.storage.address import redacted
-from paretune.storage.database import open_engine
+from paretune.storage.database import open_engine, redacted
 
 _HOLDER = "select a.application_name from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory'"
 

@@ -1,7 +1,6 @@
 """The look of pages, pictures, tables and numbers, for studies and reports.
 
-- `numbers`: values as text: dollars, durations, values with their errors.
-- `table.Table`: a table declared by its columns; for a terminal, Markdown, pages (with `tables.js`), CSV and JSON.
-- `page.template`: HTML templates, with `style.css` and `macros.html` for all of them.
-- `chart.chart_html`: a chart of plotly on a page; `chart.MARKS`: how kinds of marks look, also in pictures.
+- `text`: values as text, such as dollars and durations; tables of texts for a terminal and in Markdown.
+- `page`: HTML templates, with `style.css`, `macros.html` and `tables.js` for all of them; charts of plotly; how kinds
+  of marks look, also in pictures.
 """

@@ -1,11 +1,66 @@
-"""HTML pages: templates that share one style and the macros for tables and lists."""
+"""HTML pages: templates that share one style and the macros for tables and lists, and charts of plotly on them.
+
+Charts share their marks with pictures of matplotlib.
+"""
 
 from functools import cache
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
 from paretune.core.untrusted import printable
+
+
+class Look(NamedTuple):
+    """How a kind of mark is drawn: its name in the legend, colour, symbol of plotly, sign of matplotlib and size."""
+
+    name: str
+    colour: str
+    symbol: str
+    sign: str
+    size: float = 9
+    edge: float = 0
+
+
+# Okabe and Ito, Color Universal Design (2008). Their contrast is 3 on a light and a dark page, and shapes differ too.
+MARKS = {
+    "dominated": Look("dominated", "#8C8C8C", "circle", "o", 7),
+    "unmet": Look("a constraint is not met", "#B5651D", "x", "x", 8),
+    "predicted": Look("predicted, not run", "#009E73", "triangle-up-open", "^", 10, 2),
+    "front": Look("on the front", "#0072B2", "diamond", "D", 10),
+}
+"""Each kind of mark; later ones are drawn over earlier ones."""
+PICKED = Look("recommended", "#D55E00", "circle-open", "o", 22, 2.5)
+
+
+def chart_html(figure: Any, about: str, *, has_script: bool = True) -> Markup:
+    """The figure as HTML with the id `plot`, and with plotly's script; or without both, for a page of several charts.
+
+    `about` is for screen readers.
+    """
+    config = {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+    div_id = "plot" if has_script else None
+    drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=has_script, config=config, div_id=div_id)
+    return Markup('<div role="group" aria-label="{}">{}</div>').format(about, Markup(drawn))  # noqa: S704  # plotly escapes
+
+
+def dressed(figure: Any) -> Any:
+    """The figure itself, with the look of all charts."""
+    figure.update_layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 13},
+        margin={"l": 60, "r": 16, "t": 8, "b": 88},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        hoverlabel={"bgcolor": "#22272d", "bordercolor": "#22272d", "font": {"color": "#ffffff"}, "align": "left"},
+        hovermode="closest",
+        height=430,
+    )
+    for update in (figure.update_xaxes, figure.update_yaxes):
+        update(automargin=True, zeroline=False, gridcolor="#d6d6d6", title={"standoff": 8, "font": {"size": 13}})
+    return figure
 
 
 def _printable(value: object) -> object:

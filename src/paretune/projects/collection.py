@@ -9,7 +9,6 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
-from paretune.core.clock import Clock
 from paretune.core.errors import LostContact, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.launchers.base import Job
@@ -26,39 +24,31 @@ from paretune.projects.container_entrypoint import STORE
 from paretune.storage.archives import unpack
 from paretune.tracking import schema
 
-_ATTEMPTS = 5  # to read results and copy them
-_PAUSE_S = 5.0
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
 _SET_BY_MLFLOW = ("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME)
 
 
-def collect_from(job: Job, run_id: str, clock: Clock) -> list[str]:
+def collect_from(job: Job, run_id: str) -> list[str]:
     """Copy the store of an ended job into its run and return remarks on what could not be copied.
 
-    Raises LostContact if S3 or the tracking server does not answer or refuses, after several attempts.
+    Raises LostContact if S3 or the tracking server does not answer or refuses.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                output = job.fetch_output(Path(folder))
-                return [] if output is None else collect(output, run_id, MlflowClient())
-        except tarfile.TarError as error:
-            return [_problem(error)]
-        except (LostContact, MlflowException, OSError) as error:
-            if attempt == _ATTEMPTS:
-                raise LostContact(_problem(error)) from error
-            clock.sleep(_PAUSE_S)
-    return []
+    try:
+        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+            output = job.fetch_output(Path(folder))
+            return [] if output is None else collect(output, run_id, MlflowClient())
+    except tarfile.TarError as error:
+        return [_problem(error)]
+    except (LostContact, MlflowException, OSError) as error:
+        raise LostContact(_problem(error)) from error
 
 
 def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
     """Copy the store in a job's output, a folder or an archive, into the run; no effect without a store.
 
     The first run that the command has opened is copied into this run; others become runs of their own beside it.
-
-    Returns:
-        Why nothing could be copied; empty if it was.
+    Returns why nothing could be copied; empty if it was.
     """
     if not output.is_dir():
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
@@ -129,7 +119,7 @@ def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient)
     existing = {_point(point) for name in run.data.metrics for point in client.get_metric_history(run_id, name)}
     entities: dict[str, list[Any]] = {
         "params": [Param(name, text) for name, text in run.data.params.items() if name not in params],
-        "tags": [*starmap(RunTag, tags.items())],
+        "tags": [RunTag(name, text) for name, text in tags.items()],
         "metrics": [point for point in points if _point(point) not in existing],
     }
     for kind, items in entities.items():

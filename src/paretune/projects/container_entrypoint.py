@@ -70,7 +70,9 @@ def main(ml: Path) -> int:
     if not code and is_first() and not supervisor.was_stopped:
         files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
         logged = metrics_of_store(ml)
-        write_report(ml, *printed.results(files, logged, document["renamed"]))
+        metrics, sources = printed.results(files, logged, document["renamed"])
+        report = {"metrics": metrics, "facts": {"metrics_from": sources}}
+        (ml / "output" / "data" / "report.json").write_text(json.dumps(report), encoding="utf-8")
     return code
 
 
@@ -152,30 +154,22 @@ def end_with_starter() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     if starter:
-        threading.Thread(target=watch, name="watch-starter", daemon=True).start()
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def metrics_of_store(ml: Path) -> dict[str, float]:
     """The last values of the metrics in the store: newer runs win over older ones, and the first one over all."""
     path = ml / "output" / "data" / STORE / "mlflow.db"
-    values: dict[str, float] = {}
+    if not path.is_file():
+        return {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
         query = (
             "SELECT m.key, m.value FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
             "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.start_time = "
             "(SELECT MIN(start_time) FROM runs WHERE lifecycle_stage = 'active'), r.start_time"
         )
-        values = dict(database.execute(query).fetchall()) if path.is_file() else {}
-    return values
-
-
-def write_report(ml: Path, metrics: dict[str, float], sources: str) -> None:
-    """Write report.json, with the sources of the metrics."""
-    report = {"metrics": metrics, "facts": {"metrics_from": sources}, "labels": [], "confusion_matrix": []}
-    draft = ml / "output" / "data" / ".report.json"
-    draft.parent.mkdir(parents=True, exist_ok=True)
-    draft.write_text(json.dumps(report), encoding="utf-8")
-    draft.replace(draft.with_name("report.json"))
+        return dict(database.execute(query).fetchall())
+    return {}
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:

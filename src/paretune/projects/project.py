@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
@@ -26,7 +26,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import option_words, start_faults, unknown_arguments
-from paretune.storage.yaml import FileKind, read_yaml
+from paretune.storage.files import FileKind, read_yaml
 
 _RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
@@ -43,13 +43,10 @@ def read_project(uri: str) -> tuple[Project, Path]:
     with _translated_errors(f"project {uri}"):
         is_local = exists(uri.partition("#")[0])
         root = _fetched(str(at_home(uri).absolute()) if is_local else uri)
-        return load_project(str(root)), root  # type: ignore[no-untyped-call]  # MLflow
+        return load_project(root), Path(root)  # type: ignore[no-untyped-call]  # MLflow
 
 
-@cache
-def _fetched(uri: str) -> Path:
-    """The project's folder; MLflow itself would fetch it again at each call."""
-    return Path(_fetch_project(uri))  # type: ignore[no-untyped-call]  # MLflow
+_fetched = cache(_fetch_project)  # MLflow itself would fetch it again at each call
 
 
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
@@ -110,7 +107,9 @@ def read_command(
             continue
         if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
             faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
-        channel = _channel(name, position, inputs)
+        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # shell variables contain it
+        if channel in _RESERVED_CHANNELS or channel in inputs:
+            channel = f"{channel}_{position}"
         inputs[channel] = path
         values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
     refuse(faults)
@@ -145,12 +144,6 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
     if not all(isinstance(part, list) and all(isinstance(line, str) for line in part) for part in lines):
         raise BadInput([f"dependencies of {path.name} must be lists of texts, such as numpy==1.26.4"])
     return [line for part in lines for line in part], folder
-
-
-def _channel(name: str, position: int, channels: Mapping[str, Path]) -> str:
-    """A channel name for a parameter: letters, digits and underscores, because shell variables contain it."""
-    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]
-    return f"{plain}_{position}" if plain in _RESERVED_CHANNELS or plain in channels else plain
 
 
 def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
@@ -198,8 +191,12 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path]]:
     values = {name: spell(value) for name, value in spec.project_parameters.items()}
-    _refuse_unknown_entry_point(spec, project._entry_points, root)
-    if spec.entry_point not in project._entry_points and spec.entry_point.endswith(".py"):
+    declared = project._entry_points
+    if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow takes any such name
+        scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
+        allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
+        raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
+    if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
         script, parameters = root / spec.entry_point, spec.project_parameters
         refuse([*start_faults(script, parameters), *unknown_arguments(script, parameters)])
         words = ["python", spec.entry_point, *option_words(read_own_script(script), parameters)]
@@ -209,15 +206,6 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
             values[_SEED] = str(spec.seed)  # a repeat of the same job differs in it
         return read_command(project, spec.entry_point, values, home, run_in=None if spec.on_sagemaker else root)
-
-
-def _refuse_unknown_entry_point(spec: JobSpec, declared: Collection[str], root: Path) -> None:
-    """Raise BadInput if the entry point is neither declared nor a script: MLflow takes any name that ends like one."""
-    if spec.entry_point in declared or (root / spec.entry_point).is_file():
-        return
-    scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
-    allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
-    raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:

@@ -26,8 +26,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from paretune.core.tags import Attribution
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
@@ -39,7 +39,6 @@ CHECKPOINT_EVERY_S = 120.0  # between two checkpoints of a training that may los
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
-_PLAIN = "job_name", "attempt", "spent_seconds", "deadline_s"  # of a job document
 
 
 class FailureKind(Enum):
@@ -54,8 +53,6 @@ class FailureKind(Enum):
 
 
 class _Below:
-    """Attribute of a job's folder: a path below its root."""
-
     def __init__(self, path: str) -> None:
         self._path = path
 
@@ -96,10 +93,9 @@ class JobFolder:
 
     def read_failure(self) -> tuple[FailureKind, str] | None:
         """Kind and sentence of the failure file, or None without one; the kind is ERROR if another program wrote it."""
-        try:
-            text = self.failure.read_text(errors="replace").strip()
-        except FileNotFoundError:
+        if not self.failure.exists():
             return None
+        text = self.failure.read_text(errors="replace").strip()
         kind, _, sentence = text.partition(": ")
         with contextlib.suppress(ValueError):
             return FailureKind(kind), sentence
@@ -146,8 +142,7 @@ class PreparedDataset:
 
     def write(self) -> None:
         """Write the description beside the rows. Call it last: its presence means that the folder is complete."""
-        description = {"key": self.key, "labels": self.labels, "facts": dict(self.facts)}
-        write_json(self.folder / "dataset.json", description)
+        write_json(self.folder / "dataset.json", {"key": self.key, "labels": self.labels, "facts": dict(self.facts)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +204,7 @@ class JobDocument:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, checked again."""
-        plain = {name: raw[name] for name in _PLAIN}
+        plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds", "deadline_s")}
         return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
@@ -271,10 +266,6 @@ class JobReport(_Document):
         """Write the report as JSON; a reader never sees half of it."""
         write_json(path, self.model_dump())
 
-    def to_json(self) -> str:
-        """The report as JSON."""
-        return self.model_dump_json(indent=2)
-
 
 def read_event(line: str) -> Event | None:
     """The event on a line, or None if the line is incomplete or was written by another program."""
@@ -290,18 +281,14 @@ class EventReader:
 
     def new(self) -> Iterator[Event]:
         """The events on lines that were completed since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
+        if not self._path.exists():
             return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
         complete = data[: data.rfind(b"\n") + 1]
         self._offset += len(complete)
-        for line in complete.splitlines():
-            event = read_event(line.decode(errors="replace"))
-            if event is not None:
-                yield event
+        yield from filter(None, (read_event(line.decode(errors="replace")) for line in complete.splitlines()))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -309,20 +296,15 @@ def write_json(path: Path, value: Any) -> None:
     _draft(path, value).replace(path)
 
 
-def write_json_once(path: Path, value: Any) -> bool:
-    """Write `value` as JSON unless `path` exists, and return whether it was written. Readers never see half a file."""
+def write_json_once(path: Path, value: Any) -> None:
+    """The same, but a file that exists is kept."""
     draft = _draft(path, value)
-    try:
-        os.link(draft, path)  # fails if it exists: the first one is kept
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    draft.unlink()
 
 
 def _draft(path: Path, value: Any) -> Path:
-    """Write `value` as JSON beside `path`, and return that file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(value, indent=2) + "\n")

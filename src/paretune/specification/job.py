@@ -7,13 +7,13 @@ page and MLflow's parameters are made from these lines; rules between parameters
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from statistics import NormalDist
 from typing import Any, ClassVar, Literal, Self
 
 from paretune.core.commands import command_line
 from paretune.specification import catalog, metrics
-from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
-from paretune.specification.parallelism import DEVICE_MAP, ParallelDegrees
+from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
 from paretune.specification.parameters import (
     COMPUTES,
     STEP,
@@ -26,14 +26,13 @@ from paretune.specification.parameters import (
     spell,
 )
 from paretune.specification.rules import LAST_RULES, RULES
-from paretune.specification.simulation import Simulation
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
 ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
 LONGEST_POOL = 360  # minutes of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
-_ADAPTERS_OVER_FULL = 10.0
+_ADAPTERS_OVER_FULL = 10.0  # Schulman et al., "LoRA Without Regret", Thinking Machines Lab, 2025
 _QUALITY: frozenset[Effect] = frozenset({"quality"})
 _ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
 _SAMPLE: frozenset[Effect] = frozenset({"data", "quality"})
@@ -48,9 +47,7 @@ class Lora(Parameters):
 
     r: int = parameter(8, "rank of the adapters", ge=1, le=1024, affects=TRAINING, also="rank lora_rank")
     lora_alpha: float = parameter(16.0, "adapters are scaled by lora_alpha / r", gt=0, affects=_QUALITY, also="alpha")
-    lora_dropout: float = parameter(
-        0.0, "dropout of the adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout"
-    )
+    lora_dropout: float = parameter(0.0, "dropout of adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout")
     target_modules: tuple[str, ...] = parameter(
         (ALL_LINEAR,), "linear layers that get adapters", affects=TRAINING, also="lora_target_modules"
     )
@@ -79,12 +76,28 @@ class SageMaker(Parameters):
     package_index: str | None = parameter(None, "address of a package index for pip in subnets without internet")
 
 
-class JobSpec(Parameters):
-    """One training on one cluster; every parameter is optional, and None means "off" or "derived".
+class Simulation(Parameters):
+    """The parameter `simulation`. By default nothing fails and nothing is random."""
 
-    Raises:
-        BadInput: all faults at once, if values are out of range or contradict each other.
-    """
+    runs: str | None = parameter(None, "CSV table of recorded runs to take results from", also="recorded_runs")
+    seed: int = parameter(0, "seed of failures and noise", ge=0, le=2**32 - 1)
+    startup_seconds: float = parameter(120.0, "billed seconds before the first step", ge=0)
+    failure_rate: float = parameter(0.0, "share of jobs that fail while they run", ge=0, le=1)
+    capacity_error_rate: float = parameter(0.0, "share of attempts without capacity", ge=0, le=1)
+    seconds_noise: float = parameter(0.0, "relative standard deviation of the seconds", ge=0, le=1)
+    f1_noise: float = parameter(0.0, "standard deviation of F1", ge=0, le=1)
+
+    def share(self, *key: object) -> float:
+        """A uniform number from 0 to below 1, always the same for the same seed and key."""
+        return share_of("\x1f".join(map(str, (self.seed, *key))))
+
+    def normal(self, deviation: float, *key: object) -> float:
+        """A number from a normal distribution around 0."""
+        return deviation * NormalDist().inv_cdf(max(self.share(*key), 1e-12)) if deviation else 0.0
+
+
+class JobSpec(Parameters):
+    """One training on one cluster; None means "off" or "derived". Raises BadInput with all faults at once."""
 
     model: str = parameter(
         BUNDLED_MODEL,
@@ -113,9 +126,7 @@ class JobSpec(Parameters):
     validation_file: str | None = parameter(
         None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
     )
-    test_file: str | None = parameter(
-        None, "file with test rows, evaluated once at the end", affects={"data", "evaluation"}
-    )
+    test_file: str | None = parameter(None, "file with test rows, evaluated at the end", affects={"data", "evaluation"})
     text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
     label_column: str = parameter(
         "label",
@@ -131,7 +142,12 @@ class JobSpec(Parameters):
         metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
     )
     max_train_samples: int | None = parameter(
-        None, "number of training rows, drawn with a fixed seed; all = every row", ge=1, none="all", affects=_SAMPLE
+        None,
+        "number of training rows, drawn with a fixed seed; all = every row",
+        ge=1,
+        none="all",
+        affects=_SAMPLE,
+        basic=True,
     )
     max_eval_samples: int | None = parameter(
         None, "rows per evaluated split; by default a ninth of max_train_samples", ge=1, none="all", affects=_ROWS
@@ -147,14 +163,18 @@ class JobSpec(Parameters):
         le=LARGEST_BATCH_SIZE,
         affects=STEP | {"batch"},
         group="batch size, learning rate and epochs",
-        basic=True,
         also="bs batch_size train_batch_size",
     )
     gradient_accumulation_steps: int | None = parameter(
         None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     global_batch_size: int | None = parameter(
-        None, "rows per optimiser step, over all devices; the parts follow", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
+        None,
+        "rows per optimiser step, over all devices; the parts follow",
+        ge=1,
+        le=LARGEST_BATCH_SIZE,
+        affects=_BATCH,
+        basic=True,
     )
     learning_rate: float | None = parameter(
         None,
@@ -253,9 +273,7 @@ class JobSpec(Parameters):
     activation_offloading: bool = parameter(
         False, "save device memory: move checkpointed activations to main memory", affects=STEP
     )
-    cpu_offload: bool = parameter(
-        False, "fsdp: keep weights, gradients and optimiser state in main memory", affects=STEP
-    )
+    cpu_offload: bool = parameter(False, "fsdp: weights, gradients and optimiser state in main memory", affects=STEP)
 
     instance_type: str = parameter(
         "local",
@@ -301,6 +319,7 @@ class JobSpec(Parameters):
         gt=0,
         le=40_320,
         affects={"stopping"},
+        basic=True,
         group="limits and money",
         also="timeout max_runtime max_run max_time",
     )
@@ -317,10 +336,7 @@ class JobSpec(Parameters):
         0.0, "keep the instances as a warm pool after the job; it is billed", ge=0, le=LONGEST_POOL, affects=_ACCOUNT
     )
     tags: dict[str, str] = parameter(
-        {},
-        "tags of the job, for AWS and for budgets; user and team name its owner",
-        affects=_ACCOUNT,
-        example={"team": "search"},
+        {}, "tags, for AWS and for budgets; user and team name the owner", affects=_ACCOUNT, example={"team": "search"}
     )
 
     region: str | None = parameter(
@@ -330,7 +346,7 @@ class JobSpec(Parameters):
         not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
         group="SageMaker",
     )
-    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT)
+    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT, basic=True)
     sagemaker: SageMaker = parameter(
         SageMaker(),
         "image, storage and network, in the names of the SageMaker SDK's ModelTrainer",
@@ -352,9 +368,7 @@ class JobSpec(Parameters):
     profile_steps: int | None = parameter(
         None, "profile this many steps: trace.json.gz, profile.md", ge=1, le=MOST_PROFILED_STEPS, affects=_LAUNCHER
     )
-    log_model: bool = parameter(
-        True, "record the model in MLflow; false: leave it where the job wrote it", affects=_LAUNCHER
-    )
+    log_model: bool = parameter(True, "record the model in MLflow; false: leave it with the job", affects=_LAUNCHER)
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
@@ -369,10 +383,7 @@ class JobSpec(Parameters):
         also="again allow_timeout",
     )
     dry_run: bool = parameter(
-        False,
-        "check everything, print the job and its worst-case dollars, launch nothing",
-        affects=_LAUNCHER,
-        basic=True,
+        False, "check everything, print the job and its worst-case dollars; no launch", affects=_LAUNCHER, basic=True
     )
 
     rules: ClassVar[Rules] = RULES
@@ -457,12 +468,9 @@ class JobSpec(Parameters):
         return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
-        """The same training on another instance type: the global batch size stays, the per-device batch if possible.
+        """The same training on as many instances of another type, with the per-device batch of this one if possible.
 
-        The number of instances stays too.
-
-        Raises:
-            BadInput: the devices cannot share the global batch size evenly.
+        The global batch size stays; raises BadInput if the devices cannot share it evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
         if self.project is not None:  # its command chooses its own batches
@@ -474,10 +482,7 @@ class JobSpec(Parameters):
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`.
-
-        A default has the same hash whether it was given or not.
-        """
+        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
         values = {name: spell(getattr(self, name)) for name in names}
@@ -511,9 +516,10 @@ def value_of(name: str, value: Any) -> Any:
 
 
 def default_learning_rate(fine_tuning: str) -> float:
-    """The default learning rate at the reference batch size.
-
-    Adapters need about ten times the rate of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
-    Machines Lab, 2025).
-    """
+    """The default learning rate at the reference batch size."""
     return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE
+
+
+def share_of(text: str) -> float:
+    """A uniform number from 0 to below 1, always the same for the same text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56

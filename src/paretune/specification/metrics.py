@@ -67,7 +67,7 @@ class Task:
 
     A new task is also a choice of `JobSpec.task`; a branch of the functions of `training.tasks`, whose last one takes
     every task that is not named; a head in `training.model`; the labels in `training.rows` and `specification`'s
-    `data_files` and `rules`; an objective of studies (`studies.definition.objectives`); a pipeline in `jobs.model` and
+    `inputs` and `rules`; an objective of studies (`studies.definition.objectives`); a pipeline in `jobs.model` and
     `tracking.models`. `baseline` and `trivial` are compared as more is better.
     """
 
@@ -85,11 +85,7 @@ CLASSIFICATION, MULTI_LABEL = "classification", "multi-label"
 CAUSAL_LM, TOKEN_CLASSIFICATION = "causal-lm", "token-classification"
 TASKS: Mapping[str, Task] = {
     CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY),
-    MULTI_LABEL: Task(
-        measures=(F1, F1_MICRO, SUBSET_ACCURACY),
-        baseline=BASELINE_TFIDF,
-        trivial=BASELINE_MAJORITY,
-    ),
+    MULTI_LABEL: Task(measures=(F1, F1_MICRO, SUBSET_ACCURACY), baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY),
     CAUSAL_LM: Task(measures=(PERPLEXITY,)),
     TOKEN_CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
 }

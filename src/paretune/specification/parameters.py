@@ -62,23 +62,20 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule between parameters: which one to change, when it is broken, and the sentence.
+    """A rule between parameters: when it is broken, and the sentence. `{name}` in it is the value of a parameter."""
 
-    `{name}` in the sentence stands for the value of a parameter.
-    """
-
-    name: str
     is_broken: Callable[[Any], Any]
     sentence: str
 
-    def __call__(self, model: Any) -> Iterator[Fault]:
-        """The fault of the model, if it breaks the rule."""
+    def __call__(self, model: Any) -> Iterator[str]:
+        """The sentence, if the model breaks the rule."""
         if self.is_broken(model):
             texts = {name: spell(getattr(model, name)) for name in re.findall(r"{(\w+)}", self.sentence)}
-            yield Fault((self.name,), self.sentence.format_map(texts))
+            yield self.sentence.format_map(texts)
 
 
-Rules = tuple[Callable[[Any], Iterable[Fault]], ...]  # each yields the faults of a model
+Rules = tuple[Callable[[Any], Iterable[Fault | str]], ...]
+"""Each yields the faults of a model, or sentences that begin with the parameter to change."""
 
 
 class Plain(str):
@@ -113,8 +110,6 @@ def parameter(
 
 
 class _Hidden:
-    """An attribute that is not there."""
-
     def __get__(self, instance: object, owner: type) -> None:
         raise AttributeError
 
@@ -185,11 +180,11 @@ class Parameters(BaseModel):
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
         """The values by name, with dotted names put into their mapping and texts read as their field wants them."""
-        nested: dict[str, Any] = {}
+        nested, fields = dict[str, Any](), cls.model_fields
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).partition(".")
             outer = outer.replace("-", "_")
-            if outer in cls.model_fields and (value is None or (isinstance(value, str) and not value.strip())):
+            if outer in fields and (value is None or (isinstance(value, str) and not value.strip())):
                 continue
             if inner:
                 before = nested.get(outer) or {}
@@ -197,7 +192,6 @@ class Parameters(BaseModel):
                     before = parse_json(before) if isinstance(before, str) else before
                 value = {**dict(before), inner: value} if isinstance(before, Mapping) else before
             nested[outer] = value
-        fields = cls.model_fields
         read = {name: _read_value(value, fields[name]) if name in fields else value for name, value in nested.items()}
         return {name: value for name, value in read.items() if value is not None and value not in ({}, [], ())}
 
@@ -212,7 +206,7 @@ class Parameters(BaseModel):
         if error["type"] == "rule":
             return Fault(path, error["msg"])
         if error["type"] == "extra_forbidden":
-            return Fault(path, unknown(cls, ".".join(map(str, path)).removeprefix(cls.hidden)))
+            return Fault(path, unknown(cls, name))
         schema = cls.schema_at(path)
         got = repr(value)[:80] if isinstance(value, str) else (spell(value) or "nothing")[:80]
         got = re.sub(r"://[^\s/]*@", "://", got)  # the password of a database
@@ -256,8 +250,8 @@ class Parameters(BaseModel):
 @cache
 def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
     """Names of the parameters of `cls` that have any of `effects` and none of `without`, in field order."""
-    found = {name: set(effects_of(cls, name)) for name in cls.model_fields}
-    return tuple(name for name, own in found.items() if own & {*effects} and not own & {*without})
+    of_each = {name: set(effects_of(cls, name)) for name in cls.model_fields}
+    return tuple(name for name, own in of_each.items() if own & {*effects} and not own & {*without})
 
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:
@@ -277,28 +271,24 @@ def _schema(cls: type[Parameters]) -> dict[str, Any]:
 
 def _made_without(errors: Iterable[Any], values: dict[str, Any], handler: Callable[[Any], Any]) -> Any:
     """The model of the values that have no error; a rule that reads one of the others raises AttributeError."""
-    paths = [item["loc"] for item in errors]
     for depth in (2, 1):
-        kept = values
-        for path in paths:
-            kept = _without(kept, path[:depth])
+        paths = [item["loc"][:depth] for item in errors]
+        right = {name: _without(value, paths, name) for name, value in values.items() if (name,) not in paths}
         with suppress(ValidationError):
-            made = handler(kept)
+            made = handler(right)
             break
-    for path in paths:
-        owner = vars(made).get(path[0])
-        if depth == 2 and len(path) > 1 and isinstance(owner, BaseModel):
-            vars(owner).pop(path[1], None)
-        elif depth == 1 or len(path) == 1 or not owner:
-            vars(made).pop(path[0], None)
+    for outer, *inner in paths:
+        owner = vars(made).get(outer)
+        if not inner or not owner:
+            vars(made).pop(outer, None)
+        elif isinstance(owner, BaseModel):
+            vars(owner).pop(inner[0], None)
     return made
 
 
-def _without(values: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
-    inner = values.get(path[0])
-    if len(path) > 1 and isinstance(inner, dict):
-        return values | {path[0]: _without(inner, path[1:])}
-    return {name: value for name, value in values.items() if name != path[0]}
+def _without(value: Any, paths: Collection[tuple[Any, ...]], name: str) -> Any:
+    is_mapping = isinstance(value, dict)
+    return {key: item for key, item in value.items() if (name, key) not in paths} if is_mapping else value
 
 
 def faults_error(faults: Iterable[Fault]) -> ValidationError:
@@ -315,7 +305,10 @@ def _of_script(error: Any, values: Mapping[str, Any]) -> Any:
     return _error(Fault(error["loc"], f"{name} is an argument of {path.name}: {argument}"))
 
 
-def _error(fault: Fault) -> dict[str, Any]:
+def _error(fault: Fault | str) -> dict[str, Any]:
+    if isinstance(fault, str):
+        name = re.match(r"[\w.]*\w", fault)
+        fault = Fault(tuple(name[0].split(".")) if name else (), fault)
     return {"type": "rule", "msg": fault.text, "loc": fault.path, "input": None}
 
 

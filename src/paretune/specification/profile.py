@@ -39,11 +39,7 @@ _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_
 
 
 def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of the file; empty if there is none.
-
-    Raises:
-        BadInput: the file that PARETUNE_PROFILE names does not exist, is not TOML, or sets a forbidden parameter.
-    """
+    """The parameters of the file; empty if there is none. Raises BadInput if it cannot be read or sets others."""
     return {name: value for name, value in _read_file(environment).items() if name != NOTIFY}
 
 
@@ -87,11 +83,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The typed parameters, completed by those of the file that have an effect on the job; "" means not typed.
-
-    Raises:
-        BadInput: as `read_profile`.
-    """
+    """The typed parameters, completed by those of the file that have an effect on the job; "" means not typed."""
     without_effect = _without_effect(texts.get("instance_type"), texts.get("launcher"))
     profile = {name: value for name, value in read_profile(environment).items() if name not in without_effect}
     return _merged(profile, {name: text for name, text in texts.items() if spell(text).strip()})
@@ -106,9 +98,6 @@ def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
     """The job parameters of a study, with owner and budget from the file.
 
     `budget` becomes an absolute path, because the study may be continued in another folder.
-
-    Raises:
-        BadInput: as `read_profile`.
     """
     values = _merged({name: value for name, value in read_profile(environment).items() if name in CHARGED}, job)
     return values | ({"budget": absolute(str(values["budget"]))} if values.get("budget") else {})

@@ -12,10 +12,10 @@ from paretune.core.errors import BadInput
 from paretune.core.tags import tag_faults
 from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, metrics
+from paretune.specification.catalog import region_faults
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
 from paretune.specification.parameters import Fault, Rule, Rules, spell
-from paretune.specification.regions import region_faults
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
@@ -42,10 +42,10 @@ RESERVED_TRAINING_ARGUMENTS = {
 }
 """Training arguments that have a parameter of their own or that paretune sets itself, each with what to do instead."""
 HIGHEST_LEARNING_RATE = 0.1  # of full fine-tuning, ten times the highest rate that published recipes use
-LONGEST_REGISTERED_NAME = 57
-"""Characters; a SageMaker managed MLflow server appends some of its own to the name of the Model Package Group."""
-_REGISTERED_NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-"""ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5)."""
+LONGEST_REGISTERED_NAME = 57  # characters; a managed MLflow server appends some of its own
+_REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
+"""ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5), of at most 63 characters."""
+_OTHERS = (metrics.MULTI_LABEL, metrics.TOKEN_CLASSIFICATION)  # tasks that are neither one class nor the next token
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # the names of metrics that MLflow allows
 _WITH_A_PROJECT = {
     *("project", "entry_point", "project_parameters", "metric_definitions", "seed", "force", "dry_run"),
@@ -60,8 +60,8 @@ def _adapts(job: "JobSpec") -> bool:
     return job.fine_tuning in ("lora", "qlora")
 
 
-def _degree(job: "JobSpec", name: str) -> int:
-    return getattr(job, name) or 1
+def _is_divided(degree: int | None) -> bool:
+    return (degree or 1) > 1
 
 
 def _of_a_strategy(job: "JobSpec") -> set[str]:
@@ -76,92 +76,79 @@ def _is_changed(job: "JobSpec", name: str) -> bool:
 
 def _only_with(name: str, strategies: tuple[str, ...], is_used: Callable[["JobSpec"], Any]) -> Rule:
     text = f"{name} goes with strategy={' or '.join(strategies)}, got strategy={{strategy}}"
-    return Rule(name, lambda job: is_used(job) and job.strategy not in strategies, text)
+    return Rule(lambda job: is_used(job) and job.strategy not in strategies, text)
 
 
 def _only_on_sagemaker(name: str) -> Rule:
     text = f"{name} is for SageMaker: set instance_type to one of its types (ml.*), or leave it out"
-    return Rule(name, lambda job: getattr(job, name) and not job.has_instances, text)
+    return Rule(lambda job: getattr(job, name) and not job.has_instances, text)
 
 
 def _only_with_a_project(name: str) -> Rule:
     text = f"{name} goes with project: give the folder or git URI of one, or leave it out"
-    return Rule(name, lambda job: job.project is None and _is_changed(job, name), text)
+    return Rule(lambda job: job.project is None and _is_changed(job, name), text)
 
 
 _TABLE: Rules = (
     Rule(
-        "entry_script",
         lambda job: (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet")),
         "entry_script must be a program, and {entry_script} is a file of rows: name it with dataset",
     ),
     _only_with("hybrid_shard_degree", ("fsdp", "smp"), lambda job: job.hybrid_shard_degree),
-    _only_with("tensor_parallel_degree", ("fsdp", "smp"), lambda job: _degree(job, "tensor_parallel_degree") > 1),
-    _only_with("pipeline_parallel_degree", ("fsdp",), lambda job: _degree(job, "pipeline_parallel_degree") > 1),
+    _only_with("tensor_parallel_degree", ("fsdp", "smp"), lambda job: _is_divided(job.tensor_parallel_degree)),
+    _only_with("pipeline_parallel_degree", ("fsdp",), lambda job: _is_divided(job.pipeline_parallel_degree)),
     _only_with("cpu_offload", ("fsdp",), lambda job: job.cpu_offload),
     Rule(
-        "micro_batches",
-        lambda job: job.micro_batches and _degree(job, "pipeline_parallel_degree") == 1,
+        lambda job: job.micro_batches and not _is_divided(job.pipeline_parallel_degree),
         "micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out",
     ),
     Rule(
-        "activation_offloading",
         lambda job: job.activation_offloading and not (job.strategy == "smp" or job.checkpoints_activations),
         "activation_offloading keeps checkpointed activations: set gradient_checkpointing in training_arguments too",
     ),
     Rule(
-        "pipeline_parallel_degree",
-        lambda job: _degree(job, "pipeline_parallel_degree") > 1 and _degree(job, "tensor_parallel_degree") > 1,
+        lambda job: _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree),
         "pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {pipeline_parallel_degree} and "
         "{tensor_parallel_degree}: set one of them to 1",
     ),
     Rule(
-        "strategy",
         lambda job: job.strategy == DEVICE_MAP and job.instance_count > 1,
         "strategy device_map puts the layers of one model on the GPUs of one instance: set instance_count=1, or set "
         "strategy=fsdp",
     ),
     Rule(
-        "strategy",
         lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_own_training),
         "strategy=device_map goes with fine_tuning=lora or qlora, got {fine_tuning}: one device works at a time; use "
         "strategy=fsdp",
     ),
     Rule(
-        "fine_tuning",
         lambda job: job.fine_tuning == "qlora" and job.strategy not in ("ddp", "smddp", DEVICE_MAP),
         "fine_tuning=qlora goes with strategy ddp, or device_map on one instance, got {strategy}: 4-bit weights cannot "
         "be sharded; use one of these, or fine_tuning=lora",
     ),
     Rule(
-        "training_arguments",
         lambda job: job.fine_tuning == "qlora" and job.is_compiled and job.entry_script is None,
-        "fine_tuning=qlora goes without torch_compile: no training has run with both",
+        "training_arguments must not set torch_compile with fine_tuning=qlora: no training has run with both",
     ),
     Rule(
-        "training_arguments",
         lambda job: job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_own_training,
-        "torch_compile goes with strategy ddp, got {strategy}: leave it out of training_arguments",
+        "training_arguments must not set torch_compile with strategy={strategy}: it goes with ddp; leave it out",
     ),
     Rule(
-        "training_arguments",
         lambda job: not job.runs_own_training and _of_a_strategy(job) & {*job.training_arguments},
         "training_arguments must set nothing that belongs to the strategy (fsdp, fsdp_config, deepspeed, ddp_backend, "
         "parallelism_config): use the parameter strategy",
     ),
     Rule(
-        "lora",
         lambda job: job.lora.model_fields_set and not _adapts(job) and not job.runs_own_training,
         "lora goes with fine_tuning=lora or qlora, got {fine_tuning}",
     ),
     Rule(
-        "init",
         lambda job: job.init == "random" and job.fine_tuning != "full",
         "fine_tuning must be full with init=random, got {fine_tuning}: it keeps weights as they are, and random ones "
         "know nothing; or set init=pretrained",
     ),
     Rule(
-        "learning_rate",
         lambda job: (
             (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
             and job.fine_tuning == "full"
@@ -171,122 +158,95 @@ _TABLE: Rules = (
         "such as 5e-5, or set force=true",
     ),
     Rule(
-        "text_column",
         lambda job: job.text_column == job.label_column and job.task != metrics.CAUSAL_LM and not job.runs_own_training,
         "text_column and label_column must be two columns, got {text_column} for both: set text_column to the one with "
         "the texts",
     ),
     Rule(
-        "validation_file",
         lambda job: not job.runs_own_training and job.validation_file and job.dataset.startswith(BUNDLED),
         "validation_file goes with a data set of your own, got dataset={dataset}: set dataset to your training rows",
     ),
     Rule(
-        "pipeline_parallel_degree",
-        lambda job: (
-            _degree(job, "pipeline_parallel_degree") > 1
-            and job.task not in (metrics.CLASSIFICATION, metrics.CAUSAL_LM)
-            and job.entry_script is None
-        ),
+        lambda job: _is_divided(job.pipeline_parallel_degree) and job.task in _OTHERS and job.entry_script is None,
         "task={task} goes without pipeline_parallel_degree: leave it out",
     ),
     Rule(
-        "training_arguments",
         lambda job: (
-            job.training_arguments.get("label_smoothing_factor")
-            and job.task not in (metrics.CLASSIFICATION, metrics.CAUSAL_LM)
-            and job.entry_script is None
+            job.training_arguments.get("label_smoothing_factor") and job.task in _OTHERS and not job.entry_script
         ),
         "training_arguments must not set label_smoothing_factor with task={task}: leave it out",
     ),
     Rule(
-        "metric_definitions",
         lambda job: job.metric_definitions and not job.runs_own_training,
         "metric_definitions goes with project or entry_script: paretune's own training reports by itself",
     ),
     Rule(
-        "project",
         lambda job: job.is_simulated and job.project is not None,
         "project={project} needs a real job, got launcher=simulated: paretune cannot simulate its command",
     ),
     Rule(
-        "instance_count",
         lambda job: job.project is not None and not job.has_instances and job.instance_count > 1,
         "instance_count must be 1 for a project on this machine, got {instance_count}: its command starts its own "
         "processes",
     ),
     Rule(
-        "register",
-        lambda job: (
-            job.register
-            and not (_REGISTERED_NAME.fullmatch(job.register) and len(job.register) <= LONGEST_REGISTERED_NAME)
-        ),
+        lambda job: job.register and not _REGISTERED_NAME.fullmatch(job.register),
         f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, with no hyphen at either "
         "end, as AWS names Model Package Groups, got {register}: take one such as sentiment-en",
     ),
     Rule(
-        "register",
         lambda job: job.register and (job.probe_steps is not None or not job.log_model),
         "register={register} needs a model in MLflow, and probe_steps or log_model=false leaves none: leave it out",
     ),
     Rule(
-        "profile_steps",
         lambda job: job.profile_steps and (job.is_simulated or job.entry_script is not None),
         "profile_steps={profile_steps} goes with a real training of paretune's own, got launcher={launcher} and "
         "entry_script={entry_script}: leave it out, or call torch.profiler in your script",
     ),
     Rule(
-        "simulation",
         lambda job: job.simulation.model_fields_set and not job.is_simulated,
         "simulation is for launcher=simulated, got launcher={launcher}",
     ),
     *map(_only_on_sagemaker, ("spot", "fallback_instance_types")),
     *map(_only_with_a_project, ("entry_point", "project_parameters")),
     Rule(
-        "keep_alive_minutes",
         lambda job: job.keep_alive_minutes and job.spot and job.has_instances,
         "keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances",
     ),
     Rule(
-        "strategy",
         lambda job: job.strategy in ("smddp", "smp", *DEEPSPEED) and not job.has_instances,
         "strategy {strategy} needs GPU instances of SageMaker: set instance_type, or use ddp",
     ),
     Rule(
-        "sagemaker",
         lambda job: job.has_instances and bool(job.sagemaker.subnets) != bool(job.sagemaker.security_group_ids),
         "sagemaker.subnets and sagemaker.security_group_ids go together: give both, or neither",
     ),
 )
 
 
-def _with_a_project(job: "JobSpec") -> Iterator[Fault]:
+def _with_a_project(job: "JobSpec") -> Iterator[str]:
     if job.project is None:
         return
     for name in filter(lambda name: _is_changed(job, name), job.model_fields_set - _WITH_A_PROJECT):
         remedy = f"it is for paretune's own training; use project_parameters ({{{name}: ...}})"
         if name == "entry_script":
             remedy = "the job runs the project's command; leave one of them out"
-        yield Fault((name,), f"project={job.project} goes without {name}: {remedy}")
+        yield f"project={job.project} goes without {name}: {remedy}"
 
 
 def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
-    for name in job.training_arguments:
-        if name in RESERVED_TRAINING_ARGUMENTS:
-            text = f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
-            yield Fault(("training_arguments", name), text)
+    for name in filter(RESERVED_TRAINING_ARGUMENTS.get, job.training_arguments):
+        text = f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
+        yield Fault(("training_arguments", name), text)
 
 
-def _web_addresses(job: "JobSpec") -> Iterator[Fault]:
-    if job.runs_own_training:  # it may read what it likes
-        return
-    for name in INPUT_FILES:
-        address = getattr(job, name)
-        if address is None or not address.lower().startswith(("http://", "https://")):
-            continue
-        hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
-        way = f"write {name}={hub_id[1]}" if hub_id else "download it with `curl -LO`, and name the file"
-        yield Fault((name,), f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}")
+def _web_addresses(job: "JobSpec") -> Iterator[str]:
+    for name in () if job.runs_own_training else INPUT_FILES:  # a script may read what it likes
+        address = getattr(job, name) or ""
+        if address.lower().startswith(("http://", "https://")):
+            hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
+            way = f"write {name}={hub_id[1]}" if hub_id else "download it with `curl -LO`, and name the file"
+            yield f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}"
 
 
 def looks_secret(name: str, value: str) -> bool:
@@ -294,30 +254,28 @@ def looks_secret(name: str, value: str) -> bool:
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
-def _secrets(job: "JobSpec") -> Iterator[Fault]:
+def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
     index = job.sagemaker.package_index or ""
     if looks_secret("package_index", index) or re.search("//[^/]*@", index):
-        text = "package_index must hold no user and password: everybody who sees the job can read it"
-        yield Fault(("sagemaker", "package_index"), text)
+        yield "sagemaker.package_index must hold no user and password: everybody who sees the job can read it"
     elif not re.match(r"$|https?://\S+$", index):
-        yield Fault(("sagemaker", "package_index"), f"package_index must be an address (https://...), got {index!r}")
+        yield f"sagemaker.package_index must be an address (https://...), got {index!r}"
     for name in job.model_fields_set - {"tags", "sagemaker"}:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
-            text = f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
-            yield Fault((name,), text)
+            yield f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
     for name, value in job.tags.items():
         if looks_secret(name, value):
             text = f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
             yield Fault(("tags", name), text)
-    yield from (Fault(("tags",), text) for text in tag_faults(job.tags))
+    yield from tag_faults(job.tags)
 
 
-def _metric_definitions(job: "JobSpec") -> Iterator[Fault]:
+def _metric_definitions(job: "JobSpec") -> Iterator[str]:
     rule = 'metric_definitions must be a list such as [{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]'
     for number, item in enumerate(job.metric_definitions, 1):
         if fault := _definition_fault(item):
-            yield Fault(("metric_definitions",), f"{rule}: entry {number} {fault}")
+            yield f"{rule}: entry {number} {fault}"
 
 
 def _definition_fault(item: Mapping[str, str]) -> str:
@@ -325,9 +283,7 @@ def _definition_fault(item: Mapping[str, str]) -> str:
     if set(item) != {"Name", "Regex"}:
         return f"has to have the texts Name and Regex, got {str(item)[:80]}"
     if not _METRIC_NAME.fullmatch(item["Name"]):
-        return (
-            f"has a Name that MLflow does not take: letters, digits, spaces and _-.:/ only, got {item['Name'][:80]!r}"
-        )
+        return f"has a Name that MLflow does not take: letters, digits, spaces and _-.:/, got {item['Name'][:80]!r}"
     try:
         groups = re.compile(item["Regex"]).groups
     except (re.error, RecursionError, OverflowError) as error:
@@ -335,18 +291,15 @@ def _definition_fault(item: Mapping[str, str]) -> str:
     return "" if groups else f"has a Regex without parentheses around the number: {item['Regex'][:80]}"
 
 
-def _instance_type(job: "JobSpec") -> Iterator[Fault]:
+def _instance_type(job: "JobSpec") -> Iterator[str]:
     kind = job.instance_type
     if job.launcher == "local" and kind.startswith("ml."):
-        text = f"launcher local runs on this machine, got instance_type={kind}: leave one out"
-        yield Fault(("instance_type",), text)
+        yield f"launcher local runs on this machine, got instance_type={kind}: leave one out"
     elif not job.has_instances and kind != "local":
         hint = catalog.similar_types(kind, catalog.instances())
-        text = f"instance_type must be local or one of SageMaker's (ml.*), got {kind!r}{hint}"
-        yield Fault(("instance_type",), text)
+        yield f"instance_type must be local or one of SageMaker's (ml.*), got {kind!r}{hint}"
     elif job.has_instances and not kind.startswith("ml."):
-        text = f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {kind!r}"
-        yield Fault(("instance_type",), text)
+        yield f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {kind!r}"
     if not job.has_instances or not kind.startswith("ml."):
         return
     volume = job.sagemaker.volume_size_in_gb or 0
@@ -354,42 +307,35 @@ def _instance_type(job: "JobSpec") -> Iterator[Fault]:
         try:
             instance = job.instance(name)
         except BadInput as error:
-            yield from (Fault(("instance_type",), text) for text in error.faults)
+            yield from error.faults
             continue
         if instance.accelerator.startswith("AWS"):
-            text = f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
-            yield Fault(("instance_type",), text)
-        if 0 < instance.local_storage_gib < volume:  # source: ResourceConfig, VolumeSizeInGB (botocore)
-            rule = (
-                f"sagemaker.volume_size_in_gb must be at most {instance.local_storage_gib} for {name}, which has disks"
-            )
-            text = f"{rule} of its own and no other volume, got {volume}: leave it out, or take a larger instance_type"
-            yield Fault(("sagemaker", "volume_size_in_gb"), text)
-    yield from (Fault(("region",), text) for text in region_faults(job.region))
+            yield f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
+        if 0 < (own := instance.local_storage_gib) < volume:  # source: ResourceConfig, VolumeSizeInGB (botocore)
+            rule = f"sagemaker.volume_size_in_gb must be at most {own} for {name}, which has disks of its own and no"
+            yield f"{rule} other volume, got {volume}: leave it out, or take a larger instance_type"
+    yield from region_faults(job.region)
 
 
-def _plan(job: "JobSpec") -> Iterator[Fault]:
+def _plan(job: "JobSpec") -> Iterator[str]:
     """Degrees that do not divide the devices, a batch that they cannot share, and the same for the fallback types."""
     if faults := job.degrees.faults():
-        yield from (Fault(("strategy",), text) for text in faults)
+        yield from faults
         return
     try:
         job.plan()
     except BadInput as error:
-        yield from (Fault((text.split()[0],), text) for text in error.faults)
+        yield from error.faults
         return
     for name in job.instance_types()[1:]:
         try:
             job.on_instance_type(name)
         except BadInput as error:
-            for text in error.faults:
-                yield Fault(("fallback_instance_types",), f"fallback_instance_types: on {name} {text}")
+            yield from (f"fallback_instance_types: on {name} {text}" for text in error.faults)
 
 
 RULES: Rules = (
-    *_TABLE,
-    *(_with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions),
-    _instance_type,
+    *(*_TABLE, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions, _instance_type),
 )
 LAST_RULES: Rules = (_plan,)
 

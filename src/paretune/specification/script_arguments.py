@@ -13,11 +13,10 @@ from typing import Any
 from paretune.core.commands import options
 from paretune.core.own_script import OwnScript, read_own_script
 from paretune.core.untrusted import at_home
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
-from paretune.specification.parallelism import OF_STRATEGY
+from paretune.specification.parallelism import OF_STRATEGY, BatchPlan
 from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10
@@ -50,17 +49,10 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
     if script.has_hugging_face_parser:
-        values = {
-            "output_dir": output_dir,
-            "learning_rate": plan.learning_rate,
-            "per_device_train_batch_size": plan.per_device_train_batch_size,
-            "gradient_accumulation_steps": plan.gradient_accumulation_steps,
-            "num_train_epochs": spec.num_train_epochs,
-            "seed": spec.seed,
-            "logging_steps": LOGGING_STEPS,
-            "disable_tqdm": True,
-            "report_to": "none",
-        } | values
+        own = {"output_dir": output_dir, "learning_rate": plan.learning_rate}
+        own |= {name: getattr(plan, name) for name in _PLANNED[:2]}
+        own |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
+        values = {**own, "disable_tqdm": True, "report_to": "none", **values}
     elif script.argument("output_dir"):
         values = {"output_dir": output_dir} | values
     return option_words(script, values)
@@ -70,7 +62,7 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     """The values as a script reads them: `--name value`; `name=value` with Hydra or OmegaConf."""
     if script.takes_overrides:
         # A study repeats a training with other seeds: Hydra refuses a key that its file does not have, without ++.
-        added = {"seed": "++seed"} if script.uses_hydra else {}
+        added = {"seed": "++seed"} if script.parser == "hydra" else {}
         return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
@@ -156,41 +148,34 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
     """Why a script does not run as `python SCRIPT --name value` does, with the two lines that make it work."""
     script, names = read_own_script(path), list(names)
     folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
+    settable = [name for name in names if name in script.constants]
     if script.is_notebook:
+        text = "calls get_ipython(), which only notebooks have: begin it with these two lines"
         first = "from IPython.core.interactiveshell import InteractiveShell"
-        text = f"{path.name} calls get_ipython(), which only notebooks have: begin it with these two lines"
-        return [_with_lines(text, first, "get_ipython = InteractiveShell.instance")]
-    if script.first_word:
+        second = "get_ipython = InteractiveShell.instance"
+    elif script.first_word:
         config = " --config config.yaml" if path.with_name("config.yaml").is_file() else ""
         command = f'python {path.name} {script.first_word}{config} "$@"'
-        text = f"{path.name} needs the word {script.first_word} before its options: write {command} into "
-        text += f"{folder}/run.sh, and name that in place of entry_script"
-        return [_with_lines(text, f"project: {folder}", "entry_point: run.sh")]
-    if positional or (script.reads_places and names):
-        options = [name for name in names if name not in positional] if positional else []
-        words = [f"{{{name}}}" for name in positional or names] + [f"--{name} {{{name}}}" for name in options]
-        parameters = ", ".join(f"{name}: string" for name in [*(positional or names), *options])
-        entry = f'{{main: {{parameters: {{{parameters}}}, command: "python {path.name} {" ".join(words)}"}}}}'
-        text = f"{path.name} takes arguments by their places, and paretune passes names: write these two lines into "
+        text = f"needs the word {script.first_word} before its options: write {command} into {folder}/run.sh, and name "
+        text += "that in place of entry_script"
+        first, second = f"project: {folder}", "entry_point: run.sh"
+    elif positional or (script.parser == "places" and names):
+        by_name = [name for name in names if name not in positional] if positional else []
+        words = [f"{{{name}}}" for name in positional or names] + [f"--{name} {{{name}}}" for name in by_name]
+        parameters = ", ".join(f"{name}: string" for name in [*(positional or names), *by_name])
+        text = "takes arguments by their places, and paretune passes names: write these two lines into "
         text += f"{folder}/MLproject, and name `project: {folder}` in place of entry_script"
-        return [_with_lines(text, f"name: {folder}", f"entry_points: {entry}")]
-    settable = [name for name in names if name in script.constants]
-    if settable and script.is_complete and not script.arguments:
-        parser = "; ".join(f'parser.add_argument("--{name}", type=type({name}), default={name})' for name in settable)
+        first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
+        second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
+    elif settable and script.is_complete and not script.arguments:
         line = max(script.constants[name] for name in settable)
-        text = f"{path.name} reads no arguments: add these two lines below line {line}, where it has set "
-        return [
-            _with_lines(
-                text + ", ".join(settable),
-                f"import argparse; parser = argparse.ArgumentParser(); {parser}",
-                "globals().update(vars(parser.parse_args()))",
-            )
-        ]
-    return []
-
-
-def _with_lines(text: str, *lines: str) -> str:
-    return "\n    ".join([text, *lines])
+        text = f"reads no arguments: add these two lines below line {line}, where it has set {', '.join(settable)}"
+        added = "; ".join(f'parser.add_argument("--{name}", type=type({name}), default={name})' for name in settable)
+        first = f"import argparse; parser = argparse.ArgumentParser(); {added}"
+        second = "globals().update(vars(parser.parse_args()))"
+    else:
+        return []
+    return [f"{path.name} {text}\n    {first}\n    {second}"]
 
 
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
@@ -210,7 +195,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     if "learning_rate" in values:
         values["learning_rate"] = plan.learning_rate
     may_take_seed = script.mentions_seed and not script.is_complete
-    if not (script.argument("seed") or has_plan or script.uses_hydra or may_take_seed):
+    if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
         values.pop("seed", None)  # of a repeat in a study
     if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
         precision = values.pop("precision")

@@ -1,9 +1,6 @@
 """Files and databases, read and written safely.
 
-address      address_fault, file_fault    valid addresses of databases, and whether SQLite can use a file
-archives     unpack                       tar archives of strangers, read within limits
-database     open_engine                  engines for SQLite and PostgreSQL
-shipped      find_path, find_file         paths from the current folder, else among the files that paretune ships
-tables       read_table                   CSV files of users: the header, and the lines with their numbers
-yaml         read_yaml, Node              YAML files as trees that know their line numbers
+archives   unpack                        tar archives of strangers, read within limits
+database   address_fault, open_engine    addresses of SQLite and PostgreSQL, and engines for them
+files      read_yaml, find_path          YAML with line numbers; paths from the current folder or shipped with paretune
 """

@@ -50,14 +50,10 @@ def entries(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def unpack(path: Path, folder: Path, is_wanted: Callable[[str], object] = lambda _: True) -> None:
-    """Unpack the entries of the archive at `path` whose names are wanted into `folder`.
+    """Unpack the entries of the archive at `path` whose names are wanted into `folder`; owners are left out.
 
-    Files that are there already are not overwritten. Owners are left out.
-
-    Raises:
-        tarfile.TarError: the archive is damaged or unpacks to too many bytes, or it holds something other than
-            regular files and folders, a path that leads out of the folder, or the same file twice.
-        OSError: a name is invalid on this file system.
+    Raises tarfile.TarError if the archive is damaged or unpacks to too many bytes, or holds something other than
+    regular files and folders, a path that leads out of the folder, or a file that is there already.
     """
     folder.mkdir(parents=True, exist_ok=True)
     remaining = min(_ALWAYS + _TIMES * path.stat().st_size, shutil.disk_usage(folder).free - _SPARE)

@@ -1,27 +1,75 @@
-"""Engines for SQLite and PostgreSQL whose writing transactions exclude each other."""
+"""Databases of SQLite and PostgreSQL: valid addresses, and engines whose writing transactions exclude each other."""
 
+import os
+import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-from sqlalchemy.pool import NullPool
+from paretune.core.untrusted import exists, is_file
 
+if TYPE_CHECKING:  # imported when an engine is opened: it takes as long as a whole estimate
+    import sqlalchemy
+
+_ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 _LOCK = 7_205_759_403  # key of PostgreSQL's advisory locks; any number that nothing else in the database uses
 
 
-def open_engine(address: str) -> sa.Engine:
+def address_fault(address: str) -> str:
+    """The reason why `storage` cannot have this value, or empty if it can."""
+    if _ADDRESS.fullmatch(address):
+        return ""
+    rule = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
+    return rule + f"outlives the command), got {redacted(address)!r}"
+
+
+def redacted(address: str) -> str:
+    """The address without user and password, for messages and records."""
+    scheme, colon, rest = address.partition(":")
+    if "@" in rest:  # a password may contain any other character, even one that should have been escaped
+        rest = f"//{rest.rpartition('@')[2]}"
+    return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
+
+
+def file_fault(path: Path) -> str:
+    """The reason why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
+
+    SQLite itself reads the file: a process that opened and closed it in another way would lose its locks on it (SQLite,
+    "How To Corrupt An SQLite Database File", section 2.2).
+    """
+    if not exists(path):
+        folder = path.absolute().parent
+        is_closed = folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)
+        return f"{folder} must be a folder that can be written to, for {path.name}" if is_closed else ""
+    if not is_file(path):
+        return f"{path} must be a SQLite file, is a folder, a pipe or a device"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=0, uri=True)) as connection:
+            connection.execute("PRAGMA schema_version")
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return f"{path} must be a SQLite file, cannot be read as one ({error})"
+    return ""
+
+
+def open_engine(address: str) -> "sqlalchemy.Engine":
     """An engine for an address of SQLAlchemy. It does not connect yet; each transaction opens a connection of its own.
 
-    Raises:
-        SQLAlchemyError, ImportError: the address is invalid, or its driver is not installed.
+    Raises SQLAlchemyError or ImportError if the address is invalid or its driver is not installed.
     """
-    engine = sa.create_engine(with_driver(address), poolclass=NullPool)
+    import sqlalchemy as sa
+
+    def begin_by_hand(connection: sqlite3.Connection, _: object) -> None:
+        connection.isolation_level = None  # else Python's driver begins transactions itself, and later
+        connection.execute("PRAGMA busy_timeout = 60000")
+
+    engine = sa.create_engine(with_driver(address), poolclass=sa.NullPool)
     if engine.dialect.name == "sqlite":
         # Only an immediate transaction of SQLite keeps others from reading what it is about to change.
-        sa.event.listen(engine, "connect", _begin_by_hand)
-        sa.event.listen(engine, "begin", _begin_immediately)
+        sa.event.listen(engine, "connect", begin_by_hand)
+        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
 
 
@@ -35,18 +83,10 @@ def with_driver(address: str) -> str:
     return f"postgresql+psycopg://{rest}" if scheme == "postgresql" and separator else address
 
 
-def _begin_by_hand(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # else Python's driver begins transactions itself, and later
-    connection.execute("PRAGMA busy_timeout = 60000")
-
-
-def _begin_immediately(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
 @contextmanager
 def without_waiting_for_the_disk() -> Iterator[None]:
     """Let SQLite write without waiting for the disk: for stores that need not survive a power cut."""
+    import sqlalchemy as sa
 
     def hurry(connection: object, _: object) -> None:
         if isinstance(connection, sqlite3.Connection):
@@ -59,7 +99,7 @@ def without_waiting_for_the_disk() -> Iterator[None]:
         sa.event.remove(sa.Engine, "connect", hurry)
 
 
-def exclude_others(connection: sa.Connection) -> None:
+def exclude_others(connection: "sqlalchemy.Connection") -> None:
     """Let no other transaction that calls this begin before this one has ended; SQLite excludes all others anyway."""
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"select pg_advisory_xact_lock({_LOCK})"))
+        connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")

@@ -5,8 +5,5 @@ search          the loop that asks for trials, runs their jobs, books their doll
 sampler         the sampler of paretune's own, which any study of Optuna may take
 results         what ended trials say: the answer, its tables and its page
 run             a study from its file to its answer, and its Python functions
-notebook        its chart in a notebook, while it runs
-verification    further runs of what is recommended
-foreign         `log_study`: any study of Optuna in MLflow
-recorded_front  `front`: the Pareto front of a recorded study, or of any runs
+recorded_front  `front`: the Pareto front of a recorded study, or of any runs; `log_study`: Optuna's studies in MLflow
 """

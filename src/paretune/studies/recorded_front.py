@@ -1,11 +1,11 @@
-"""The Pareto front of a recorded study, or of any table of runs."""
+"""The Pareto front of a recorded study, or of any table of runs; and any study of Optuna in MLflow."""
 
 import json
 import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,18 @@ from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.presentation.table import aligned
+from paretune.presentation.text import aligned
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import DIRECTIONS
-from paretune.studies.results.answer import StudyResult
-from paretune.studies.results.trials import PREDICTED
-from paretune.tracking import Tracking, schema
+from paretune.studies.results.answer import StudyAnswer, StudyResult
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.page import record_answer
+from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
+from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
 if TYPE_CHECKING:
+    import optuna
     from pandas import DataFrame
 
 USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}  # objectives of runs if none are named
@@ -106,21 +109,20 @@ def front(
         if rows and all(map(math.isnan, column))
     ]
     refuse(faults)
-    points = [
+    complete = [
         (row, point) for row, *point in zip(rows, *columns.values(), strict=True) if not any(map(math.isnan, point))
     ]
-    if name and goals == usual:  # ranked already: over the means of repeats, within the constraints
-        best = [row for row in rows if row.get("pareto_rank") == 0]
-    else:
-        is_best = pareto.front([point for _, point in points], [way == "maximize" for way in goals.values()])
-        best = [row for row, _ in compress(points, is_best)]
+    best = [row for row in rows if row.get("pareto_rank") == 0]
+    if not name or goals != usual:  # else ranked already: over the means of repeats, within the constraints
+        is_best = pareto.front([point for _, point in complete], [way == "maximize" for way in goals.values()])
+        best = [row for row, _ in compress(complete, is_best)]
     first, way = next(iter(goals.items()))
-    best.sort(key=lambda row: (-1.0 if way == "maximize" else 1.0) * _number(row[first]))
-    origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
-    remarks = [f"all of them are {origins[0]}"] if len(origins) == 1 and origins != ["measured"] else []
-    if len(origins) > 1:
-        remarks.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
-    if (lacking := len(rows) - len(points)) and not name:
+    best.sort(key=lambda row: _number(row[first]), reverse=way == "maximize")
+    remarks = []
+    if (origins := sorted({str(row["origin"]) for row in rows if row.get("origin")})) not in ([], ["measured"]):
+        of = "all of them are {}" if len(origins) == 1 else "the table mixes {} runs: compare within one origin only"
+        remarks.append(of.format(" and ".join(origins)))
+    if (lacking := len(rows) - len(complete)) and not name:
         remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
     return Front(name=name, objectives=goals, best=best, runs=rows, remarks=remarks)
 
@@ -156,3 +158,77 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     return run.tags.get(schema.STUDY, name), read_rows(text), json.loads(run.params["objectives"])
+
+
+_ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED": TrialStatus.STOPPED}
+
+
+def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, int] | None = None) -> StudyResult:
+    """Record a study of Optuna in MLflow: a run with the page of its front, and under it a run for each trial.
+
+    Call it again after further trials: runs of trials that are recorded already stay as they are. Values that are not
+    finite are left out.
+
+    Args:
+        study: with any sampler and storage; `study.set_metric_names` names its objectives.
+        name: of the study in MLflow; by default Optuna's own.
+        repeats: number of a trial that repeats an earlier one with another seed, to the number of that one.
+
+    Raises:
+        BadInput: no trial of the study has ended, or its name has a quotation mark, which MLflow cannot search for.
+        TrackingUnavailable: the MLflow server does not answer.
+
+    Examples:
+        >>> import optuna, paretune
+        >>> toy = optuna.create_study(directions=["minimize", "maximize"])
+        >>> toy.set_metric_names(["cost", "recall"])
+        >>> toy.optimize(lambda trial: (x := trial.suggest_float("x", 0, 1), x**0.5), n_trials=3)
+        >>> len(paretune.log_study(toy, "toy").to_frame())
+        3
+    """
+    name = name or study.study_name
+    directions = [direction.name.lower() for direction in study.directions]
+    names = study.metric_names or [f"value_{number}" for number in range(len(directions))]
+    objectives = dict(zip(names, directions, strict=True))
+    if "'" in name:
+        raise BadInput([f"name must have no quotation mark, got {name}: give another one (name=...)"])
+    ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _ENDED]
+    if not ended:
+        raise BadInput([f"study {name} has no trial that has ended: record it when one has"])
+    tracking = Tracking(dict(os.environ), SystemClock())
+    tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: f"optuna {name}"}
+    known = tracking.runs(f"tags.`{schema.KIND}` = 'study' and tags.`{schema.STUDY_MARK}` = 'optuna {name}'", newest=1)
+    run = tracking.run(known[0].run_id) if known else tracking.create(f"study {name}", tags)
+    recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
+    trials = []
+    for told in ended:
+        values, params = zip(objectives, told.values or (), strict=False), told.params.items()
+        trial = Trial(
+            number=told.number,
+            point={key: each if isinstance(each, str | int | float) else spell(each) for key, each in params},
+            given=FOREIGN,
+            status=_ENDED[told.state.name],
+            values={metric: value for metric, value in values if math.isfinite(value)},
+            repeats=(repeats or {}).get(told.number),
+            reason="" if told.state.name == "COMPLETE" else told.state.name.lower(),
+        )
+        trials.append(replace(trial, run_id=_run_of(trial, recorded.get(str(told.number)), run.run_id, tracking)))
+    answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}))
+    run.reopen()
+    record_answer(answer, run, tracking)
+    run.log_params({"objectives": spell(objectives)})
+    run.end(RunStatus.FINISHED)
+    shown = tracking.open_command(run.run_id)
+    return StudyResult(answer=answer, run_id=run.run_id, ending=f"{len(trials)} trials of Optuna", open_command=shown)
+
+
+def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:
+    """The run of a trial, which is written unless it has been."""
+    if begun is not None and begun.ended_at:  # else a call was killed between the two
+        return begun.run_id
+    own = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}
+    run = tracking.create(f"trial {trial.number}", own) if begun is None else tracking.run(begun.run_id)
+    run.log_params({key: spell(value) for key, value in trial.point.items()})
+    run.log_metrics(dict(trial.values))
+    run.end(RunStatus.FINISHED if trial.status is TrialStatus.COMPLETED else RunStatus.FAILED)
+    return run.run_id

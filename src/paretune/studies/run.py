@@ -12,31 +12,28 @@ from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, Interrupted, collecting, first_line, refuse
 from paretune.core.result import CommandOutput
-from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.preparation import inputs_of, known_inputs
+from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.notice import send
 from paretune.launchers.processes import this_process
 from paretune.ledger.lock import locked
-from paretune.presentation.numbers import plain
-from paretune.pricing.prices import dates_of
+from paretune.presentation.text import plain
+from paretune.pricing import dates_of
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.specification.script_arguments import script_in_words
-from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.notebook import live_chart
 from paretune.studies.results.answer import StudyResult
+from paretune.studies.results.page import live_chart
 from paretune.studies.results.trials import label
 from paretune.studies.search.driver import ROUND_S, Driver
-from paretune.studies.search.sampled import Sampled, some_jobs
-from paretune.studies.search.split import Split
+from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable
-from paretune.studies.verification import Verification
 
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_SHOWN = 12  # jobs of a dry run
@@ -128,18 +125,19 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     workplace = Workplaces.of_process().of(jobs[0])
     _check_jobs(jobs, workplace)
     listed = [spec for _, spec in file.jobs_at(file.points_in_turn())] if file.tries_all else jobs
-    listed = list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]
-    own = [{name: text for name, text in spec.changed().items() if common.get(name) != text} for spec in listed]
-    worst_usd = [workplace.launcher.worst_case_usd(spec) for spec in listed]
-    worst = ["worst case " + ("unknown" if value is None else f"{plain(value, 2)} USD") for value in worst_usd]
-    rows = [{**texts, "worst_case_usd": value} for texts, value in zip(own, worst_usd, strict=True)]
-    count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
-    head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
-    shown = ["  " + ", ".join([*map(" ".join, texts.items()), usd]) for texts, usd in zip(own, worst, strict=True)]
+    rows, lines = list[dict[str, object]](), list[str]()
+    for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
+        texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
+        usd = workplace.launcher.worst_case_usd(spec)
+        rows.append({**texts, "worst_case_usd": usd})
+        worst = "unknown" if usd is None else f"{plain(usd, 2)} USD"
+        lines.append("  " + ", ".join([*map(" ".join, texts.items()), f"worst case {worst}"]))
     if jobs[0].entry_script:
         words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
-        shown += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
-    parts = ["dry run: nothing was launched", "", head, *shown, *filter(None, ["", _prices(jobs, workplace)])]
+        lines += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
+    count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
+    head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
+    parts = ["dry run: nothing was launched", "", head, *lines, *filter(None, ["", _prices(jobs, workplace)])]
     return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
 
 
@@ -158,7 +156,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         file, uncharged = file.replace(storage=storage), uncharged.replace(storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
-        _check_once(file, storage, workplace)
+        _check_once(file, workplace)
         _check_jobs(jobs, workplace)
         _check_quality(file, jobs, workplace)
         workplaces.home.mkdir(parents=True, exist_ok=True)
@@ -235,22 +233,13 @@ def _refuse_dear_rows(driver: Driver) -> None:
         )
 
 
-def _check_once(file: StudyFile, storage: str, workplace: Workplace) -> None:
-    """Refuse a faulty file of budgets, and `once` where jobs or the ledger of budgets do not outlive the command."""
-    budgets, launcher = workplace.budget_ledger(file.job.budget), workplace.launcher
-    faults = []
-    if file.once and not launcher.jobs_outlive_submitter:
-        faults.append(
-            f"once=true needs jobs that go on when the command has ended, and those of launcher {launcher.name} end "
-            "with it: leave out once, or take launcher sagemaker (an instance_type ml.*) or simulated"
-        )
-    elif file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
-        faults.append(
-            f"once=true with storage {redacted(storage)} needs the ledger of {budgets.file.path} on a server, too, for "
-            f"later commands may run on other machines: it is in {budgets.shown_address}; set {STORAGE_VARIABLE}, or "
-            "storage in that file"
-        )
-    refuse(faults)
+def _check_once(file: StudyFile, workplace: Workplace) -> None:
+    """Refuse a faulty file of budgets, and `once` where jobs do not outlive the command."""
+    workplace.budget_ledger(file.job.budget)
+    if file.once and not workplace.launcher.jobs_outlive_submitter:
+        text = "once=true needs jobs that go on when the command has ended, and those of launcher "
+        text += f"{workplace.launcher.name} end with it: leave out once, or take launcher sagemaker (an instance_type "
+        raise BadInput([f"{text}ml.*) or simulated"])
 
 
 def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
@@ -269,15 +258,15 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
 
 def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
     """Refuse a study none of whose jobs could run, before anything is written or paid: BadInput of the first job."""
-    faults = list[str]()
+    first = list[str]()
     for spec in jobs:
-        with collecting(own := list[str]()):
+        with collecting(faults := list[str]()):
             workplace.launcher.check(spec)
-        faults = faults or own
-        if not own:
+        if not faults:
             inputs_of(spec, workplace)
             return
-    refuse(faults)
+        first = first or faults
+    refuse(first)
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:

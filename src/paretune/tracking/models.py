@@ -94,13 +94,8 @@ def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel
     if logged is not None and logged.status == LoggedModelStatus.READY:
         return logged
     if logged is None:
-        logged = client.create_logged_model(
-            run.info.experiment_id,
-            name=model.name,
-            source_run_id=run_id,
-            tags={schema.MODEL: model.location},
-            model_type=None,
-        )
+        tags = {schema.MODEL: model.location}
+        logged = client.create_logged_model(run.info.experiment_id, model.name, run_id, tags=tags)
     outputs = run.outputs.model_outputs if run.outputs is not None else []
     if logged.model_id not in [output.model_id for output in outputs]:
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
@@ -114,8 +109,8 @@ def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
 
     A run that has a version keeps it. None if MLflow has no model of the run. What MLflow raises is raised as it is.
     """
-    found = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
-    version = str(found[0].version) if found else None
+    versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+    version = str(versions[0].version) if versions else None
     if version is None:
         model = logged_model_of(client, run_id)
         if model is None:
@@ -126,11 +121,7 @@ def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
             if error.error_code not in {"RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"}:
                 raise
         version = client.create_model_version(
-            name,
-            model.model_uri,
-            run_id=run_id,
-            await_creation_for=_READY_WITHIN_S,
-            model_id=model.model_id,
+            name, model.model_uri, run_id, await_creation_for=_READY_WITHIN_S, model_id=model.model_id
         ).version
     client.set_registered_model_alias(name, CANDIDATE, version)
     return f"{name}/{version}"
@@ -211,31 +202,25 @@ def _describe(described: Model, model: JobModel, folder: Path) -> None:
     described.metadata = {schema.MODEL: model.location}
     described.signature = _SIGNATURES.get(task, ModelSignature(inputs=_TEXT)) if task else None
     if model.folder is not None and not why_not(model.folder):
-        described.add_flavor("transformers", **_flavour(config, task))
+        described.add_flavor(
+            "transformers",
+            transformers_version=config.get("transformers_version"),
+            code=None,
+            task=task,
+            pipeline_model_type=_architecture(config),
+            model_binary="model",
+            components=["tokenizer"],
+            tokenizer_type="AutoTokenizer",
+        )
         # Not by mlflow.pyfunc, whose import takes seconds and warns of its own types.
-        python = {
-            "loader_module": "mlflow.transformers",
-            "python_version": PYTHON_VERSION,
-            "env": {"virtualenv": _ENVIRONMENT},
-        }
-        described.add_flavor("python_function", **python)
+        environment = {"virtualenv": _ENVIRONMENT}
+        loader = {"loader_module": "mlflow.transformers", "python_version": PYTHON_VERSION, "env": environment}
+        described.add_flavor("python_function", **loader)
     described.model_size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     described.save(str(folder / "MLmodel"))
     (folder / "requirements.txt").write_text("\n".join([f"mlflow=={mlflow_version}", *model.requirements]) + "\n")
     _PythonEnv.current().to_yaml(str(folder / _ENVIRONMENT))  # type: ignore[no-untyped-call]
     (folder / "README.md").write_text(model.card, encoding="utf-8")
-
-
-def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:
-    return {
-        "transformers_version": config.get("transformers_version"),
-        "code": None,
-        "task": task,
-        "pipeline_model_type": _architecture(config),
-        "model_binary": "model",
-        "components": ["tokenizer"],
-        "tokenizer_type": "AutoTokenizer",
-    }
 
 
 def _config(folder: Path) -> dict[str, object]:
@@ -263,18 +248,9 @@ def _weights(folder: Path) -> list[Path]:
 def _link_metrics(client: MlflowClient, run: Run, logged: LoggedModel, dataset: tuple[str, str] | None) -> None:
     """Have the list of models show the run's figures: the points that the run has, so that no curve gets another."""
     latest = [client.get_metric_history(run.info.run_id, name)[-1] for name in _OF_MODEL if name in run.data.metrics]
-    name, digest = dataset or (None, None)
+    rows = dict(zip(("dataset_name", "dataset_digest"), dataset or (), strict=False))
     linked = [
-        Metric(
-            point.key,
-            point.value,
-            point.timestamp,
-            point.step,
-            model_id=logged.model_id,
-            dataset_name=name,
-            dataset_digest=digest,
-            run_id=run.info.run_id,
-        )
+        Metric(point.key, point.value, point.timestamp, point.step, logged.model_id, run_id=run.info.run_id, **rows)
         for point in latest
     ]
     if linked:

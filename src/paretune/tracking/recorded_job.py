@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
 from paretune.specification import metrics
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import affecting
 from paretune.tracking import schema
 
@@ -40,12 +40,14 @@ class RecordedJob:
         self.name = tags.get("mlflow.runName", "")
         self.row_key = tags.get(schema.ROW_KEY, "")  # key of the row of a table that it was imported from
         self.versions = tags.get(schema.USED_VERSIONS, "")  # that trained, such as `python 3.11.7, torch 2.13.0`
-        self.state = tags.get(
-            schema.STATE, ""
-        )  # `Running`, `Completed`, `Failed`, `Stopped`; empty before it is created
+        self.state = tags.get(schema.STATE, "")  # see there; empty before the job is created
         self.origin = tags.get(schema.ORIGIN) or "measured"  # or `simulated`, `published`
         self.was_retried = schema.OUT_OF_MEMORY_RETRIES in tags  # whether it ran out of memory and got a smaller batch
         self.is_completed = self.state == "Completed"
+        reason = tags.get(schema.FAILURE_REASON, "")
+        self.ran_out_of_memory = self.state == "Failed" and reason.startswith(
+            "out of memory"
+        )  # with its smallest batch
         self.f1 = measured.get(metrics.F1)  # on the validation split
         # Where it ran, at last
         self.launcher = tags.get(schema.LAUNCHER, "")  # empty for published jobs
@@ -75,12 +77,6 @@ class RecordedJob:
         return self.run.metrics.get(name)
 
     @property
-    def ran_out_of_memory(self) -> bool:
-        """Whether it failed for lack of memory, with the smallest batch that it was tried with."""
-        reason = self.run.tags.get(schema.FAILURE_REASON, "")
-        return self.state == "Failed" and reason.startswith("out of memory")
-
-    @property
     def budget(self) -> str | None:
         """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
         recorded = self.run.tags.get(schema.BUDGET, "")
@@ -102,24 +98,17 @@ class RecordedJob:
         spec = spec if self.budget == spec.budget else spec.replace(budget=self.budget)
         return spec.replace(**location) if spec.on_sagemaker else spec
 
-    def spec_from_params(self) -> JobSpec:
-        """The specification with derived batch sizes; a simulated job is returned as the real job it stands for.
+    def spec_as_run(self) -> JobSpec:
+        """The specification with derived batch sizes on the instances of the last attempt.
 
-        A parameter that is not recorded, because it was added later, has its default.
+        A simulated job is returned as the real job that it stands for. What is not recorded has its default.
 
         Raises:
             BadInput: its parameters cannot be read.
         """
         names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
-        return JobSpec.read({name: text for name, text in self.run.params.items() if name in names})
-
-    def spec_as_run(self) -> JobSpec:
-        """`spec_from_params` on the instances that the last attempt ran on.
-
-        Raises:
-            BadInput: its parameters cannot be read.
-        """
-        spec, used = self.spec_from_params(), self.run.tags.get(schema.USED_INSTANCE_TYPE, "")
+        spec = JobSpec.read({name: text for name, text in self.run.params.items() if name in names})
+        used = self.run.tags.get(schema.USED_INSTANCE_TYPE, "")
         ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec
         return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
 

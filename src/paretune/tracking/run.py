@@ -64,9 +64,9 @@ class Run:
         self._datasets: list[DatasetInput] = []  # waiting, as are params and tags
         self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
-        self._headlines: dict[str, float] = {}
         self._steps: dict[str, set[int]] = {}
         self._is_new = new_with is not None
+        self._headlines: dict[str, float] | None = {} if self._is_new else None  # None: not read yet
         self._for_programs = {name: text for name, text in (new_with or {}).items() if name in schema.FOR_PROGRAMS}
         self._has_read_tags, self._is_packed = self._is_new, True
         self._known_params: set[str] | None = set() if self._is_new else None  # None: not read yet
@@ -121,22 +121,21 @@ class Run:
         self._record()
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Record headline values, at step 0; one that this object has recorded already is not written twice."""
-        named = _named_for_mlflow(metrics)
-        fresh = {name: float(value) for name, value in named.items() if self._headlines.get(name) != float(value)}
-        recorded = {} if self._is_new or not fresh else self.metrics()
-        for name, value in fresh.items():
-            may_be_recorded = name in recorded or not (recorded or self._is_new)  # MLflow may not have answered
-            time_ms = self._headline_time_ms(name, is_recorded=may_be_recorded)
-            self._waiting.append(Metric(name, value, time_ms, 0))
-        self._headlines |= fresh
+        """Record headline values, at step 0; one that the run has already is not written twice."""
+        before = self.metrics() if self._headlines is None else self._headlines
+        for name, value in _named_for_mlflow(metrics).items():
+            if before.get(name) != value:
+                may_be_there = name in before or not (before or self._is_new)  # MLflow may not have answered
+                self._waiting.append(Metric(name, float(value), self._headline_time_ms(name, may_be_there), 0))
+        if before or self._is_new:
+            self._headlines = before | _named_for_mlflow(metrics)
         self._record()
 
-    def _headline_time_ms(self, name: str, *, is_recorded: bool) -> int:
+    def _headline_time_ms(self, name: str, may_be_there: bool) -> int:
         """Time of a new headline value, later than those before it by any clock: MLflow shows the latest."""
         times = [int(self._clock.now() * 1000)]
         times += [point.timestamp + 1 for point in self._waiting if point.key == name]
-        if is_recorded or name in self._headlines:
+        if may_be_there:
             with contextlib.suppress(*TROUBLE):
                 times += [point.timestamp + 1 for point in self._client.get_metric_history(self.run_id, name)]
         return max(times)

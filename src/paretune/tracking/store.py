@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
-from paretune.storage.address import file_fault
+from paretune.storage.database import file_fault
 from paretune.tracking import schema
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_job import RecordedRun
@@ -101,17 +101,17 @@ class Tracking:
             BadInput: `condition` is not in that language.
             TrackingUnavailable: MLflow does not answer.
         """
-        found: list[RecordedRun] = []
+        runs: list[RecordedRun] = []
         with self._usable(condition):
             experiments = [item.experiment_id for item in mlflow.search_experiments()]
             search = partial(self._client.search_runs, experiments, condition, order_by=["attributes.start_time DESC"])
             token = None
-            while token != "" and (newest is None or len(found) < newest):
-                most = _PAGE if newest is None else min(_PAGE, newest - len(found))
+            while token != "" and (newest is None or len(runs) < newest):
+                most = _PAGE if newest is None else min(_PAGE, newest - len(runs))
                 page = search(max_results=most, page_token=token)
-                found += map(_recorded, page)  # at once, because MLflow's own runs take ten times the memory
+                runs += map(_recorded, page)  # at once, because MLflow's own runs take ten times the memory
                 token = page.token or ""
-        return found
+        return runs
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
         """The text of an artifact of a run; None if it has none of that path. Raises TrackingUnavailable."""
@@ -194,17 +194,17 @@ def _is_no_arn_warning(record: logging.LogRecord) -> bool:
     return "list index out of range" not in record.getMessage()
 
 
-def sqlite_file(uri: str) -> Path | None:
-    """The file of an SQLite address; None for a store in memory."""
+def _sqlite_file(uri: str) -> Path | None:
+    """The file of an SQLite address; None for a store in memory, or any other store."""
     with suppress(SQLAlchemyError):
-        database = make_url(uri).database or ""
+        database = (make_url(uri).database or "") if uri.startswith("sqlite") else ""
         return None if database in ("", ":memory:") or database.startswith("file:") else Path(database)
     return None
 
 
 def is_absent_file(uri: str) -> bool:
     """Whether this is the address of an SQLite file that MLflow would make."""
-    path = sqlite_file(uri) if uri.startswith("sqlite") else None
+    path = _sqlite_file(uri)
     return path is not None and not path.exists()
 
 
@@ -216,7 +216,7 @@ def require_answer(uri: str) -> None:
     Raises:
         TrackingUnavailable: nobody answers there, or the file cannot be opened.
     """
-    if uri.startswith("sqlite") and (path := sqlite_file(uri)) and (fault := file_fault(path)):
+    if (path := _sqlite_file(uri)) and (fault := file_fault(path)):
         raise TrackingUnavailable(
             f"the MLflow store at {without_secrets(uri)} cannot be used: {fault}: move it away, or change "
             "MLFLOW_TRACKING_URI; nothing was launched"

@@ -1,23 +1,31 @@
 """One process of a job: `python -m paretune.training FOLDER`.
 
 A launcher starts it once per instance. In a job of several processes it runs torchrun, which starts it once per process
-(see rendezvous.py).
+(see processes.py).
+
+Without FOLDER it forks jobs of one launcher after it has imported their libraries, so that they begin sooner. Each line
+of standard input is a job as JSON: its folder, and the variables of its process. The answer is its process id, and its
+exit code goes to the file `exit_code` in the folder. It ends with its launcher, and its jobs end with it.
 """
 
 import errno
 import gc
+import json
 import os
 import re
+import select
 import sys
 import traceback
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from paretune.core import watchdog
 from paretune.core.errors import BadInput, first_line, refuse
-from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder
-from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
+from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder, write_json_once
+from paretune.training import processes
+from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
 _LOST_CONNECTION = re.compile(
     "connection closed by peer|connection reset by peer|broken pipe|remote process exited|socket closed", re.IGNORECASE
@@ -33,50 +41,38 @@ def main(folder: JobFolder) -> int:
     try:
         document = JobDocument.read(folder.document)
         is_first_process = "LOCAL_RANK" not in os.environ
-        _keep_to_deadline(document, folder, stop_signal, is_first_process=is_first_process)
+        if document.deadline_s is not None:
+            stop_signal.grace_s = max(stop_signal.grace_s, document.max_seconds - document.deadline_s)
+            begin, end = partial(folder.write_failure, FailureKind.ERROR), partial(_end_all, folder)
+            if is_first_process:
+                watchdog.stop_at(document.deadline_s, stop_signal.grace_s, begin, end)
         if is_first_process and _run_on_all_devices(document, hosts, folder, stop_signal.grace_s):
             return _exit_code(folder)
         if not _run(document, folder, stop_signal):
             folder.stopped.touch()
         return _exit_code(folder) if is_first_process else 0
     except Exception as error:
-        return _record_failure(error, folder)
-
-
-def _keep_to_deadline(
-    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, *, is_first_process: bool
-) -> None:
-    if document.deadline_s is None:
-        return
-    stop_signal.grace_s = max(stop_signal.grace_s, document.max_seconds - document.deadline_s)
-    if is_first_process:
-        begin = partial(folder.write_failure, FailureKind.ERROR)
-        watchdog.stop_at(document.deadline_s, stop_signal.grace_s, begin, _end_all)
+        traceback.print_exc()
+        kind, sentence = classify_failure(error)
+        with suppress(OSError):  # a full disk may have no room for the reason, and the exit code tells it
+            folder.write_failure(kind, sentence)
+        return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 
 
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
     """Prepare this instance, and run the job in one process per device; False if this process is the only one."""
-    from paretune.training import device, rendezvous
+    from paretune.training import device
 
     if hosts is None or hosts.rank == 0:  # one instance watches for all, because they wait for each other
-        watchdog.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_hang, folder))
+        watchdog.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_all, folder))
     if hosts is not None:
         refuse(device.machine_faults(document.spec))
-        os.environ.update(rendezvous.network_environment(hosts, os.environ))
-    if rendezvous.world_size(document.spec, hosts) == 1:
+        os.environ.update(processes.network_environment(hosts, os.environ))
+    if processes.world_size(document.spec, hosts) == 1:
         return False
-    arguments = rendezvous.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
-    rendezvous.run_torchrun(arguments, folder.stopped)
+    arguments = processes.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
+    processes.run_torchrun(arguments, folder.stopped)
     return True
-
-
-def _record_failure(error: Exception, folder: JobFolder) -> int:
-    """Write the failure file; returns the exit code of this process."""
-    kind, sentence = classify_failure(error)
-    traceback.print_exc()
-    with suppress(OSError):  # a full disk may have no room for the reason, and the exit code tells it
-        folder.write_failure(kind, sentence)
-    return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 
 
 def classify_failure(error: Exception) -> tuple[FailureKind, str]:
@@ -124,16 +120,12 @@ def _run(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> b
     return train(document, folder, stop_signal)
 
 
-def _end_hang(folder: JobFolder, sentence: str) -> None:
-    """End this process and all its descendants, with the reason."""
-    folder.write_failure(FailureKind.ERROR, sentence)
-    _end_all()
-
-
-def _end_all() -> None:
-    """End this process and all its descendants."""
+def _end_all(folder: JobFolder, sentence: str = "") -> None:
+    """End this process and all its descendants, with the reason if it is new."""
     import psutil
 
+    if sentence:
+        folder.write_failure(FailureKind.ERROR, sentence)
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             child.kill()
@@ -151,5 +143,57 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
+def serve() -> None:
+    """Fork a job for each line of standard input, until it is closed."""
+    import paretune.training.loop  # noqa: F401
+
+    gc.freeze()  # a collection would copy the pages that the jobs share
+    folders: dict[int, Path] = {}
+    codes: dict[Path, int] = {}
+    while True:
+        is_asked = bool(select.select([sys.stdin], [], [], 0.1)[0])
+        _note_ends(folders, codes)
+        if not is_asked:
+            continue
+        line = sys.stdin.readline()
+        if not line:
+            return
+        job = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            _become(job)
+        folders[pid] = Path(job["folder"])
+        print(pid, flush=True)
+
+
+def _become(job: dict[str, Any]) -> None:
+    """Be the process of the job, as if its launcher had started it; never returns."""
+    try:
+        folder = JobFolder(Path(job["folder"]))
+        os.setsid()  # Ctrl-C in the terminal reaches the launcher only
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for source, target in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        os.environ.clear()
+        os.environ |= job["environment"] | {"PARETUNE_STARTER": str(os.getppid())}
+        leave(main(folder))
+    finally:
+        os._exit(1)
+
+
+def _note_ends(folders: dict[int, Path], codes: dict[Path, int]) -> None:
+    """Write the exit codes of jobs that have ended; what a full disk does not take is tried again."""
+    with suppress(ChildProcessError):
+        while (end := os.waitpid(-1, os.WNOHANG))[0]:
+            codes[folders.pop(end[0])] = os.waitstatus_to_exitcode(end[1])
+    for folder in list(codes):
+        with suppress(OSError):
+            write_json_once(folder / "exit_code", codes[folder])
+            del codes[folder]
+
+
 if __name__ == "__main__":
-    leave(main(JobFolder(Path(sys.argv[1]))))
+    if sys.argv[1:]:
+        leave(main(JobFolder(Path(sys.argv[1]))))
+    serve()

@@ -1,7 +1,8 @@
-"""Events, throughput and stop requests of a running training: a callback of the Hugging Face Trainer."""
+"""Callbacks of the Hugging Face Trainer: events, throughput, stop requests and profiles of a training."""
 
+import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,21 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from torch.profiler import record_function
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented there
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from paretune.core.errors import first_line
 from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.workload import warmup_steps
-from paretune.specification.container import CHECKPOINT_EVERY_S, Event
+from paretune.specification.container import CHECKPOINT_EVERY_S, PROFILE_JSON, Event, write_json
 from paretune.training import checkpoints, device, processes
 from paretune.training.rows.batches import GlobalBatchSampler
 
-NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
+_STEP = "ProfilerStep"  # torch's name of a block that is one optimiser step with its data and log begins so
+_NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
+_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl")
+_DEAREST = 20  # number of operators in profile.md
 
 
 class EventWriter:
@@ -44,31 +50,24 @@ class Stopwatch:
     """Seconds spent training, once the device has done its queued work."""
 
     def __init__(self) -> None:
-        self._seconds = 0.0
-        self._since: float | None = None
+        self._seconds = self._since = 0.0
+        self.is_running = False
 
     def start(self) -> None:
         """Start or continue."""
         device.synchronize()
-        self._since = time.perf_counter()
+        self._since, self.is_running = time.perf_counter(), True
 
     def stop(self) -> None:
         """Stop; `start` continues."""
-        if self._since is not None:
-            self._seconds = self.seconds()
-            self._since = None
+        self._seconds, self.is_running = self.seconds(), False
 
     def seconds(self) -> float:
         """Seconds measured so far."""
-        if self._since is None:
+        if not self.is_running:
             return self._seconds
         device.synchronize()
         return self._seconds + time.perf_counter() - self._since
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the stopwatch is counting now."""
-        return self._since is not None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -76,7 +75,7 @@ class Stopwatch:
         running = self.is_running
         self.stop()
         try:
-            with record_function(NOT_TRAINING):
+            with record_function(_NOT_TRAINING):
                 yield
         finally:
             if running:
@@ -98,8 +97,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
     allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
 
-    A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two
-    minutes; less often if that would take more than a twentieth of the time.
+    A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two minutes; less often
+    if that would take more than a twentieth of the time.
 
     All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
     are queued, so that processes may be several steps apart. Hence they exchange what each of them wants, after the
@@ -129,12 +128,12 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._save_begun_at = time.perf_counter()
         self._save_due_at = self._save_begun_at + CHECKPOINT_EVERY_S
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
-        self._warm_step = 0
+        self.warm_step = 0  # last step of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last log
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the stopwatch and set the number of warm-up steps."""
-        self._warm_step = state.global_step + warmup_steps(state.max_steps - state.global_step)
+        self.warm_step = state.global_step + warmup_steps(state.max_steps - state.global_step)
         self._agreed_at, self._agreed_step = time.perf_counter(), state.global_step
         psutil.cpu_percent()  # the first call starts the interval and returns 0
         self.stopwatch.start()
@@ -155,7 +154,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             rows = self._sampler.epoch_steps(epoch)[index]
             self._rows += len(rows)
             self._tokens += int(self._lengths[rows].sum())
-        if state.global_step == self._warm_step:
+        if state.global_step == self.warm_step:
             self._warm = (self.stopwatch.seconds(), self._rows, self._tokens)
         if state.global_step >= self._agree_step:
             stops, saves, seconds, not_finite = self._agree(args, state.global_step)
@@ -249,3 +248,88 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if self._rows <= rows or elapsed <= 0:
             return None
         return (self._rows - rows) / elapsed, (self._tokens - tokens) / elapsed
+
+
+class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
+    """Profiles `steps` optimiser steps after the warm-up, and writes trace and table of them into `folder`.
+
+    The stopwatch of `metrics` stands still in these steps, so that neither their time nor their rows count.
+    """
+
+    def __init__(self, steps: int, folder: Path, metrics: MetricsCallback) -> None:
+        self._steps, self._folder, self._metrics = steps, folder, metrics
+        self._profiler: Any = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Begin the profile, or after its last step write it."""
+        first = self._metrics.warm_step + 1
+        last = min(first + self._steps - 1, state.max_steps)
+        if self._profiler is not None:
+            device.synchronize()
+            if state.global_step < last:
+                self._profiler.step()
+            else:
+                self._write(first, last - first + 1)
+        elif state.global_step + 1 == first <= last:
+            self._metrics.stopwatch.stop()
+            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
+            self._profiler = profile(activities=activities, schedule=lambda _: ProfilerAction.RECORD)
+            self._profiler.start()
+
+    def abandon(self) -> None:
+        """Stop the profiler without writing anything, as after an error or if the training was stopped."""
+        if self._profiler is not None:
+            self._profiler.stop()
+            self._metrics.stopwatch.start()
+        self._profiler = None
+
+    def _write(self, first_step: int, steps: int) -> None:
+        """Stop the profiler and write the files. An error, as on a full disk, does not end the training."""
+        profiler = self._profiler
+        self.abandon()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            profiler.export_chrome_trace(str(self._folder / "trace.json.gz"))
+            averages = profiler.key_averages()
+            total_us, shares = shares_of(averages)
+            step_ms = total_us / steps / 1000
+            parts = ", ".join(f"{name} {share:g} %" for name, share in shares.items() if share)
+            summary = f"{parts} of {step_ms:,.1f} ms per step"
+            described = {"first_step": first_step, "steps": steps, "step_ms": step_ms, "shares_percent": shares}
+            write_json(self._folder / PROFILE_JSON, {"summary": summary, **described})
+            by = f"self_{'device' if device.has_gpu() else 'cpu'}_time_total"
+            table = averages.table(sort_by=by, row_limit=_DEAREST, max_name_column_width=60)
+            page = f"# Profile\n\n{summary}. Open trace.json.gz in https://ui.perfetto.dev.\n\n```text\n{table}\n```\n"
+            (self._folder / "profile.md").write_text(page)
+        except (OSError, RuntimeError) as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._metrics.events.write(0, {}, message=f"there is no profile: {first_line(error)}")
+
+
+def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
+    """Microseconds of all steps in torch's `key_averages`, and per cent of them by part.
+
+    If there are kernels of a GPU, their time is that of its parts; else the time of operators. `idle` is what remains:
+    Python between operators, and waiting.
+    """
+    items = list(averages)
+    here = [item for item in items if item.device_type == DeviceType.CPU]
+    kernels = [item for item in items if item not in here and not getattr(item, "is_user_annotation", False)]
+
+    def total(beginning: str, column: str = "device_time_total" if kernels else "cpu_time_total") -> float:
+        return float(sum(getattr(item, column) for item in here if item.key.startswith(beginning)))
+
+    whole = total(_STEP, "cpu_time_total") - total(_NOT_TRAINING, "cpu_time_total")
+    data, optimiser = total("enumerate(DataLoader)", "cpu_time_total"), total("Optimizer.")
+    if kernels:
+        times = {item.key: float(item.self_device_time_total) for item in kernels}
+        busy = sum(times.values()) - total(_NOT_TRAINING)
+        idle = whole - busy - data
+    else:
+        times = {item.key: float(item.self_cpu_time_total) for item in here}
+        idle = total(_STEP, "self_cpu_time_total")
+        busy = whole - data - idle
+    communication = sum(time for key, time in times.items() if key.startswith(_COMMUNICATION))
+    compute = busy - optimiser - communication
+    parts = {"compute": compute, "optimiser": optimiser, "communication": communication, "data": data, "idle": idle}
+    return whole, {name: round(100 * max(0.0, time) / whole, 1) for name, time in parts.items()}

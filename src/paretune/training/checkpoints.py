@@ -14,7 +14,6 @@ emptied, not removed, so that S3 does not keep it and the next attempt does not 
 import json
 import os
 import shutil
-from collections.abc import Collection
 from pathlib import Path
 
 from paretune.specification.container import write_json
@@ -32,10 +31,14 @@ def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:
     sizes = {name: size for part in processes.gather(_file_sizes(checkpoint)) for name, size in part.items()}
     if processes.is_first():
         write_json(checkpoint / _COMPLETE, sizes)
-    if keep is not None:
-        needed = processes.of_first(_needed(checkpoint.parent, keep, best))
-        if processes.is_first(of_instance=True):
-            _retire(checkpoint.parent, needed)
+    if keep is None:
+        return
+    sealed = [path.parent.name for path in checkpoint.parent.glob(f"*/{_COMPLETE}") if path.stat().st_size]
+    needed = processes.of_first({*sorted(sealed, key=_step)[-keep:], Path(best or "").name})
+    for path in checkpoint.parent.glob("checkpoint-*") if processes.is_first(of_instance=True) else ():
+        for file in () if path.name in needed else path.rglob("*"):
+            if file.is_file() and file.stat().st_size:
+                os.truncate(file, 0)
 
 
 def unseal(checkpoint: Path) -> None:
@@ -49,31 +52,11 @@ def remove(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _needed(folder: Path, keep: int, best: str | None) -> set[str]:
-    """Names of the newest `keep` sealed checkpoints, and of the `best` one if a path is given."""
-    sealed = [path.parent.name for path in folder.glob(f"checkpoint-*/{_COMPLETE}") if path.stat().st_size]
-    return {*sorted(sealed, key=_step)[-keep:], *([Path(best).name] if best else [])}
-
-
-def _retire(folder: Path, needed: Collection[str]) -> None:
-    """Empty the files of all checkpoints in `folder` that are not `needed`; called once per instance."""
-    for path in folder.glob("checkpoint-*"):
-        for file in [] if path.name in needed else path.rglob("*"):
-            if file.is_file() and file.stat().st_size:
-                os.truncate(file, 0)
-
-
 def agree(folder: Path) -> Path | None:
     """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
-    complete = _complete(folder)
+    complete = {_step(path.name): path for path in folder.glob("checkpoint-*") if _is_complete(path)}
     common = set.intersection(*map(set, processes.gather(sorted(complete))))
     return complete[max(common)] if common else None
-
-
-def _complete(folder: Path) -> dict[int, Path]:
-    """Optimiser step to checkpoint."""
-    paths = folder.glob("checkpoint-*")
-    return {_step(path.name): path for path in paths if _is_complete(path)}
 
 
 def _step(name: str) -> int:
@@ -89,6 +72,5 @@ def _is_complete(checkpoint: Path) -> bool:
 
 
 def _file_sizes(folder: Path) -> dict[str, int]:
-    """Path below `folder` to bytes, of every file."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}

@@ -45,9 +45,7 @@ def half_format(precision: str) -> torch.dtype | None:
 
 def device_name() -> str:
     """The name of the GPU, or of the processor if there is no GPU."""
-    if has_gpu():
-        return torch.cuda.get_device_name()
-    return hardware.processor_name()
+    return torch.cuda.get_device_name() if has_gpu() else hardware.processor_name()
 
 
 def peak_flops(precision: str) -> float | None:
@@ -113,9 +111,8 @@ def machine_faults(spec: JobSpec) -> list[str]:
         return [] if os.environ.get(ALLOW_NO_GPU) == "1" else _missing_gpu(spec)
     if spec.processes <= torch.cuda.device_count():
         return []
-    seen = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
-    reason = f"{seen}, and the job has a process for each of its {spec.processes}"
-    return [f"{reason}: set sagemaker.training_image to another image"]
+    visible = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
+    return [f"{visible}, and the job needs {spec.processes}: set sagemaker.training_image to another image"]
 
 
 def machine_remarks(spec: JobSpec) -> list[str]:
@@ -125,14 +122,6 @@ def machine_remarks(spec: JobSpec) -> list[str]:
     if spec.precision == "auto" and choose_precision("auto") == "fp16":  # numbers up to 65,504
         remarks.append(f"precision auto: fp16 with loss scaling, because {device_name()} has no bf16")
     return remarks
-
-
-def sentence() -> str:
-    """The devices that PyTorch sees on this machine, as a sentence."""
-    version = f"PyTorch {torch.__version__}"
-    if not has_gpu():
-        return f"{version} sees no GPU"
-    return f"{version} sees {torch.cuda.device_count()} x {device_name()}"
 
 
 def _missing_gpu(spec: JobSpec) -> list[str]:
@@ -152,4 +141,5 @@ def _missing_gpu(spec: JobSpec) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(sentence())
+    gpus = f"{torch.cuda.device_count()} x {device_name()}" if has_gpu() else "no GPU"
+    print(f"PyTorch {torch.__version__} sees {gpus}")

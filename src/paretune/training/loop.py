@@ -17,15 +17,13 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
-from paretune.training.callback import EventWriter, MetricsCallback
+from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import Shape, build_model, load_tokenizer
-from paretune.training.model_folder import write_model
-from paretune.training.parallel.sharding import Division
-from paretune.training.profile import ProfileCallback
+from paretune.training.model import Shape, build_model, load_tokenizer, write_model
+from paretune.training.processes import StopSignal
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
-from paretune.training.stop_signal import StopSignal
+from paretune.training.strategies import Division
 from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
@@ -61,7 +59,7 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
     """Train from the checkpoint, or from the start if it is None; False when the training was stopped."""
     callback = trainer.callback
     profiler = ProfileCallback(document.spec.profile_steps or 0, folder.profile, callback)
-    if document.spec.profile_steps is not None and trainer.is_world_process_zero():
+    if document.spec.profile_steps is not None and processes.is_first():
         trainer.add_callback(profiler)
     if checkpoint is not None:
         callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
@@ -81,12 +79,10 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """The data set and the tokenizer of a training, and its model or the share of it that this process has."""
-
     folder: JobFolder
     prepared: PreparedDataset
     tokenizer: Any
-    model: Any
+    model: Any  # the share of it that this process has
     division: Division | None
     shape: Shape
 
@@ -96,7 +92,6 @@ class _Inputs:
 
 
 def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
-    """The inputs of a training from its folder."""
     transformers.set_seed(spec.seed)
     prepared = PreparedDataset.read(folder.dataset)
     source = folder.model_source.resolve()
@@ -109,8 +104,8 @@ def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
             use_cpu_kernels(model)
         return model, missing
 
-    division = strategies.division_of(spec, build)
-    model = build()[0] if division is None else division.part
+    division = Division(spec, build) if strategies.divides(spec) else None
+    model = build()[0] if division is None else division.model
     shape = Shape.of(model) if division is None else division.shape
     return _Inputs(folder=folder, prepared=prepared, tokenizer=tokenizer, model=model, division=division, shape=shape)
 
@@ -163,7 +158,7 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
     speed = _speed(trainer, inputs.shape, document)  # before the model is written, which takes memory of its own
     if not is_probe:
         _save(trainer, inputs, spec)
-    if not trainer.is_world_process_zero():
+    if not processes.is_first():
         return
     if not is_probe:
         inputs.tokenizer.save_pretrained(str(folder.model))
@@ -177,17 +172,12 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
 
 
 def _save(trainer: LengthGroupedTrainer, inputs: _Inputs, spec: JobSpec) -> None:
-    """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes."""
-    folder, events = inputs.folder, trainer.callback.events
+    """Write the trained model as a Hugging Face folder; all processes must call it."""
+    folder, events, division = inputs.folder, trainer.callback.events, inputs.division
     if spec.strategy in DEEPSPEED:  # every process takes part; adapters stay unmerged
         trainer.save_model(str(folder.model))
-        return
-    model, division = trainer.model, inputs.division
-    if division is not None:
-        model = division.model
-    elif not processes.is_first():
-        return
-    write_model(model, folder.model, spec, tell=lambda text: events.write(0, {}, message=text), division=division)
+    elif division is not None or processes.is_first():
+        write_model(trainer.model, folder.model, spec, lambda text: events.write(0, {}, message=text), division)
 
 
 def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""From a model's name to the module that trains: finds its files, adds a head, freezes parameters or adds adapters."""
+"""From a model's name to the module that trains, and to the folder of the trained model."""
 
 import logging
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +13,24 @@ from unittest.mock import patch
 import torch
 import transformers
 from huggingface_hub import snapshot_download
+from safetensors import safe_open
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
-from paretune.specification.inputs import BUNDLED
+from paretune.specification.container import FILE_BYTES, write_json
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
-from paretune.training import device
+from paretune.training import device, processes
 from paretune.training.rows import hub
 
 _FOUR_BITS = "nf4"
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
+_SAVED = "model.safetensors"  # the name that transformers gives a single file
 
 
 def find_model(name: str, init: str = "pretrained") -> Path:
@@ -97,12 +100,11 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
-    """The reasons why adapters cannot be added to the model in `folder` as requested; empty if they can."""
     layers = _linear_layers(_without_weights(spec, folder))
     if not layers:
         rule = f"fine_tuning={spec.fine_tuning} trains adapters beside linear layers"
         return [f"{rule}, and {spec.model} has none below its head: set fine_tuning to full or head"]
-    unknown = [name for name in _target_modules(spec) if not any(_is_named(layer, name) for layer in layers)]
+    unknown = [name for name in spec.lora.target_modules if not any(_is_target(layer, name) for layer in layers)]
     if not unknown:
         return []
     allowed = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
@@ -118,26 +120,24 @@ def build_model(
     those of linear layers have four bits. The folder lacks the weights of `drawn` layers, so random ones were drawn for
     them. If they are given, the model is on the device meta: its layers, without memory for their weights.
     """
-    with nullcontext() if drawn is None else torch.device("meta"):
-        model, missing = (
-            _load(spec, folder, labels) if drawn is None else (_without_weights(spec, folder, labels), drawn)
-        )
-        if model.config.pad_token_id is None:
-            model.config.pad_token_id = tokenizer.pad_token_id
-        if spec.fine_tuning == "head":
-            model.base_model.requires_grad_(False)
-            if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
-                model.get_output_embeddings().requires_grad_(True)
-        if spec.fine_tuning in ADAPTERS:
+    if drawn is None:
+        model, missing = _load(spec, folder, labels)
+    else:
+        model, missing = _without_weights(spec, folder, labels), list(drawn)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+    if spec.fine_tuning == "head":
+        model.base_model.requires_grad_(False)
+        if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
+            model.get_output_embeddings().requires_grad_(True)
+    if spec.fine_tuning in ADAPTERS:
+        with nullcontext() if drawn is None else torch.device("meta"):
             model = _with_adapters(spec, model, missing)
-        return model, list(missing)
+    return model, missing
 
 
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
-    """The model of `folder` with its weights, or with random ones drawn from PyTorch's seed.
-
-    Also returns the names of layers whose weights were drawn because the folder lacks them.
-    """
+    """The model with its weights, or with random ones, and the layers that the folder has no weights for."""
     kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
     if spec.init == "random":
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
@@ -149,7 +149,8 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
         options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
-    with _plain_linear_layers():
+    # transformers quantises no subclass of PyTorch's linear layer (5.23), as Falcon's is, which computes the same.
+    with patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear):
         model, loading = kind.from_pretrained(
             folder, trust_remote_code=False, output_loading_info=True, **head, **options
         )
@@ -167,13 +168,10 @@ def auto_class(task: str) -> Any:
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration's entries for labels or classes; empty for a language model.
-
-    transformers reads `problem_type` for its own loss and its pipelines.
-    """
+    """The configuration's entries for labels or classes; empty for a language model."""
     if not labels:
         return {}
-    numbers = {name: number for number, name in enumerate(labels)}
+    numbers = {name: number for number, name in enumerate(labels)}  # pipelines read the type of the problem
     several = {"problem_type": "multi_label_classification"} if task == metrics.MULTI_LABEL else {}
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers, **several}
 
@@ -184,7 +182,7 @@ def _number_format(spec: JobSpec) -> torch.dtype:
 
 
 def _without_weights(spec: JobSpec, folder: Path, labels: tuple[str, ...] = ()) -> Any:
-    """The model of `folder` on PyTorch's meta device: its layers, without memory for their weights."""
+    """The layers of the model in `folder` on PyTorch's meta device, without memory for their weights."""
     head = _head_settings(spec.task, labels)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
     with torch.device("meta"):
@@ -193,10 +191,8 @@ def _without_weights(spec: JobSpec, folder: Path, labels: tuple[str, ...] = ()) 
 
 def _heads(model: Any) -> list[str]:
     """Names of the parts with parameters on top of the base model: a classification head, an output layer."""
-    parts = dict(model.named_children())
-    return [
-        name for name, part in parts.items() if name != model.base_model_prefix and any(True for _ in part.parameters())
-    ]
+    parts = [(name, part) for name, part in model.named_children() if name != model.base_model_prefix]
+    return [name for name, part in parts if any(True for _ in part.parameters())]
 
 
 def _linear_layers(model: Any) -> list[str]:
@@ -207,14 +203,8 @@ def _linear_layers(model: Any) -> list[str]:
     return [name for name in layers if name.partition(".")[0] not in heads]
 
 
-def _target_modules(spec: JobSpec) -> list[str]:
-    """The names in `target_modules`; empty for all linear layers."""
-    names = spec.lora.target_modules
-    return [] if names == (ALL_LINEAR,) else list(names)
-
-
-def _is_named(layer: str, name: str) -> bool:
-    return f".{layer}".endswith(f".{name}")
+def _is_target(layer: str, *names: str) -> bool:
+    return names == (ALL_LINEAR,) or any(f".{layer}".endswith(f".{name}") for name in names)
 
 
 def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
@@ -227,13 +217,13 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     heads = [] if spec.task == metrics.CAUSAL_LM else _heads(model)
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
-    layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
+    layers = [name for name in _linear_layers(model) if name not in whole]
     adapters = LoraConfig(
         task_type={metrics.CAUSAL_LM: "CAUSAL_LM", metrics.TOKEN_CLASSIFICATION: "TOKEN_CLS"}.get(spec.task, "SEQ_CLS"),
         r=spec.lora.r,
         lora_alpha=spec.lora.lora_alpha,
         lora_dropout=spec.lora.lora_dropout,
-        target_modules=[layer for layer in layers if not targets or any(_is_named(layer, name) for name in targets)],
+        target_modules=[layer for layer in layers if _is_target(layer, *spec.lora.target_modules)],
         modules_to_save=whole or None,
     )
     adapted = get_peft_model(model, adapters)
@@ -260,14 +250,6 @@ def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
     )
     own_device = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
     return {"quantization_config": quantization, "device_map": {"": own_device}}
-
-
-def _plain_linear_layers() -> Any:
-    """A context in which Falcon's linear layers are PyTorch's, which compute the same up to rounding.
-
-    transformers quantises no subclass of `torch.nn.Linear` (5.23), so Falcon would keep its weights in half precision.
-    """
-    return patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear)
 
 
 def _correct_four_bits(model: Any) -> None:
@@ -337,6 +319,106 @@ class Shape:
 
 
 def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
-    """Number of weights in these parameters; a quantised one has packed bytes and the shape of the weights."""
+    """Number of weights in these parameters, also of quantised ones, which have packed bytes."""
     states = ((item, getattr(item, "quant_state", None)) for item in parameters)
     return sum(item.numel() if state is None else math.prod(state.shape) for item, state in states)
+
+
+def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], None], division: Any = None) -> None:
+    """Write a model that may be divided over processes, which must all call it; the first one writes.
+
+    Adapters are merged, or written alone with merge=false in `lora`. If merging fails, the adapters stay, because they
+    were paid for, and `tell` gets the reason.
+    """
+    if division is not None:
+        division.reshard()
+    if spec.fine_tuning not in ADAPTERS:
+        _write(model, folder, division)
+        return
+    path = at_home(spec.model)
+    base_name = str(path.resolve()) if path.is_dir() else spec.model
+    for config in model.peft_config.values():  # by which peft finds the base model
+        config.base_model_name_or_path = BUNDLED_MODEL_ID if spec.model.startswith(BUNDLED) else base_name
+    state = {name: processes.whole(item.detach()) for name, item in model.named_parameters() if item.requires_grad}
+    base = model.get_base_model()
+    if processes.is_first():  # "auto" would ask the hub for the vocabulary
+        model.save_pretrained(folder, state_dict=state, save_embedding_layers=False)
+        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card; ours is written when the cost is known
+    base.hf_quantizer = None
+    if hasattr(base.config, "quantization_config"):
+        del base.config.quantization_config
+    if not spec.lora.merge:
+        if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # it has the class names
+            base.config.save_pretrained(folder)
+        return
+    try:
+        _merge_adapters(base)
+        _write(base, folder, division)
+    except (MemoryError, RuntimeError, OSError) as error:  # out of memory, or the disk is full
+        for path in folder.glob("model*.safetensors*"):
+            path.unlink()
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        tell(f"the adapters could not be merged; the model folder has the adapters alone ({reason})")
+        return
+    for path in folder.glob("adapter_*") if processes.is_first() else ():  # which may have failed to write the model
+        path.unlink()
+
+
+def _write(model: Any, folder: Path, division: Any) -> None:
+    """Write the weights and the configuration; a divided model in files that are gathered one after another."""
+    if division is None:
+        if processes.is_first():
+            model.save_pretrained(folder)
+        return
+    written, failure = list[Path](), None
+    for part in division.parts_of(model, FILE_BYTES):
+        if processes.is_first() and failure is None:
+            try:
+                model.save_pretrained(folder, state_dict=part)
+                written.append((folder / _SAVED).rename(folder / f"model.part-{len(written)}.safetensors"))
+            except (MemoryError, RuntimeError, OSError) as error:  # raised when the others do not wait any more
+                failure = error
+    if failure is not None:
+        raise failure
+    if len(written) == 1:
+        written[0].rename(folder / _SAVED)
+    elif written:  # the names by which transformers finds them, and their index
+        files, total = dict[str, str](), sum(path.stat().st_size for path in written)
+        for number, path in enumerate(written, 1):
+            name = f"model-{number:05}-of-{len(written):05}.safetensors"
+            with safe_open(path.rename(folder / name), "pt") as content:
+                files |= dict.fromkeys(content.keys(), name)
+        write_json(folder / f"{_SAVED}.index.json", {"metadata": {"total_size": total}, "weight_map": files})
+
+
+@torch.no_grad()
+def _merge_adapters(base: Any) -> None:
+    """Replace the layers of peft, and weights of four bits, in the model `base` by plain ones with merged weights.
+
+    Weights become W + alpha / r * B A, added in fp32 and rounded once to the number format of W. With qlora W are the
+    values of the four-bit weights in the format of their products, so that the folder answers as the trained model did;
+    peft's `merge_and_unload` would round the sum to four bits again.
+    """
+    from peft.tuners.lora import LoraLayer
+    from peft.utils import ModulesToSaveWrapper
+    from transformers.pytorch_utils import Conv1D
+
+    for name, layer in list(base.named_modules()):
+        if isinstance(layer, ModulesToSaveWrapper):
+            base.set_submodule(name, layer.modules_to_save["default"])
+            continue
+        plain = layer.get_base_layer() if isinstance(layer, LoraLayer) else layer
+        state = getattr(getattr(plain, "weight", None), "quant_state", None)
+        if plain is layer and state is None:
+            continue
+        weight = plain.weight.detach()
+        if state is not None:
+            from bitsandbytes.functional import dequantize_4bit
+
+            weight = torch.as_tensor(dequantize_4bit(weight.data, state)).to(plain.compute_dtype)
+        if plain is not layer:
+            weight = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+            base.set_submodule(name, plain)
+        if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's, transposed to be quantised
+            weight = weight.T.contiguous()
+        plain.weight = torch.nn.Parameter(weight, requires_grad=False)

@@ -19,8 +19,8 @@ from paretune.specification.container import TELLS, JobDocument, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
+from paretune.training.processes import StopSignal
 from paretune.training.rows import hub
-from paretune.training.stop_signal import StopSignal
 
 
 def main(arguments: list[str]) -> int:
@@ -46,15 +46,17 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
-    # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
-    import datasets
+    import datasets  # these read HF_HUB_OFFLINE when they are imported
     import transformers
 
     from paretune.training import device, model
     from paretune.training.rows import sources, tokenised
 
     datasets.disable_progress_bars()
-    faults = _training_argument_faults(spec) + device.device_faults(spec) + package_faults(spec)
+    faults = _training_argument_faults(spec) + device.device_faults(spec)
+    if spec.fine_tuning == "qlora" and not spec.has_instances and not can_be_imported("bitsandbytes"):
+        rule = "fine_tuning=qlora needs the package bitsandbytes, which is not installed here"
+        faults.append(f"{rule}: python -m pip install -e '.[quantized]', or set fine_tuning=lora")
     with collecting(faults):
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init)
@@ -83,8 +85,7 @@ def _print_progress(text: str) -> None:
 def _training_argument_faults(spec: JobSpec) -> list[str]:
     if not spec.training_arguments:
         return []
-    # Imported here because the Trainer's libraries take as long as all others together.
-    from transformers import TrainingArguments
+    from transformers import TrainingArguments  # takes as long as all other libraries together
 
     from paretune.training.trainer import training_arguments
 
@@ -111,11 +112,11 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     """Reasons why a model with this configuration cannot be divided, or its activations checkpointed."""
     degrees, faults = spec.degrees, list[str]()
     if spec.strategy == "fsdp" and degrees.tensor > 1:
-        from paretune.training.parallel.tensor import tensor_faults  # imports DTensor: a second
+        from paretune.training.strategies import tensor_faults  # imports DTensor: a second
 
         faults += tensor_faults(config, degrees.tensor, spec.model)
     if spec.strategy == "fsdp" and degrees.pipeline > 1:
-        from paretune.training.parallel.pipeline import stage_faults
+        from paretune.training.pipeline import stage_faults
 
         faults += stage_faults(config, degrees.pipeline, spec.model) + _pipeline_faults(spec)
     divided = {"tensor_parallel_degree": degrees.tensor, "pipeline_parallel_degree": degrees.pipeline}
@@ -128,8 +129,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     if spec.checkpoints_activations:
         from paretune.training.model import auto_class
 
-        classes = auto_class(spec.task)._model_mapping
-        kind = classes.get(type(config), None)  # None: `model_faults` has reported it
+        kind = auto_class(spec.task)._model_mapping.get(type(config), None)  # None: `model_faults` has reported it
         if kind is not None and not getattr(kind, "supports_gradient_checkpointing", False):
             rule = f"transformers cannot compute the layers of {spec.model} again"
             faults.append(f"gradient_checkpointing: {rule}: leave it out")
@@ -149,14 +149,6 @@ def _pipeline_faults(spec: JobSpec) -> list[str]:
     if spec.task == CAUSAL_LM and spec.training_arguments.get("label_smoothing_factor"):
         faults.append("training_arguments must not set label_smoothing_factor in a pipeline: leave it out")
     return faults
-
-
-def package_faults(spec: JobSpec) -> list[str]:
-    """Faults for optional packages that a local job needs and that are missing; a SageMaker job installs its own."""
-    if spec.fine_tuning != "qlora" or spec.has_instances or can_be_imported("bitsandbytes"):
-        return []
-    rule = "fine_tuning=qlora needs the package bitsandbytes, which is not installed here"
-    return [f"{rule}: python -m pip install -e '.[quantized]', or set fine_tuning=lora"]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,97 @@
-"""Operations of all processes of a job together; a job of one process needs no process group for them."""
+"""Processes of a job: torchrun starts and connects them, once per instance, they exchange values, and they stop.
+
+On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, which runs
+torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers.
+
+On SIGTERM the processes agree on a step, write a checkpoint and end with 0. If a process fails, its torchrun ends those
+of its instance, and the others lose a connection (gloo) or fail when the process group times out (NCCL); on SageMaker
+the job ends as soon as one instance fails.
+"""
 
 import os
-from typing import TypeVar
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
 
 import torch
-from torch.distributed.tensor import DTensor
 
+from paretune.specification.container import Hosts
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEVICE_MAP
+
+GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint ends itself
+SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
 Value = TypeVar("Value")
+MASTER_PORT = "7777"  # of the SDK's torchrun driver (3.27); SM_MASTER_PORT, which it sets, replaces it
+MEETING_TIMEOUT_S = 600  # longest wait for the other instances at the start, in seconds; torch's default
+_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
+    """Number of training processes of the whole job; without `hosts` all of them are on this machine."""
+    if spec.strategy == DEVICE_MAP:  # its process uses all GPUs
+        return 1
+    return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
+
+
+def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables with the network interface for NCCL, gloo and TensorPipe, except for those set in `environment`."""
+    return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
+
+
+def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
+    """Torchrun's arguments for this instance's processes; without `hosts` all processes are on this machine.
+
+    `root` is the job's folder; torchrun kills its processes `grace_s` seconds after SIGTERM.
+    """
+    if hosts is None:
+        arguments = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
+    else:
+        arguments = [
+            f"--nnodes={len(hosts.names)}",
+            f"--node-rank={hosts.rank}",
+            f"--nproc-per-node={spec.processes}",
+            f"--master-addr={hosts.names[0]}",
+            f"--master-port={os.environ.get('SM_MASTER_PORT', MASTER_PORT)}",
+            f"--rdzv-conf=timeout={MEETING_TIMEOUT_S}",
+        ]
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import PContext
+
+    if "--shutdown-timeout" in run.get_args_parser().format_help():
+        arguments.append(f"--shutdown-timeout={grace_s:.0f}")
+    else:  # torch 2.9, in AWS's newest Hugging Face image, has a default only
+        close: Any = PContext.close
+        close.__defaults__ = (None, int(grace_s))
+    return [*arguments, "-m", "paretune.training", str(root)]
+
+
+def run_torchrun(arguments: list[str], stopped: Path) -> None:
+    """Run torchrun in this process until all processes of this instance have ended.
+
+    The processes write the file `stopped` if they have stopped as requested.
+
+    Raises:
+        RuntimeError: a process failed, or was stopped without a checkpoint; names the first one and its signal or exit
+            code.
+    """
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        run.main(arguments)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        cause = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        raise RuntimeError(f"process {rank} ended with {cause}") from error
+    except SignalException as error:
+        if not stopped.exists():
+            raise RuntimeError(f"stopped by {error.sigval.name} before there was a checkpoint") from error
 
 
 def is_first(*, of_instance: bool = False) -> bool:
@@ -39,4 +124,49 @@ def wait_for_all() -> None:
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """The whole of a tensor that may be divided over processes, which must all call it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    whole_of = getattr(tensor, "full_tensor", None)  # of a DTensor, whose import takes a second
+    return tensor if whole_of is None else whole_of()
+
+
+class StopSignal:
+    """Whether this process has been asked to stop: by SIGTERM, or by the end of its parent.
+
+    A thread checks the parent once a second. The parent's process id is in PARETUNE_STARTER, because the parent may end
+    before this process can read its id; not for torchrun's workers, which have another parent. The first process of a
+    container has parent 0, which never ends. `grace_s` are the seconds from SIGTERM until this process ends itself.
+    """
+
+    def __init__(self, *, grace_s: float = GRACE_S) -> None:
+        self.stop_requested = False
+        self.grace_s = grace_s
+        starter = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
+        self._parent = int(starter) if starter else os.getppid()
+
+    def watch_parent(self) -> None:
+        """Start the thread that checks the parent; the handler of SIGTERM stays as it is.
+
+        In the first process of a container, for which Linux ignores SIGTERM, SIGTERM now ends the process.
+        """
+        if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def stop_at_next_step(self) -> None:
+        """From now on SIGTERM sets `stop_requested`; after `grace_s` seconds the process ends itself."""
+        signal.signal(signal.SIGTERM, self._request_stop)
+        # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _watch(self) -> None:
+        while os.getppid() == self._parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(self.grace_s)
+        os._exit(128 + signal.SIGTERM)
+
+    def _request_stop(self, _signum: int, _frame: FrameType | None) -> None:
+        if not self.stop_requested:
+            self.stop_requested = True
+            timer = threading.Timer(self.grace_s, os._exit, [128 + signal.SIGTERM])
+            timer.daemon = True
+            timer.start()

@@ -10,7 +10,6 @@ import runpy
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -40,7 +39,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     streams, began, printed = (sys.stdout, sys.stderr), time.time(), PrintedNumbers(document.spec.metric_definitions)
     if rank == 0:
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
-        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps=logging_steps)
+        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps)
         sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # where Python's logging writes
     try:
         runpy.run_path(str(script), run_name="__main__")
@@ -50,12 +49,23 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
             raise RuntimeError(f"{script.name} ended with {end.code}{': ' if said else ''}{said}") from end
     finally:
         sys.stdout, sys.stderr = streams
-    if rank == 0 and document.deadline_s is not None:
+    if rank != 0:
+        return
+    if document.deadline_s is not None:
         trim_model_folder(folder.model)
-    if rank == 0:
-        # Not those of the current folder: another job may run in it at the same time.
-        files = numbers_of_files([folder.report.parent, folder.model], began)
-        report_of(*printed.results(files, {}, SCRIPT_METRICS), document).write(folder.report)
+    # Not the files of the current folder: another job may run in it at the same time.
+    files = numbers_of_files([folder.report.parent, folder.model], began)
+    metrics, sources = printed.results(files, {}, SCRIPT_METRICS)
+    facts: dict[str, str | int | float | bool] = {
+        "entry_script": script.name,
+        "device": device.device_name(),
+        "devices": document.plan.devices,
+        "global_batch_size": document.plan.global_batch_size,
+        "learning_rate": document.plan.learning_rate,
+        "attempt": document.attempt,
+        "metrics_from": sources,
+    }
+    JobReport(metrics=metrics, facts=facts).write(folder.report)
 
 
 def trim_model_folder(folder: Path) -> None:
@@ -67,20 +77,6 @@ def trim_model_folder(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def report_of(metrics: Mapping[str, float], sources: str, document: JobDocument) -> JobReport:
-    """The report of a script, with the `sources` of its metrics."""
-    facts: dict[str, str | int | float | bool] = {
-        "entry_script": Path(document.spec.entry_script or "").name,
-        "device": device.device_name(),
-        "devices": document.plan.devices,
-        "global_batch_size": document.plan.global_batch_size,
-        "learning_rate": document.plan.learning_rate,
-        "attempt": document.attempt,
-        "metrics_from": sources,
-    }
-    return JobReport(metrics=dict(metrics), facts=facts)
-
-
 class PrintedMetrics:
     """A stream that forwards all text, has its lines read, and writes printed dictionaries of numbers as events.
 
@@ -89,17 +85,9 @@ class PrintedMetrics:
     """
 
     def __init__(
-        self,
-        stream: TextIO,
-        events: EventWriter | None,
-        printed: PrintedNumbers,
-        *,
-        logging_steps: int = LOGGING_STEPS,
+        self, stream: TextIO, events: EventWriter | None, printed: PrintedNumbers, logging_steps: int = LOGGING_STEPS
     ) -> None:
-        self._stream = stream
-        self._events = events
-        self._printed = printed
-        self._logging_steps = logging_steps
+        self._stream, self._events, self._printed, self._logging_steps = stream, events, printed, logging_steps
         self._line = ""
         self._step = 0
         self.last_line = ""  # that is not empty

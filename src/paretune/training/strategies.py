@@ -2,7 +2,7 @@
 
     ddp         every device has the whole model; gradients are averaged                    (PyTorch)
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
-                tensor groups, or layers into the stages of a pipeline (folder parallel)    (PyTorch)
+                tensor groups, or layers into the stages of a pipeline                      (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2; with deepspeed_zero3 also the weights, which
                 are gathered for the saved model                                            (package deepspeed)
@@ -10,31 +10,59 @@
 
 smddp and deepspeed need GPUs and further packages. No training has run with them: smddp was started with a stand-in for
 its package, and for deepspeed only the configuration was checked. smp is for training scripts of the user's own.
+
+The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism (transformers
+5.23), and it has no pipelines. PyTorch's `fully_shard` works on GPUs and CPUs. Only the first process ever holds the
+whole model, in the machine's memory, while it sends one tensor after another to the others. It gathers and writes the
+trained model file by file. Checkpoints are written by all processes, each its own share (torch.distributed.checkpoint),
+and read by any number of processes with the same tensor groups and stages.
 """
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
+from torch import distributed
 from torch.autograd.graph import save_on_cpu
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.utils.checkpoint import checkpoint
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, ZERO3
-from paretune.training import device
-from paretune.training.parallel.sharding import Build, Division
+from paretune.training import device, processes
+from paretune.training.model import Shape, layers_of
+from paretune.training.pipeline import Pipeline
 
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
 the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
-_PACKAGES = {"smddp": "smdistributed", **dict.fromkeys(DEEPSPEED, "deepspeed")}
-"""Strategy to the module that the image must have."""
+_PACKAGES = {"smddp": "smdistributed", **dict.fromkeys(DEEPSPEED, "deepspeed")}  # modules that the image must have
+
+PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"  # dimensions of the mesh
+_STATE = "shares"  # folder of a checkpoint with the trained weights and the optimiser's moments
+_WEIGHTS, _SCHEDULER = "model.safetensors", "scheduler.pt"  # the Trainer's own names
+_TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False, flatten_optimizer_state_dict=True)
+
+_STYLES: Mapping[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+_GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.3
+
+Build = Callable[..., tuple[Any, list[str]]]
+"""Makes the whole model, or with `drawn` its layers on the device meta; also returns the names of drawn layers."""
 
 
 def begin(spec: JobSpec) -> None:
@@ -61,11 +89,10 @@ def begin(spec: JobSpec) -> None:
 
 
 def _join(backend: str) -> None:
-    """Initialise the process group; a process that is alone makes a group of itself."""
     if torch.distributed.is_initialized():
         return
     options: dict[str, Any] = {}
-    if "RANK" not in os.environ:
+    if "RANK" not in os.environ:  # a group of this process
         options = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
     if device.has_gpu():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -95,10 +122,7 @@ def data_rank(spec: JobSpec) -> int:
 
 
 def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
-    """TrainingArguments that the strategy needs; those of the user replace them.
-
-    For DeepSpeed values that it can derive are `auto`.
-    """
+    """TrainingArguments that the strategy needs; those of the user replace them."""
     arguments: dict[str, Any] = {"ddp_timeout": PROCESS_TIMEOUT_S}
     if divides(spec):  # the Trainer cannot read names of labels from a stage, and the `Division` saves the optimiser
         arguments |= {"label_names": ["labels"], "save_only_model": True}
@@ -113,17 +137,11 @@ def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
     return arguments
 
 
-def division_of(spec: JobSpec, build: Build) -> Division | None:
-    """The share of this process in the model that `build` makes, or None if it has the whole; all must call it."""
-    return Division(spec, build) if divides(spec) else None
-
-
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
     """Make each layer of `model` keep only its input, if the job asks for it, and compute the rest again later.
 
-    The layers are those that transformers marks for it, `GradientCheckpointingLayer`. With `activation_offloading` the
-    inputs are kept in the machine's memory; without a GPU they are there already, so it changes nothing. Results are
-    the same: random numbers are drawn again from the same states.
+    With `activation_offloading` the inputs are kept in the machine's memory. Results are the same: random numbers are
+    drawn again from the same states.
     """
     if not spec.checkpoints_activations:
         return
@@ -133,6 +151,257 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
             return checkpoint(layer, *inputs, use_reentrant=False, **options)
 
     for module in model.modules():
-        if hasattr(module, "gradient_checkpointing"):
+        if hasattr(module, "gradient_checkpointing"):  # those of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
             module._gradient_checkpointing_func = run
+
+
+def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
+    """The reasons why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
+    plan = getattr(config, "base_model_tp_plan", None) or {}
+    if not plan or set(plan.values()) - set(_STYLES):
+        rule = "tensor_parallel_degree needs a model with a plain plan in transformers, such as llama or gpt_neox"
+        remedy = "which shards the weights, or pipeline_parallel_degree, which divides the layers"
+        return [f"{rule}, got {name} ({config.model_type}): set strategy=fsdp without it, {remedy}"]
+    heads = config.num_attention_heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    sizes = (heads, groups, config.hidden_size, config.intermediate_size)
+    if not any(size % degree for size in sizes):
+        return []
+    fits = [number for number in range(1, heads + 1) if not any(size % number for size in sizes)]
+    rule = f"tensor_parallel_degree must divide the {heads} attention heads and the {groups} key/value heads of {name}"
+    return [f"{rule}, and the sizes of its layers, got {degree}: use {', '.join(map(str, fits))}"]
+
+
+def divide_matrices(model: Any, mesh: DeviceMesh) -> None:
+    """Divide the matrices of `model` over the one-dimensional `mesh`, by the model's plan; replicate the rest.
+
+    transformers' own application of these plans is not used: its Trainer would ask accelerate for a mesh, which refuses
+    CPUs (accelerate 1.15), and the argument names differ between releases. Parameters outside the plan are replicated,
+    so that all of them lie on one mesh.
+    """
+    tied = model.get_output_embeddings() is not None and (
+        model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    )
+    prefix = model.base_model_prefix
+    plan = {f"{prefix}.{path}": _STYLES[style]() for path, style in model.config.base_model_tp_plan.items()}
+    if not tied:  # a tied head stays whole like the embeddings
+        gathered = {path: style for path, style in (type(model)._tp_plan or {}).items() if style in _GATHERED}
+        plan |= {path: ColwiseParallel(output_layouts=Replicate()) for path in gathered}
+    parallelize_module(model, mesh, plan)
+    for module in list(model.modules()):
+        parameters = list(module.parameters(recurse=False))
+        if parameters and not isinstance(parameters[0], DTensor):
+            distribute_module(module, mesh, input_fn=_as_replicated, output_fn=_as_local)  # type: ignore[arg-type]
+    if tied:
+        model.get_output_embeddings().weight = model.get_input_embeddings().weight
+
+
+def _as_replicated(_: torch.nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+    return tuple(
+        DTensor.from_local(item, mesh, [Replicate()], run_check=False) if isinstance(item, torch.Tensor) else item
+        for item in inputs
+    )
+
+
+def _as_local(_: torch.nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+    return output.redistribute(mesh, [Replicate()]).to_local() if isinstance(output, DTensor) else output
+
+
+class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
+    """The part of a model that this process trains; as a callback of the Trainer it restores checkpoints.
+
+    Outside forward and backward every parameter, also a frozen one, is an fp32 DTensor, sharded along its first
+    dimension over the sharers of the mesh. With bf16 or fp16 a layer is gathered and computed in that precision, and
+    gradients are summed in fp32, over the devices in every micro-batch, so that they stay sharded while they
+    accumulate. Several replicas have a whole copy each. With `cpu_offload` shards and optimiser stay in the machine's
+    memory. With a single sharer and replica nothing is sharded, unless offloaded: gathering would copy each layer.
+
+    Attributes:
+        model: the Hugging Face model with its weights sharded, or a stage of it.
+        pipeline: the pipeline that `model` is a stage of, or None.
+        shape: class and sizes of the whole model.
+        resumes_from: the checkpoint to go on from, or None.
+    """
+
+    pipeline: Pipeline | None = None
+    resumes_from: Path | None = None
+
+    def __init__(self, spec: JobSpec, build: Build) -> None:
+        self._degrees = degrees = spec.degrees
+        has_gpu = device.has_gpu()
+        self._compute = torch.device("cuda", torch.cuda.current_device()) if has_gpu else torch.device("cpu")
+        self._device = torch.device("cpu") if spec.cpu_offload else self._compute
+        whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
+        model, _ = build(drawn=processes.of_first(drawn))
+        self.model, self.shape = model, Shape.of(model)
+        shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
+        names = (PIPELINE, REPLICATE, SHARD, TENSOR)  # in the order of the ranks: those of a tensor group are adjacent
+        mesh = init_device_mesh(self._compute.type, shape, mesh_dim_names=names)
+        if degrees.tensor > 1:
+            divide_matrices(model, mesh[TENSOR])
+        if degrees.pipeline > 1:
+            self.pipeline = Pipeline(
+                model,
+                mesh[PIPELINE].get_group(),
+                number=degrees.stage(distributed.get_rank()),
+                stages=degrees.pipeline,
+                micro_batches=spec.micro_batches or degrees.pipeline,
+                device=self._compute,
+            )
+        if degrees.replicas * degrees.sharers > 1 or spec.cpu_offload:
+            half = device.half_format(device.choose_precision(spec.precision))
+            for module in (*layers_of(model), model):
+                fully_shard(
+                    module,
+                    mesh=mesh[REPLICATE, SHARD] if degrees.replicas > 1 else mesh[SHARD],
+                    mp_policy=MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32),
+                    offload_policy=CPUOffloadPolicy(pin_memory=has_gpu) if spec.cpu_offload else OffloadPolicy(),
+                    # In a pipeline a layer would be gathered anew for each micro-batch.
+                    reshard_after_forward=False if degrees.pipeline > 1 else None,
+                )
+        self._fill(whole)
+
+    @torch.no_grad()
+    def _fill(self, whole: Any | None) -> None:
+        """Give the model, which is on the device meta, the values of the one that only the first process has."""
+        owners: dict[int, tuple[torch.nn.Module, str]] = {}
+        ties = []
+        for module in self.model.modules():
+            for name, item in module._parameters.items():
+                if item is not None and owners.setdefault(id(item), (module, name)) != (module, name):
+                    ties.append((module, name, owners[id(item)]))
+        self.model.to_empty(device=self._device)
+        for module, name, (owner, of_owner) in ties:
+            setattr(module, name, getattr(owner, of_owner))
+        values = {} if whole is None else {name: item.cpu() for name, item in whole.named_buffers()}
+        buffers = processes.of_first(values)
+        for prefix, module in self.model.named_modules():
+            for name, item in module._buffers.items():
+                if item is None:
+                    continue
+                value = buffers[f"{prefix}.{name}".lstrip(".")].to(self._compute)
+                if isinstance(item, DTensor):
+                    value = DTensor.from_local(value, item.device_mesh, item.placements, run_check=False)
+                module._buffers[name] = value
+        parameters = dict(self.model.named_parameters())
+        for name, value in self._sent({} if whole is None else dict(whole.named_parameters(remove_duplicate=False)), 0):
+            if name in parameters:
+                _assign(parameters[name], value)
+
+    def _sent(self, tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """Name and whole value of the `tensors` of process `source`, in all processes, one at a time.
+
+        Processes that have shares of a tensor must pass theirs.
+        """
+        entries = [(name, item.shape, item.dtype) for name, item in tensors.items()]
+        for name, shape, dtype in processes.of_first(entries, source):
+            has_share = name in tensors
+            value = processes.whole(tensors[name].detach()) if has_share else torch.empty(shape, dtype=dtype)
+            value = value.to(self._device).contiguous()
+            distributed.broadcast(value.reshape(-1).view(torch.uint8), source)  # gloo knows no bf16
+            yield name, value
+
+    def share(self) -> tuple[int, int, bool]:
+        """Number of this process's share of evaluated rows, number of shares, and whether it reports the results.
+
+        Processes that train on the same rows evaluate the same, and one of them reports it.
+        """
+        rank = distributed.get_rank()
+        return self._degrees.data_rank(rank), self._degrees.data, self._degrees.is_last_with_its_rows(rank)
+
+    def clip(self, limit: float) -> torch.Tensor:
+        """The norm of all gradients of the model, which are scaled down if it is above `limit`."""
+        parameters = [item for item in self.model.parameters() if item.grad is not None]
+        if self.pipeline is None:
+            norm = processes.whole(torch.nn.utils.get_total_norm([item.grad for item in parameters]))
+        else:
+            norm = self.pipeline.gradient_norm()
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+        return norm
+
+    @torch.no_grad()
+    def parts_of(self, model: Any, most_bytes: float) -> Iterator[dict[str, torch.Tensor]]:
+        """Name to value of each weight of the whole `model`, in parts of up to `most_bytes` or of one weight.
+
+        Parts are empty but in the first process. All processes must take all of them: one weight is gathered at a time.
+        `model` is the attribute, or without its adapters if there are any.
+        """
+        part, size = dict[str, torch.Tensor](), 0
+        for name, value in self._weights_of(model):
+            if size and size + value.nbytes > most_bytes:
+                yield part
+                part, size = {}, 0
+            size += value.nbytes
+            if processes.is_first():
+                part[name] = value.cpu()
+        yield part
+
+    def _weights_of(self, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Name and value of each weight and buffer of a model in files; a tied weight once."""
+        copies = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
+        if self.pipeline is None:
+            weights = ((name, processes.whole(item)) for name, item in model.state_dict().items())
+            yield from ((name, value) for name, value in weights if name not in copies)
+            return
+        own = {name: item for name, item in model.state_dict().items() if name != self.pipeline.copy}
+        stages, seen = self._degrees.pipeline, set[str]()
+        per_stage = distributed.get_world_size() // stages
+        for stage in range(stages):
+            is_own = distributed.get_rank() // per_stage == stage
+            for name, value in self._sent(own if is_own else {}, stage * per_stage):
+                if name not in seen:
+                    seen.add(name)
+                    yield name, value
+
+    def reshard(self) -> None:
+        """Free gathered weights, which an evaluation leaves gathered."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    def _state(self, optimizer: Any) -> dict[str, Any]:
+        """Trained weights and the optimiser's state in this process; makes the state if there is none yet."""
+        self.reshard()  # the optimiser has the sharded parameters
+        weights, moments = get_state_dict(self.model, _bare(optimizer), options=_TRAINED)
+        return {"weights": weights, "moments": moments}
+
+    def save(self, checkpoint: Path, optimizer: Any, scheduler: Any) -> None:
+        """Write this process's share of a checkpoint. All processes must call it."""
+        state_dict_saver.save(self._state(optimizer), checkpoint_id=checkpoint / _STATE)
+        if distributed.get_rank() == 0:
+            save_file({}, checkpoint / _WEIGHTS)  # the Trainer reads a file of weights
+            torch.save(scheduler.state_dict(), checkpoint / _SCHEDULER)
+
+    def _load(self, checkpoint: Path, optimizer: Any) -> None:
+        state = self._state(optimizer)
+        state_dict_loader.load(state, checkpoint_id=checkpoint / _STATE)
+        weights, moments = state["weights"], state["moments"]
+        set_state_dict(
+            self.model, _bare(optimizer), model_state_dict=weights, optim_state_dict=moments, options=_TRAINED
+        )
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **objects: Any) -> None:
+        """Restore the checkpoint to go on from."""
+        if self.resumes_from is not None:
+            self._load(self.resumes_from, objects["optimizer"])
+            objects["lr_scheduler"].load_state_dict(torch.load(self.resumes_from / _SCHEDULER, weights_only=True))
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: Any, **objects: Any) -> None:
+        """Restore the best checkpoint if the training returns it."""
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            self._load(Path(state.best_model_checkpoint), objects["optimizer"])
+
+
+def _assign(parameter: torch.Tensor, value: torch.Tensor) -> None:
+    """Set this process's share of the parameter from the whole value."""
+    if not isinstance(parameter, DTensor):
+        parameter.copy_(value)
+        return
+    shape, start = compute_local_shape_and_global_offset(value.shape, parameter.device_mesh, parameter.placements)
+    share = value[tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))]
+    parameter.to_local().copy_(share)
+
+
+def _bare(optimizer: Any) -> Any:
+    return getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it

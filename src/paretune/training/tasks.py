@@ -21,25 +21,19 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import refuse
 from paretune.specification import metrics
-from paretune.specification.data_files import label_columns
+from paretune.specification.inputs import label_columns
 from paretune.specification.job import JobSpec
 
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
 _EXAMPLES = 5  # rows or labels that a fault names
-_CELLS = {
-    metrics.CLASSIFICATION: "one class per row, as text or a whole number",
-    metrics.MULTI_LABEL: "lists of texts or whole numbers, or text such as a|b",
-}
 _REMEDIES = {
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
     dict: ": set label_column to another column",
     float: ": a script of your own (entry_script) can learn numbers",
 }
-"""Task to what a cell of the label column may hold, and type of a cell that holds no class to what to do."""
+"""Type of a cell that holds no class to what to do."""
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
-Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
-"""Split to labels, and the names of the C classes or labels."""
 
 
 def summed_loss(
@@ -109,15 +103,13 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     CoNLL 2003, as `seqeval` computes it). If no label begins with B- or I-, F1 is the macro F1 of the words.
     """
     flat, answers = ([label for row in rows for label in row] for rows in (truth, predicted))
-    accuracy = sum(map(operator.eq, flat, answers)) / max(1, len(flat))
-    if not any(label.startswith(("B-", "I-")) for label in flat):
-        return {metrics.F1: macro_f1(np.array(flat), np.array(answers)), metrics.ACCURACY: accuracy}
-    pairs = [(entities(row), entities(other)) for row, other in zip(truth, predicted, strict=True)]
-    right = sum(len(row & other) for row, other in pairs)
-    return {
-        metrics.F1: 2 * right / max(1, sum(len(row) + len(other) for row, other in pairs)),
-        metrics.ACCURACY: accuracy,
-    }
+    if any(label.startswith(("B-", "I-")) for label in flat):
+        pairs = [(entities(row), entities(other)) for row, other in zip(truth, predicted, strict=True)]
+        right = sum(len(row & other) for row, other in pairs)
+        f1 = 2 * right / max(1, sum(len(row) + len(other) for row, other in pairs))
+    else:
+        f1 = macro_f1(flat, answers)
+    return {metrics.F1: f1, metrics.ACCURACY: sum(map(operator.eq, flat, answers)) / max(1, len(flat))}
 
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
@@ -134,7 +126,7 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     return spans
 
 
-def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+def macro_f1(labels: Any, predicted: Any) -> float:
     """Mean F1 over the classes; a class that is never predicted counts as 0."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
 
@@ -188,8 +180,11 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
     return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
 
 
-def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
-    """The labels of all splits, none for causal-lm; removes a hidden test split (all -1). Raises BadInput."""
+def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Split to labels, none for causal-lm, and the names of the C classes or labels; BadInput if they are not labels.
+
+    Removes a test split with hidden labels (all -1).
+    """
     if spec.task == metrics.CAUSAL_LM:
         return {}, ()
     columns = label_columns(spec, tables["train"].column_names)
@@ -199,7 +194,7 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
     feature = getattr(feature, "feature", feature)
     declared = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else ()
     cells = {split: cells_of(table, spec.label_column) for split, table in tables.items()}
-    if declared and set(map(str, cells.get("test", ()))) == {"-1"}:  # a benchmark with hidden test labels
+    if declared and set(map(str, cells.get("test", ()))) == {"-1"}:
         del cells["test"], tables["test"]
     rows = _rows_of_labels(spec, cells, declared)
     if spec.task == metrics.TOKEN_CLASSIFICATION:
@@ -212,9 +207,11 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
 def _rows_of_labels(
     spec: JobSpec, cells: Mapping[str, Sequence[Any]], declared: Sequence[str]
 ) -> dict[str, list[list[str]]]:
-    """Split to the names of the labels of each row: one class, several labels, or a label for each word."""
     has_bars = any(isinstance(cell, str) and "|" in cell for split in cells.values() for cell in split)
-    rule, is_declared = _CELLS.get(spec.task, _CELLS[metrics.MULTI_LABEL]), range(len(declared))
+    has_one = spec.task == metrics.CLASSIFICATION
+    rule = "one class per row, as text or a whole number"
+    if not has_one:
+        rule = "lists of texts or whole numbers, or text such as a|b"
     if declared:
         rule = f"numbers below {len(declared)}, as its {len(declared)} names are declared"
     rows, faults = {}, []
@@ -223,11 +220,11 @@ def _rows_of_labels(
         wrong = [
             number
             for number, row in enumerate(parsed)
-            if row is None or (declared and any(item not in is_declared for item in row))
+            if row is None or (declared and any(item not in range(len(declared)) for item in row))
         ]
         if wrong:
             others = f"{len(wrong)} {split} rows hold others: {_examples(wrong, values)}"
-            remedy = _REMEDIES.get(type(values[wrong[0]]), "") if spec.task == metrics.CLASSIFICATION else ""
+            remedy = _REMEDIES.get(type(values[wrong[0]]), "") if has_one else ""
             faults.append(f"label_column {spec.label_column!r} must hold {rule}; {others}{remedy}")
             continue
         rows[split] = [[declared[item] if declared else str(item) for item in row or ()] for row in parsed]
@@ -238,7 +235,6 @@ def _rows_of_labels(
 def _word_faults(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], rows: Mapping[str, list[list[str]]]
 ) -> list[str]:
-    """The faults that rows have not as many labels as words."""
     faults = []
     for split, labels in rows.items():
         texts = cells_of(tables[split], spec.text_column)
@@ -252,7 +248,6 @@ def _word_faults(
 
 
 def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[list[str]]]) -> list[str]:
-    """Too few or too many labels for the training rows, and labels that only other rows have."""
     column, count = f"label_column {spec.label_column!r}", len(rows["train"])
     used = {label for row in rows["train"] for label in row}
     if not used:
@@ -319,7 +314,6 @@ def words_of(cell: Any) -> list[str]:
 
 
 def _examples(rows: Sequence[int], cells: Sequence[Any]) -> str:
-    """The first of these rows, counted from 1, with the content of their cells."""
     return ", ".join(f"row {row + 1} has {cells[row]!r}" for row in rows[:_EXAMPLES])
 
 
@@ -339,7 +333,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
 
 
 def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
-    """The labels of a row; None if the cell does not go with the task."""
+    """The labels of a row; None if the cell holds none."""
     if task == metrics.CLASSIFICATION:
         return [cell] if isinstance(cell, str | int) else None
     if task == metrics.TOKEN_CLASSIFICATION:

@@ -17,15 +17,11 @@ from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import device, processes
 from paretune.training.callback import MetricsCallback
-from paretune.training.parallel.sharding import Division
 from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.strategies import Division
 from paretune.training.tasks import summed_loss
 
 LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
-
-
-class _InPlace(TrainingArguments):  # type: ignore[misc]  # transformers ships no types
-    place_model_on_device = False
 
 
 def training_arguments(
@@ -47,7 +43,8 @@ def training_arguments(
         options["warmup_steps"] = options.pop("warmup_ratio")
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
-    return (_InPlace if in_place else TrainingArguments)(
+    kind = type("InPlace", (TrainingArguments,), {"place_model_on_device": False}) if in_place else TrainingArguments
+    return kind(
         output_dir=str(output),
         learning_rate=plan.learning_rate,
         per_device_train_batch_size=plan.per_device_train_batch_size,
@@ -113,7 +110,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         super().__init__(callbacks=[*([] if division is None else [division]), callback], **arguments)
         # The Trainer scales losses itself; in transformers 5.3 accelerate divides them by the steps a second time.
         self.accelerator.gradient_accumulation_steps = 1
-        self.model.floating_point_ops = _no_operations
+        self.model.floating_point_ops = lambda *_, **__: 0  # would count all parameters in every step
         # The Trainer would remove old checkpoints from this disk, and S3 would keep them.
         callback.checkpoints_kept, self.args.save_total_limit = self.args.save_total_limit, None
         self._sampler, self.callback, self.division = sampler, callback, division
@@ -145,16 +142,16 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
         else:  # it divides the batch into smaller ones
             model.train()
-            loss = pipeline.train(self._prepare_inputs(inputs), partial(self._loss, items=num_items_in_batch))
+            copies = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
+
+            def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # as the Trainer computes it
+                return self._summed_loss({"logits": logits}, labels, num_items_in_batch=num_items_in_batch) * copies
+
+            loss = pipeline.train(self._prepare_inputs(inputs), loss_of)
             if self.accelerator.sync_gradients:
                 pipeline.add_up_tied_gradients()
         self.callback.count_loss(loss)
         return loss
-
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, *, items: Any) -> torch.Tensor:
-        """The Trainer's loss: divided by the items of the optimiser step, times the processes that they come from."""
-        loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=items)
-        return loss * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
 
     def _clip(self, _: Any, limit: float, norm_type: float = 2.0) -> torch.Tensor:
         assert self.division is not None  # only then the Trainer calls this
@@ -232,8 +229,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
         All processes compute equally many batches; one that has no row left computes another's and leaves it out.
         """
-        rank, shares, is_reported = self.args.process_index, self.args.world_size, True
-        pipeline = None
+        (rank, shares, is_reported), pipeline = (self.args.process_index, self.args.world_size, True), None
         if self.division is not None:
             (rank, shares, is_reported), pipeline = self.division.share(), self.division.pipeline
         share, batches = np.arange(len(rows))[rank::shares], []
@@ -253,11 +249,6 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
                 results = self.compute_metrics.predict(logits), labels.cpu().numpy()
             batches.append(EvaluatedBatch(index, float(loss), items, *results))
         return batches
-
-
-def _no_operations(*_: Any, **__: Any) -> int:
-    """Replaces `floating_point_ops` of a model, which would count all parameters in every step."""
-    return 0
 
 
 def _stack(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -52,17 +52,14 @@ def test_the_example_of_the_page_is_what_the_command_prints(run: Run) -> None:
     assert (code, document, err) == (0, json.loads(matches), "")
 
 
-@pytest.mark.parametrize("flag", [["--json"], ["--json", "true"], ["--json=1"], ["--json=true"]])
+@pytest.mark.parametrize("flag", [["--json"], ["--json", "true"], ["--json=true"]])
 def test_the_flag_may_stand_anywhere_and_have_a_value(flag: list[str], run: Run) -> None:
     for words in ([*flag, "prices"], ["prices", *flag], ["prices", "--region", "us-east-1", *flag]):
         assert run(*words)[1]["region"] == "us-east-1"
 
 
-@pytest.mark.parametrize("flag", [["--json", "false"], ["--json="], ["--json", ""]])
-def test_json_false_and_empty_are_the_text(
-    flag: list[str], workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["prices", "--region", "us-east-1", *flag]) == 0
+def test_json_false_is_the_text(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prices", "--region", "us-east-1", "--json", "false"]) == 0
     assert capsys.readouterr().out.startswith("SageMaker Training, on demand, us-east-1\n")
 
 

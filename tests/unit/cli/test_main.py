@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.cli import COMMANDS, Program, command_named, program, read_words
+from paretune.cli import COMMANDS, program, read_words
 from paretune.core.commands import started_by
 from paretune.specification.job import JobSpec
 from tests.unit.cli.conftest import Run
@@ -38,7 +38,7 @@ def test_help_shows_the_most_used_parameters_and_all_on_request(run: Run, monkey
     short, everything = (" ".join(run("train", *words)[1].split()) for words in (["--help"], ["--seed", "-h", "all"]))
     left_out = [name for name in JobSpec.model_fields if f"--{name} " not in short]
 
-    assert len(left_out) == len(JobSpec.model_fields) - 10
+    assert len(left_out) == len(JobSpec.model_fields) - 13
     assert f"{len(left_out)} more: paretune train --help all" in short
     assert [name for name in JobSpec.model_fields if f"--{name} " not in everything] == []
     assert "--strategy ddp|fsdp|smddp" in everything
@@ -46,19 +46,6 @@ def test_help_shows_the_most_used_parameters_and_all_on_request(run: Run, monkey
     for name in COMMANDS:
         assert run(name, "--help")[0] == 0
     assert "--name TEXT" in run("study", "--help")[1]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_completes_commands_options_and_choices(shell: str, run: Run) -> None:
-    from click.shell_completion import ShellComplete
-
-    def suggested(words: list[str], begun: str) -> set[str]:
-        return {item.value for item in ShellComplete(Program(), {}, "paretune", "X").get_completions(words, begun)}
-
-    assert "_PARETUNE_COMPLETE" in run("completion", shell)[1]
-    assert suggested([], "s") == {"study", "sync"}
-    assert "--learning_rate" in suggested(["train"], "--lear")
-    assert suggested(["train", "--strategy"], "fs") == {"fsdp"}
 
 
 def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path) -> None:
@@ -70,16 +57,6 @@ def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path) -> 
     assert "worst case 0.3495 USD" in err
     assert run("train", "--max_cost_usd", "0", "--dry_run")[0] == 4
     assert not (workplace / ".paretune" / "jobs").exists()
-
-
-def test_a_home_that_is_no_folder_ends_with_2(run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (workplace / "file").write_text("")
-    monkeypatch.setenv("PARETUNE_HOME", str(workplace / "file" / "home"))
-
-    code, _, err = run("train")
-
-    assert code == 2
-    assert err.startswith("paretune: PARETUNE_HOME must be a folder")
 
 
 def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: Path) -> None:
@@ -141,8 +118,3 @@ def test_a_program_that_the_search_path_does_not_lead_to_is_spelled_in_full(
     assert program() == (sys.executable, "-m", "paretune")  # that of another environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert program() == ("paretune",)
-
-
-def test_every_command_has_options_that_its_models_declare() -> None:
-    for name in COMMANDS:
-        assert all(option in model.model_fields for option, model in command_named(name).models().items())

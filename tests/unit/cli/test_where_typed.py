@@ -39,16 +39,6 @@ def test_a_relative_path_counts_from_where_it_was_typed_then_from_the_project(ty
     assert words == ["train", "--dataset", "rows.csv", f"--study={study}", "--model", "gpt2", "--dry_run"]
 
 
-def test_a_command_that_mlflow_has_not_started_stays_where_it_is(typed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_RUN_ID")
-    words = ["train", "--study", "studies/smoke.yaml"]
-
-    go_where_typed(words)
-
-    assert Path.cwd() == typed.parent / "clone"
-    assert words == ["train", "--study", "studies/smoke.yaml"]
-
-
 @pytest.mark.slow
 def test_mlflow_run_from_another_folder_reads_rows_and_keeps_store_and_model_there(
     tmp_path: Path, tiny_model: Path, workplace: Path

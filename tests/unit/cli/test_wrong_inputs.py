@@ -64,7 +64,6 @@ WRONG = {  # words to sentences of the one message
     f"{SIMULATED} missing.csv": ["column f1 is missing"],
     SIMULATED.replace("runs", "failurerate 1"): ["did you mean simulation.failure_rate"],
     SIMULATED.replace("runs", "failure_rate 2"): ["failure_rate must be at least 0 and at most 1"],
-    "completion tcsh": ["completion needs a shell: paretune completion bash | zsh | fish, got 'tcsh'"],
 }
 
 

@@ -38,13 +38,6 @@ def test_arguments_are_those_that_argparse_would_list(script: Path) -> None:
     assert own.argument("rate") is None
 
 
-def test_a_module_beside_it_may_declare_the_arguments(script: Path) -> None:
-    script.write_text("from options import parser\n")
-    (script.parent / "options.py").write_text("import argparse, train\nparser.add_argument('--depth')\n")
-
-    assert list(read_own_script(script).arguments) == ["depth"]
-
-
 def test_a_module_of_a_package_beside_it_may_declare_the_arguments(script: Path) -> None:
     (script.parent / "utils").mkdir()
     (script.parent / "utils" / "__init__.py").write_text("from .options import parser\n")
@@ -55,14 +48,6 @@ def test_a_module_of_a_package_beside_it_may_declare_the_arguments(script: Path)
         script.write_text(text)
         own = read_own_script(script)
         assert (list(own.arguments), own.is_complete, own.required) == (["depth"], True, ())
-
-
-def test_a_script_without_a_parser_takes_nothing(script: Path) -> None:
-    script.write_text("import torch\ntorch.nn.Linear(2, 2)\n")
-
-    own = read_own_script(script)
-
-    assert (own.reads_anything, own.is_complete, dict(own.arguments)) == (False, True, {})
 
 
 @pytest.mark.parametrize(

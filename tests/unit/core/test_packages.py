@@ -31,15 +31,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return versions
 
 
-def test_designs_name_the_extra_that_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "requirements_of", lambda extra: (f"no_such_package_of_{extra}>=1",))
-
-    assert packages.design_is_missing() == (
-        "no_such_package_of_design must be installed for designs that are neither full nor a table: "
-        "`python -m pip install 'paretune[design]'`"
-    )
-
-
 def test_a_job_gets_the_versions_installed_here_and_else_paretune_s_ranges(environment: dict[str, str]) -> None:
     environment["mlflow"] = "3.17.2"
 

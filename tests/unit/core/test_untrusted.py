@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import (
-    parse_json,
-    printable,
-    printable_json,
-    read_text,
-    without_secrets,
-)
+from paretune.core.untrusted import parse_json, printable, printable_json, read_text, without_secrets
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5_000 + "}", "", "{'a': 1}"])

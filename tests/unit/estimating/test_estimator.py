@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
 
+from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
-from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.estimator import Estimate, Estimator, OwnTrainingTimes
 from paretune.estimating.evidence import Evidence, read
-from paretune.pricing.prices import Price
+from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun
+from paretune.tracking.schema import unpacked
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
 MODEL = "bert-base-uncased"
@@ -76,10 +80,7 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
             evidence_of({"instance_count": 2}, {"instance_count": 4}),
             "2 runs of this model on other clusters and 2 runs on this accelerator: not measured here",
         ),
-        (
-            evidence_of({"instance_type": "ml.p4d.24xlarge"}),
-            "1 run of this model on other clusters: not measured here",
-        ),
+        (evidence_of({"instance_type": "ml.p4d.24xlarge"}), "1 run of this model on other clusters: not measured here"),
         (evidence_of({"model": "distilbert-base-uncased"}), "1 run on this accelerator: not measured here"),
         (
             evidence_of({"model": "distilbert-base-uncased", "instance_type": "ml.p4d.24xlarge"}),
@@ -148,3 +149,80 @@ def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() 
     assert estimate(per_device_train_batch_size=largest).fits == "yes"
     assert estimate(per_device_train_batch_size=2 * largest).fits != "yes"
     assert estimator.largest_batch(estimate(max_train_samples=5), built()) == 4  # no more than an epoch has rows
+
+
+def job(rows: int = 1000, **changes: object) -> JobSpec:
+    """A job of a project whose seconds grow with `rows`."""
+    arguments = {"project_parameters": {"rows": rows, "alpha": 0.1}} | changes
+    return JobSpec(project="mine", **arguments)  # type: ignore[arg-type]  # names of its fields
+
+
+def test_nothing_is_known_before_one_has_run_there() -> None:
+    elsewhere = job(instance_type="ml.m5.large")
+    others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", project_parameters={"rows": 1000})]
+
+    assert OwnTrainingTimes().predict(job(), ML_M5_LARGE) is None
+    assert OwnTrainingTimes(runs=[(spec, 10.0) for spec in others]).predict(job(), ML_M5_LARGE) is None
+
+
+def test_only_equal_jobs_count_whatever_their_seed() -> None:
+    runs = [(job(1000, seed=7), 14.0), (job(4000), 44.0)]
+    prediction = OwnTrainingTimes(runs=runs).predict(job(), ML_M5_LARGE)
+
+    assert prediction is not None
+    assert prediction.measured_here == 1
+    assert prediction.time.seconds == pytest.approx(14)
+
+
+TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
+ml.g5.xlarge,1,16,5e-5,1000,0.9,Completed
+ml.g5.xlarge,1,32,5e-5,700,0.89,Completed
+ml.g5.xlarge,1,64,5e-5,,,OutOfMemory
+ml.g5.xlarge,4,16,5e-5,400,0.88,Completed
+"""
+
+
+@pytest.fixture
+def place(workplace: Path) -> Path:
+    """A place with a table in which batch 64 does not fit."""
+    (workplace / "table.csv").write_text(TABLE)
+    return workplace
+
+
+def train(*words: str) -> int:
+    simulated = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge")
+    return main(["train", *simulated, *words])
+
+
+def newest(folder: Path) -> Run:
+    return MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_runs(
+        ["0"], order_by=["attributes.start_time DESC"]
+    )[0]
+
+
+def test_a_batch_that_ran_out_of_memory_before_is_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("--per_device_train_batch_size", "64") == 0
+    first = newest(place)
+    capsys.readouterr()
+    assert train("--per_device_train_batch_size", "64", "--seed", "7") == 0
+
+    warning = capsys.readouterr().err
+    assert f"ran out of memory on as much memory before (run {first.info.run_id})" in warning
+    assert "--per_device_train_batch_size 32 --gradient_accumulation_steps 2" in warning
+
+
+def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(place: Path) -> None:
+    off = []
+    for seed in ("1", "2"):
+        assert train("--per_device_train_batch_size", "32", "--seed", seed) == 0
+        result = newest(place).data
+        low, middle, high = (result.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
+        assert low < middle < high
+        assert result.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)
+        assert result.metrics["estimated_memory_gib"] > 0
+        basis = unpacked(result.tags)["paretune.estimate_basis"]
+        off.append((abs(middle / result.metrics["billable_seconds"] - 1), high / low, basis))
+
+    assert off[1][0] < 0.1 < off[0][0]
+    assert off[1][1] < off[0][1]
+    assert "1 simulated run of this model on this cluster" in off[1][2]

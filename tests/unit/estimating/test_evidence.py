@@ -12,7 +12,7 @@ from paretune.core.clock import SystemClock
 from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
 from paretune.estimating.evidence import Evidence, collect, read
-from paretune.estimating.timing_features import JobFeatures, describe
+from paretune.estimating.features import JobFeatures, describe
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 

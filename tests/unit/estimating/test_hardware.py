@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.estimating import hardware
-from paretune.estimating.hardware import (
-    local_gpu,
-    resolved_precision,
-)
+from paretune.estimating.hardware import local_gpu, resolved_precision
 from paretune.specification import catalog
 
 GPUS = sorted(name for name, reference in catalog.instances().items() if reference.has_gpu)

@@ -1,26 +1,17 @@
 """Phases of jobs on SageMaker: medians and intervals by kind of instance, and how they divide a predicted job."""
 
-import sys
+import json
+from datetime import datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from paretune.estimating.phases import Seconds, phases_of, usual
+from paretune.estimating import phases
+from paretune.estimating.phases import PHASES, Seconds, phases_of, read_phases, usual
 from paretune.specification.job import JobSpec
-from paretune.specification.job_phases import PHASES
 
 HOUR = Seconds(seconds=3600, seconds_low=3000, seconds_high=4320)
-
-
-@pytest.fixture
-def public_jobs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
-    sys.modules.pop("public_jobs", None)
-    import public_jobs
-
-    return public_jobs
 
 
 def divide(total: Seconds = HOUR, *, instance_type: str = "ml.g5.xlarge", **more: Any) -> dict[str, Seconds]:
@@ -47,11 +38,154 @@ def test_phases_follow_what_earlier_jobs_took_around_their_steps() -> None:
     assert divide(factor=2)["starting"] == usual("starting", "gpu")  # which is in no bill
 
 
-def test_the_interval_of_a_repository_is_fitted_without_its_own_jobs(public_jobs: ModuleType) -> None:
-    def job(repository: str, seconds: float) -> Any:
-        return public_jobs.PublicJob(
-            name="T", repository=repository, date="2024", kind="gpu", seconds={"seconds_starting": seconds}
-        )
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
-    jobs = [job(f"usual/{number}", 90.0 + number) for number in range(20)] + [job("slow/one", 9000.0)] * 20
-    assert public_jobs.coverage(jobs, "seconds_starting")["slow/one"] == (0, 20)
+
+def spec(**changes: object) -> JobSpec:
+    return JobSpec(instance_type="ml.g5.xlarge", max_runtime_minutes=60.0, **changes)
+
+
+def test_full_fine_tuning_leaves_all_weights_in_fp32_and_adapters_their_share() -> None:
+    full = phases.output_bytes(spec(model="distilbert-base-uncased"), OFFLINE)
+    lora = phases.output_bytes(
+        spec(model="distilbert-base-uncased", fine_tuning="lora", lora={"merge": False}), OFFLINE
+    )
+    merged = phases.output_bytes(
+        spec(model="distilbert-base-uncased", fine_tuning="lora", lora={"merge": True}), OFFLINE
+    )
+
+    assert full == pytest.approx(0.267e9, rel=0.02)
+    assert lora < full / 20
+    assert merged == pytest.approx(full + lora)
+    assert phases.output_bytes(spec(probe_steps=40), OFFLINE) == 0
+
+
+def test_a_folder_s_configuration_tells_the_size_and_an_unknown_model_is_assumed_large(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 1000, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **sizes}))
+
+    assert phases.output_bytes(spec(model=str(tmp_path)), OFFLINE) < 1e7
+    assert phases.output_bytes(spec(model="nobody/knows-this"), OFFLINE) == phases.UNKNOWN_MODEL_BYTES
+
+
+def test_large_outputs_and_those_of_scripts_are_not_compressed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    assert phases.is_compressed(spec(), OFFLINE)  # the bundled MiniLM has 0.1 GB
+    assert not phases.is_compressed(spec(model="distilbert-base-uncased"), OFFLINE)
+    assert phases.output_bytes(spec(entry_script=str(script)), OFFLINE) == phases.SCRIPT_BYTES
+    assert not phases.is_compressed(spec(entry_script=str(script)), OFFLINE)
+
+
+@pytest.mark.parametrize("minutes", [1.0, 5.0, 60.0])
+@pytest.mark.parametrize("model", ["bundled:minilm", "gpt2-xl"])
+def test_what_comes_before_the_container_training_saving_and_upload_stay_within_the_worst_case(
+    minutes: float, model: str
+) -> None:
+    job = spec(model=model) if model != "bundled:minilm" else spec()
+    job = job.replace(max_runtime_minutes=minutes)
+    limit_s = 60 * minutes
+
+    deadline_s = phases.deadline_s(job, limit_s, OFFLINE)
+    saving_s = 3 * phases._fp32_bytes(job, OFFLINE) / 500e6
+    worst_s = limit_s + phases.billed_after_limit_s(job, OFFLINE)
+
+    assert limit_s / 2 <= deadline_s < limit_s
+    upload_s = phases.upload_seconds(job, OFFLINE)[1]
+    assert phases.LONGEST_BEFORE_CONTAINER_S + deadline_s + saving_s + upload_s <= worst_s + 1e-6
+
+
+@pytest.mark.parametrize(("limit_s", "trained_s"), [(603, 841), (60, 350)])
+def test_the_worst_case_covers_how_late_aws_has_stopped_public_jobs(limit_s: float, trained_s: float) -> None:
+    """sagemaker-python-sdk#4451 and airflow#33982: AWS's limit did not count what came before their containers."""
+    job = spec(entry_script=__file__).replace(max_runtime_minutes=limit_s / 60)
+    billed_s = trained_s - limit_s + phases.deadline_s(job, limit_s, OFFLINE)  # this one stops itself
+    worst_s = limit_s + phases.billed_after_limit_s(job, OFFLINE)
+
+    assert billed_s + phases.upload_seconds(job, OFFLINE)[1] <= worst_s
+
+
+def test_a_script_counts_with_uploads_of_public_jobs_and_its_first_with_the_longest() -> None:
+    public = usual("uploading", "gpu")
+    script = spec(entry_script=__file__)
+    large = script.replace(model="gpt2-xl")
+
+    assert phases.upload_seconds(script, OFFLINE) == (public.seconds, public.bound)
+    assert phases.upload_seconds(large, OFFLINE)[1] > public.bound
+    for job in (script, large):
+        upload_s, more_s = phases.upload_seconds(job, OFFLINE)[1], phases.first_upload_s(job, OFFLINE)
+        assert upload_s + more_s == pytest.approx(2 * public.longest)
+    assert phases.first_upload_s(spec(model="gpt2-xl"), OFFLINE) == 0.0
+
+
+_FILES = sorted((Path(__file__).parent / "describe_answers").glob("*.json"))
+_ANSWERS = {path.stem: json.loads(path.read_text()) for path in _FILES}
+_COMPLETED = {name: answer for name, answer in _ANSWERS.items() if answer["TrainingJobStatus"] == "Completed"}
+_STARTING = sorted(set(_ANSWERS) - set(_COMPLETED))
+
+
+def _job(*transitions: tuple[str, float, float | None]) -> dict[str, Any]:
+    entries = [{"Status": status, "StartTime": begin, "EndTime": end} for status, begin, end in transitions]
+    return {"SecondaryStatusTransitions": entries}
+
+
+def test_there_are_as_many_public_answers_as_the_docs_say() -> None:
+    assert (len(_ANSWERS), len(_COMPLETED)) == (23, 20)
+
+
+@pytest.mark.parametrize("name", [name for name in _COMPLETED if "TrainingTimeInSeconds" in _COMPLETED[name]])
+def test_the_bill_of_a_real_job_follows_from_its_transitions_to_the_second(name: str) -> None:
+    phases = read_phases(_COMPLETED[name])
+    assert phases.billed_seconds == _COMPLETED[name]["TrainingTimeInSeconds"]
+
+
+@pytest.mark.parametrize("name", sorted(_COMPLETED))
+def test_the_phases_of_a_real_job_fill_its_life(name: str) -> None:
+    answer = _COMPLETED[name]
+    phases = read_phases(answer)
+    first, last = (answer["SecondaryStatusTransitions"][at] for at in (0, -1))
+    whole = read_phases(_job(("Training", _at(first["StartTime"]), _at(last["StartTime"])))).seconds["training"]
+    assert set(phases.seconds) == {"starting", "downloading", "training", "uploading"}
+    assert sum(phases.seconds.values()) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("name", _STARTING)
+def test_a_job_that_still_starts_has_no_bill(name: str) -> None:
+    begin = _at(_ANSWERS[name]["SecondaryStatusTransitions"][0]["StartTime"])
+    phases = read_phases(_ANSWERS[name], now=begin + 30)
+    assert phases.seconds == {"starting": 30}
+    assert phases.billed_seconds == 0
+
+
+def test_an_unknown_status_counts_as_the_phase_before_it() -> None:
+    phases = read_phases(_job(("Downloading", 0, 10), ("Meditating", 10, 25), ("Training", 25, 40), ("Failed", 40, 40)))
+    assert phases.seconds == {"downloading": 25, "training": 15}
+
+
+def test_waits_for_capacity_are_told_apart_and_not_billed() -> None:
+    job = _job(("Starting", 0, 10), ("Pending", 10, 70), ("Downloading", 70, 80), ("Training", 80, 100))
+    job["SecondaryStatusTransitions"] += _job(
+        ("Interrupted", 100, 160), ("Starting", 160, 170), ("Downloading", 170, 175), ("Training", 175, 180)
+    )["SecondaryStatusTransitions"]
+    job["SecondaryStatusTransitions"] += _job(("Uploading", 180, 190), ("Completed", 190, 190))[
+        "SecondaryStatusTransitions"
+    ]
+    phases = read_phases(job)
+    assert phases.seconds == {"starting": 20, "waiting": 120, "downloading": 15, "training": 25, "uploading": 10}
+    assert phases.billed_seconds == 50
+
+
+def test_a_stopped_job_is_billed_to_the_end_of_its_upload() -> None:
+    job = _job(("Downloading", 0, 5), ("Training", 5, 9), ("Stopping", 9, 12), ("Uploading", 12, 20))
+    assert read_phases(job).billed_seconds == 20
+    assert read_phases(job | {"TrainingJobStatus": "Stopped"}).seconds["training"] == 7
+
+
+def test_a_status_that_begins_before_its_predecessor_begins_with_it() -> None:
+    phases = read_phases(_job(("Starting", 0, 10), ("Training", 50, 60), ("Uploading", 20, 65), ("Completed", 65, 65)))
+    assert phases.seconds == {"starting": 50, "training": 0, "uploading": 15}
+
+
+def _at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

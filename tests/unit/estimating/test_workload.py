@@ -6,16 +6,10 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.workload import (
-    NF4_BYTES,
-    Workload,
-    evaluation_batch,
-    frozen_weight_bytes,
-    workload,
-)
+from paretune.estimating.workload import NF4_BYTES, Workload, evaluation_batch, frozen_weight_bytes, workload
 from paretune.specification.job import JobSpec
 
-BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50)
+BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50, adapted_widths=360)
 
 
 def work_of(facts: dict[str, float] | None = None, **changes: Any) -> Workload:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.core.clock import SystemClock
+from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LostContact
-from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import run_job
 from paretune.jobs.outcome import JobOutcome
@@ -22,7 +21,7 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
-from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher, first_document
+from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher
 from tests.workplaces import make_workplace
 
 
@@ -55,7 +54,7 @@ class User:
         spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
         record = JobRecord(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
         record.describe(JobInputs())
-        job = Attempts(record, first_document(record), lambda _: None, JobInputs)
+        job = Attempts(record, lambda _: None, JobInputs())
         if before_creation:
             record.name_attempt(job.document.job_name)
         else:

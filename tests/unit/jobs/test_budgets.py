@@ -8,19 +8,18 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.commands.sync.sync import Collected, Sync
+from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.core.interruption import Interruption
 from paretune.jobs.bill import KeptPool
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
+from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking, tracking_uri
 from tests.unit.jobs.test_adoption import User
-from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE
 from tests.workplaces import make_workplace
 
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
@@ -158,23 +157,6 @@ def test_the_command_that_watches_a_running_job_is_not_refused_by_a_budget_that_
     assert payer.type(max_runtime_minutes=300.0).run_id == run_id
 
 
-def test_a_job_of_another_team_passes_a_budget_that_is_full(payer: Payer) -> None:
-    payer.is_killed(max_runtime_minutes=300.0)
-    payer.type(tags={"team": "vision"}, seed=7)
-
-    assert payer.standing("all").balance.spent_usd == pytest.approx(0.01)
-
-
-def test_the_worst_case_is_that_of_the_dearest_type_and_all_attempts_are_booked(payer: Payer) -> None:
-    payer.launcher.endings = [CAPACITY, DONE]
-    payer.is_killed(fallback_instance_types=LARGE, spot=True)
-    assert payer.standing().balance.committed_usd == pytest.approx(2.0)
-
-    result = payer.type(fallback_instance_types=LARGE, spot=True)
-    assert payer.standing().balance.spent_usd == pytest.approx(result.metrics["cost_usd"])
-    assert len(payer.launcher.created) == 2
-
-
 def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> None:
     payer.launcher.keeps = True
     result = payer.type(keep_alive_minutes=60.0)
@@ -189,18 +171,6 @@ def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> Non
         assert pool.settle() is not None
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01 + 9 / 3600), 0.0)
-
-
-def test_a_file_of_budgets_with_faults_is_bad_input_before_anything_else(payer: Payer) -> None:
-    with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist .*: write one with budgets: \[{name: nlp"):
-        payer.type(budget="nowhere.yaml")
-
-    assert not payer.client.search_runs(["0"])
-
-
-def test_a_price_that_is_not_known_fits_no_budget(payer: Payer) -> None:
-    with pytest.raises(BudgetRefused, match=r"the price of ml\.p4d\.24xlarge is not known"):
-        payer.type(instance_type="ml.p4d.24xlarge")
 
 
 def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_running_one(payer: Payer) -> None:

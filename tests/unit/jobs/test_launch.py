@@ -9,6 +9,9 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
+from paretune.core.clock import Interruption
+from paretune.jobs.workplace import Workplaces
+from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 
 
@@ -45,7 +48,7 @@ def test_what_is_refused_leaves_nothing(
         return subprocess.Popen(["true"])
 
     monkeypatch.setattr(
-        "paretune.launchers.processes.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": prepare})
+        "paretune.jobs.preparation.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": prepare})
     )
     path = tmp_path / "file.yaml"
     search = {"learning_rate": {"choices": [1e-5, 3e-5]}}
@@ -58,3 +61,17 @@ def test_what_is_refused_leaves_nothing(
     assert list(workplace.iterdir()) == []
     assert main(["train", "--max_cost_usd", "1e-9"]) == 4
     assert list(workplace.iterdir()) == []
+
+
+LAUNCHERS = JobSpec.schema_at(["launcher"])["enum"]
+
+
+@pytest.mark.parametrize("name", sorted({*LAUNCHERS} - {"auto"}))
+def test_a_job_is_opened_on_the_launcher_that_it_names(name: str, tmp_path: Path) -> None:
+    instance_type = "ml.m5.large" if name == "sagemaker" else "local"
+    spec = JobSpec(launcher=name, instance_type=instance_type, region="eu-west-1")
+
+    workplace = Workplaces(environment={}, interruption=Interruption(), home=tmp_path).of(spec)
+
+    assert workplace.launcher.name == name
+    assert (workplace.launcher.virtual_clock is workplace.clock) == (name == "simulated")

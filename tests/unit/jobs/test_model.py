@@ -1,22 +1,26 @@
-"""The card of a finished job and its record in MLflow: what they say, and when there is none."""
+"""The model of a finished job in a real MLflow store: its card, its record, and its version in the registry."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
+from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
-from paretune.jobs.model import card_of, record_model
+from paretune.jobs.model import card_of, overdue, record_model, register
 from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.record import params_of
 from paretune.launchers.base import JobState
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking import Run, schema
+from paretune.tracking import Run, Tracking, schema
 from paretune.tracking.models import logged_model_of
 
 PRICE = Price(
@@ -135,3 +139,73 @@ def test_adapters_alone_are_recorded_as_files_that_no_flavour_loads(
     assert logged_model is not None
     assert (Path(logged_model.artifact_location) / "model" / "adapter_model.safetensors").exists()
     assert "flavors: {}" in (Path(logged_model.artifact_location) / "MLmodel").read_text()
+
+
+NAME = "sentiment-en"
+
+
+@pytest.fixture
+def tracking(workplace: Path) -> Tracking:
+    """The empty store of the workplace."""
+    return Tracking({}, SystemClock())
+
+
+def finished(tracking: Tracking, *, origin: str = "measured", model: bool = True, **job: Any) -> str:
+    """Run id of a finished job with `register`, and with a model unless told otherwise."""
+    tags = {"state": "Completed", "origin": origin, "dataset_key": "d1"}
+    run = tracking.create("job", {f"paretune.{name}": text for name, text in tags.items()})
+    run.log_params(params_of(JobSpec(register=NAME, **job)))
+    run.log_metrics({"f1": 0.9, "cost_usd": 1.5, "validation_rows": 1000.0})
+    if model:
+        client = MlflowClient()
+        made = client.create_logged_model("0", name="model", source_run_id=run.run_id)
+        client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
+    return run.run_id
+
+
+def candidate() -> tuple[str, str]:
+    """Version and run of the alias `candidate`."""
+    version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
+    return str(version.version), version.run_id
+
+
+def test_a_model_becomes_a_version_with_the_alias_candidate(tracking: Tracking) -> None:
+    first, second = finished(tracking), finished(tracking)
+
+    assert register(NAME, first, tracking) == f"registered as {NAME}/1, candidate"
+    assert candidate() == ("1", first)
+    assert register(NAME, second, tracking) == f"registered as {NAME}/2, candidate"
+    assert candidate() == ("2", second)
+
+
+def test_registering_twice_makes_no_second_version(tracking: Tracking) -> None:
+    run_id = finished(tracking)
+    register(NAME, run_id, tracking)
+
+    assert register(NAME, run_id, tracking) == f"registered before: {NAME}/1"
+    assert candidate() == ("1", run_id)
+    assert not overdue(tracking)
+
+
+def test_a_command_that_was_killed_after_it_had_made_the_version_is_completed(
+    tracking: Tracking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = finished(tracking)
+    with monkeypatch.context() as patch:
+        gone = MlflowException("gone")
+        patch.setattr(MlflowClient, "set_registered_model_alias", lambda *_: (_ for _ in ()).throw(gone))
+        message = register(NAME, run_id, tracking)
+    assert "is not registered as sentiment-en yet (gone): `paretune sync` does it" in message
+    assert [run.run_id for run in overdue(tracking)] == [run_id]
+
+    assert register(NAME, run_id, tracking) == f"registered as {NAME}/1, candidate"
+
+
+def test_a_run_without_a_model_and_a_simulated_one_register_nothing_and_are_not_asked_again(tracking: Tracking) -> None:
+    without, simulated = finished(tracking, model=False), finished(tracking, origin="simulated")
+
+    assert "its run has no model in MLflow" in register(NAME, without, tracking)
+    assert "a simulated job has no model" in register(NAME, simulated, tracking)
+
+    assert not overdue(tracking)
+    assert not MlflowClient().search_model_versions(f"name = '{NAME}'")

@@ -1,4 +1,4 @@
-"""What a job gives: as text, as a frame, as JSON, in a notebook, and as the note of its run."""
+"""What a job gives: as text, as JSON and as the note of its run; what to do about a failure, or about its model."""
 
 import json
 import re
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.outcome import JobOutcome, script_remarks
+from paretune.jobs.outcome import JobOutcome, failure_message, script_remarks, verdicts
 from paretune.launchers.base import JobState
-from paretune.pricing.prices import ML_M5_LARGE, Price
-from paretune.specification.container import JobReport
+from paretune.pricing import ML_M5_LARGE, Price
+from paretune.specification.container import FailureKind, JobReport
 from paretune.specification.job import JobSpec
 
 MEASURED = {
@@ -100,7 +100,7 @@ def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat
     note = outcome(spec=spec, metrics=FOUND, price=PRICE, model="s3://bucket/model.tar.gz", verdicts=["Poor."]).note()
 
     answer, job = note.splitlines()[:3:2]
-    assert answer == "F1 **0.800** ± 0.040 on 100 validation rows; **0.5 USD**"
+    assert answer == "**F1 0.800 ± 0.040 on 100 validation rows; 0.5 USD**"
     assert job == "b32 lr0.0001 all-MiniLM-L6-v2 on 2 × ml.g5.xlarge"
     assert "- TF-IDF + logistic regression: 0.7400" in note
     assert "- model: `s3://bucket/model.tar.gz`" in note
@@ -112,7 +112,7 @@ def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing
     failed = outcome(metrics={}, state=JobState.FAILED, reason="the disk is full").note()
     simulated = outcome(metrics={}, origin="simulated").note()
 
-    assert failed.startswith("**Failed**: the disk is full\n")
+    assert failed.startswith("**Failed: the disk is full**\n")
     assert simulated.startswith("**Simulated**, nothing was trained: ")
     assert "F1" not in failed + simulated.partition("Again:")[0]
 
@@ -165,3 +165,74 @@ def test_a_script_is_told_what_it_left_out_only_if_it_left_no_measure(
     remarks = script_remarks(JobSpec(entry_script=str(script)), report_of(*names))
 
     assert [sentence[: len(remark or "")] for sentence in remarks] == ([] if remark is None else [remark])
+
+
+ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            FailureKind.OUT_OF_MEMORY,
+            ["memory, with batch 8:", "max_seq_length", "fine_tuning", "larger instance"],
+        ),
+        (FailureKind.CAPACITY, ["ml.g5.xlarge or ml.g5.2xlarge", "fallback_instance_types"]),
+        (FailureKind.DISK_FULL, ["volume_size_in_gb"]),
+        (FailureKind.ERROR, []),
+    ],
+)
+def test_the_reason_of_a_failure_comes_with_what_to_do_about_it(kind: FailureKind, text: list[str]) -> None:
+    message = failure_message(ON_SAGEMAKER, (kind, "the reason"), "with batch 8")
+
+    assert not [part for part in ["the reason", *text] if part not in message]
+
+
+def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
+    message = failure_message(JobSpec(), (FailureKind.DISK_FULL, "the disk is full"), "")
+    assert message.startswith("the disk is full: make room, or set PARETUNE_HOME")
+    assert "volume_size_in_gb" not in message
+
+
+@pytest.mark.parametrize(
+    ("fine_tuning", "remedy"),
+    [
+        ("full", "lower max_seq_length, set fine_tuning to lora, qlora or head, or use"),
+        ("lora", "lower max_seq_length, set fine_tuning to qlora, or use"),
+        ("qlora", "lower max_seq_length, or use"),
+    ],
+)
+def test_the_remedy_of_a_lack_of_memory_is_something_else_than_what_ran(fine_tuning: str, remedy: str) -> None:
+    failure = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
+
+    assert remedy in failure_message(JobSpec(fine_tuning=fine_tuning), failure, "with batch 1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "mended"),
+    [
+        ({}, "--num_train_epochs 3"),
+        ({"fine_tuning": "lora", "learning_rate": 5e-5}, "--learning_rate 0.0005, --num_train_epochs 3"),
+        ({"learning_rate": 0.01}, "--learning_rate 5e-05, --num_train_epochs 3"),
+        ({"global_batch_size": 256}, "--learning_rate_scaling sqrt, --num_train_epochs 3"),
+        ({"fine_tuning": "head", "num_train_epochs": 0.5}, "--fine_tuning full, --num_train_epochs 1.5"),
+    ],
+)
+def test_an_f1_below_that_of_words_alone_is_said_with_what_to_change(changes: dict[str, Any], mended: str) -> None:
+    (text,) = verdicts(JobSpec(**changes), {"f1": 0.5, "baseline_f1_tfidf": 0.74})
+
+    assert text.startswith("F1 0.5000 is below 0.7400, which TF-IDF")
+    assert text.partition("; try ")[2] == mended
+
+
+@pytest.mark.parametrize(
+    "result", [{"f1": 0.74, "baseline_f1_tfidf": 0.74}, {"f1": 0.5}, {"baseline_f1_tfidf": 0.74}, {}], ids=str
+)
+def test_a_model_as_good_as_words_alone_or_without_that_measure_is_left_in_peace(result: dict[str, float]) -> None:
+    assert verdicts(JobSpec(), result) == []
+
+
+def test_a_model_no_better_than_the_most_frequent_class_has_learnt_nothing() -> None:
+    (text,) = verdicts(JobSpec(), {"f1": 0.33, "baseline_f1_tfidf": 0.74, "baseline_f1_majority": 0.33})
+
+    assert text.startswith("F1 0.3300 is no better than 0.3300, which always answering the most frequent class reaches")

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from paretune.core.clock import SystemClock
+from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
-from paretune.core.interruption import Interruption
 from paretune.jobs.preparation import cache_inputs, inputs_of, load_cached_inputs
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec

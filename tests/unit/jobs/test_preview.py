@@ -1,35 +1,179 @@
-"""A dry run for a reader: what would run, where, for how much, and what leaves the machine."""
+"""What is said of a job before it is paid for, and its dry run."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paretune.estimating.architecture import well_known
-from paretune.jobs.advice import ForeseenJob
-from paretune.jobs.preview import _summary
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.memory import MemoryPrediction
+from paretune.estimating.timing import Prediction
+from paretune.jobs.preview import ForeseenJob, _summary, limit_refusal, warnings_of
 from paretune.launchers.storage import host_bytes
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 
-REQUEST = {
-    "InputDataConfig": [{"ChannelName": name} for name in ("dataset", "model", "code")],
-    "OutputDataConfig": {"S3OutputPath": "s3://bucket/results"},
-}
-PRICE = Price(region="us-east-1", usd_per_hour=1.408, as_of="2026-08", source="AWS price list")
-CLOUD = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, num_train_epochs=3.0)
+PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")
+CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}
 
 
-def job(spec: JobSpec, price: Price | None = None) -> ForeseenJob:
-    return ForeseenJob(spec=spec, region="us-east-1", disk_bytes=100e9, price=price, estimate=None)
+def foreseen(
+    *,
+    seconds: float = 900.0,
+    low: float = 1.0,
+    high: float = 1e6,
+    gib: float = 1.0,
+    **arguments: Any,
+) -> ForeseenJob:
+    """A job whose estimate is `seconds` and `gib` of 10 GiB.
+
+    What `ForeseenJob` has wins over parameters of a job.
+    """
+    custom = {name: arguments.pop(name) for name in ("disk_bytes", "price") if name in arguments}
+    largest = arguments.pop("largest_batch", None)
+    spec = JobSpec(**{"learning_rate_scaling": "sqrt", **arguments})
+    estimate = Estimate(
+        spec=spec,
+        plan=spec.plan(),
+        measured_here=0,
+        time=Prediction(
+            seconds=seconds,
+            seconds_low=low,
+            seconds_high=high,
+            startup_seconds=300.0,
+            step_seconds=1.0,
+            steps=10,
+        ),
+        memory=MemoryPrediction(gib=gib, gib_low=gib, gib_high=gib),
+        usable_gib=10.0,
+        price=PRICE,
+        basis="a guess",
+        largest_batch=largest,
+    )
+    reference = {"disk_bytes": None, "price": PRICE} | custom
+    return ForeseenJob(spec=spec, region="us-east-1", estimate=estimate, **reference)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"global_batch_size": 17}, False),  # 5e-5 is within a tenth of 5e-5 x sqrt(17 / 16)
+        ({"global_batch_size": 64}, True),
+        ({"global_batch_size": 64, "reference_batch_size": 64}, False),
+        ({"global_batch_size": 64, "learning_rate": 1e-4}, False),  # scaled by hand
+        ({"global_batch_size": 64, "probe_steps": 40}, False),  # of which no F1 is asked
+        ({}, False),
+    ],
+)
+def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], message: bool) -> None:
+    warnings = warnings_of([foreseen(**{"learning_rate_scaling": "none"} | changes)])
+
+    assert [("--learning_rate_scaling sqrt" in text, "reference_batch_size" in text) for text in warnings] == [
+        (True, True)
+    ] * message
+
+
+def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
+    job = foreseen(seconds=56_640.0, max_runtime_minutes=900)
+    (text,) = warnings_of([job])
+
+    assert text.startswith(
+        "estimated 15 h 44 m (80 % interval 1.0 s to 277 h 47 m), and max_runtime_minutes 900 ends it"
+    )
+    assert text.endswith("it is paid and leaves no model; --max_runtime_minutes 16667")
+    assert not limit_refusal(job)
+    assert warnings_of([foreseen(seconds=53_000.0, max_runtime_minutes=900)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({}, True),
+        ({"force": True}, False),
+        ({"probe_steps": 40}, False),
+        ({"simulation.runs": "runs.csv", **CLUSTER}, False),
+    ],
+)
+def test_a_job_that_its_limit_will_end_is_refused_unless_it_is_typed(changes: dict[str, Any], refused: bool) -> None:
+    job = foreseen(seconds=7_626.0, low=6_601.0, high=9_000.0, max_runtime_minutes=110.0, **changes)
+
+    text = limit_refusal(job)
+
+    assert bool(text) is refused
+    if refused:
+        assert text.startswith(
+            "max_runtime_minutes must be at least 111 for this job, got 110: it is estimated to take "
+        )
+        assert "2 h 7 m (80 % interval 1 h 50 m to 2 h 30 m)" in text
+        assert text.endswith(
+            "--max_runtime_minutes 150, fewer rows or epochs, or --force true to launch it all the same"
+        )
+        assert warnings_of([job]) == [f"refused when it is launched: {text}"]
+    assert not limit_refusal(foreseen(seconds=7_626.0, low=6_599.0, max_runtime_minutes=110.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "mended"),
+    [
+        ({"gib": 9.0}, None),
+        ({"gib": 9.1}, "--per_device_train_batch_size 8 --gradient_accumulation_steps 2"),
+        ({"gib": 20.0, "per_device_train_batch_size": 1}, "--fine_tuning lora"),
+        ({"gib": 20.0, "per_device_train_batch_size": 1, "fine_tuning": "lora"}, "a shorter max_seq_length"),
+        (
+            {"gib": 20.0, "largest_batch": 0},
+            "no batch fits: --fine_tuning qlora, or a strategy that divides the model",
+        ),
+    ],
+)
+def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
+    changes: dict[str, Any], mended: str | None
+) -> None:
+    warnings = warnings_of([foreseen(**changes)])
+
+    assert [text.rpartition("; ")[2] for text in warnings] == ([] if mended is None else [mended])
+
+
+def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> None:
+    unsure = Price(
+        usd_per_hour=1.0,
+        region="us-east-1",
+        as_of="",
+        source="uncertain: a blog",
+        instance_type="ml.g6.xlarge",
+        confidence="uncertain",
+    )
+    jobs = [foreseen(**CLUSTER, price=None, seed=seed) for seed in (1, 2)]
+    jobs.append(foreseen(launcher="simulated", instance_type="ml.g6.xlarge", price=unsure))
+
+    unknown, uncertain = [text for text in warnings_of(jobs) if "price of" in text]
+
+    assert "ml.g5.xlarge in us-east-1 is not known" in unknown
+    assert "ml.g6.xlarge in us-east-1" in uncertain
+    assert "uncertain" in uncertain
+
+
+def test_a_search_is_told_only_what_is_true_of_all_its_points() -> None:
+    jobs = [foreseen(learning_rate_scaling="none", global_batch_size=size) for size in (16, 64)]
+
+    assert warnings_of(jobs, only_common=True) == []
+    assert len(warnings_of(jobs[1:], only_common=True)) == 1
 
 
 def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path: Path) -> None:
     facts = {"train_rows": 900.0, "validation_rows": 100.0, "train_tokens": 20_000.0}
     inputs = JobInputs(dataset=PreparedDataset(key="k", folder=tmp_path, labels=("a", "b"), facts=facts))
-    parts = {"request": REQUEST, "worst_case_usd": 2.9, "budgets": ["budget team: 10 of 20 USD left"]}
+    channels = [{"ChannelName": name} for name in ("dataset", "model", "code")]
+    request = {"InputDataConfig": channels, "OutputDataConfig": {"S3OutputPath": "s3://bucket/results"}}
+    parts = {"request": request, "worst_case_usd": 2.9, "budgets": ["budget team: 10 of 20 USD left"]}
+    spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, num_train_epochs=3.0)
+    job = ForeseenJob(
+        spec=spec, region="us-east-1", disk_bytes=100e9, price=replace(PRICE, confidence="confirmed"), estimate=None
+    )
 
-    lines = _summary(job(CLOUD, PRICE), CLOUD.plan(), inputs, parts)
+    lines = _summary(job, spec.plan(), inputs, parts)
 
     assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
     assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"

@@ -21,9 +21,8 @@ from paretune.launchers.base import (
     JobStatus,
     Launcher,
     WarmPoolStatus,
-    job_name,
 )
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking, schema
@@ -84,15 +83,8 @@ class ScriptedJob(Job):
     def stop(self) -> None:
         self.stopped = self.stopped or self.ending == "endless"
 
-    def report(self) -> JobReport | None:
-        return (
-            JobReport(metrics={"f1": self.f1, "eval_loss": self.eval_loss})
-            if self.ending == DONE and not self.stopped
-            else None
-        )
-
-    def failure(self) -> tuple[FailureKind, str] | None:
-        return None if isinstance(self.ending, str) else self.ending
+    def report(self) -> JobReport:
+        return JobReport(metrics={"f1": self.f1, "eval_loss": self.eval_loss})
 
     def seconds(self) -> float:
         return SECONDS
@@ -101,13 +93,14 @@ class ScriptedJob(Job):
         return {}
 
     def status(self) -> JobStatus:
+        has_completed = self.ending == DONE and not self.stopped
         return JobStatus(
             state=self.state(),
             seconds=self.seconds(),
             billable_seconds=self.seconds(),
             phase_seconds=self.phase_seconds(),
-            report=self.report(),
-            failure=self.failure(),
+            report=self.report() if has_completed else None,
+            failure=None if isinstance(self.ending, str) else self.ending,
             model="model",
         )
 
@@ -172,11 +165,6 @@ class ScriptedLauncher(Launcher):
         return [self.jobs[name].document for name in self.created]
 
 
-def first_document(record: JobRecord) -> JobDocument:
-    """What the first attempt of the job is started with."""
-    return JobDocument.first(job_name(record.run.run_id, 1), record.spec, attribution=record.attribution)
-
-
 @dataclass
 class Desk:
     """What a launcher that is started again finds as it was: the clock, the jobs, the run."""
@@ -196,9 +184,8 @@ class Desk:
         record.adopt()
         made = Attempts(
             record,
-            first_document(record),
             lambda events: self.messages.extend(event.message for event in events if event.message),
-            JobInputs,
+            JobInputs(),
         )
         made.begin()
         return made
@@ -276,7 +263,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     record = JobRecord(spec, workplace)
     desk.run_id = record.run.run_id
-    job = Attempts(record, first_document(record), lambda events: None, JobInputs)
+    job = Attempts(record, lambda events: None, JobInputs())
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -316,34 +303,6 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
 
 
-WAITED = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes")
-
-
-def test_a_spot_job_that_waited_too_long_is_booked_and_goes_on_elsewhere(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launcher = ScriptedLauncher([WAITED, DONE])
-    monkeypatch.setattr(ScriptedJob, "state", _stopped_by_the_service)
-    changes = {"spot": True, "max_runtime_minutes": 10.0, "fallback_instance_types": LARGE}
-    attempts = desk.attempts(launcher, **changes)
-    desk.follow(attempts)
-    first, second = launcher.documents
-
-    assert (first.spec.instance_type, second.spec.instance_type) == (SMALL, LARGE)
-    assert second.spec.spec_hash() != first.spec.spec_hash()
-    assert second.max_seconds == 10 * 60 - SECONDS  # so that both together are billed no more than one
-    assert desk.metrics["billable_seconds"] == 2 * SECONDS
-    assert desk.metrics["cost_usd"] == pytest.approx(0.03)  # 36 s at 1 USD an hour and 36 s at 2
-
-
-def _stopped_by_the_service(job: ScriptedJob) -> JobState:
-    """A job that is at its limit of time has not failed: it was stopped."""
-    job.looks += 1
-    if job.looks == 1:
-        return JobState.RUNNING
-    return JobState.COMPLETED if job.ending == DONE else JobState.STOPPED
-
-
 @pytest.mark.parametrize("looks", range(9))  # the job has ended by the eighth
 def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts_nothing_twice(
     desk: Desk, names: Names, looks: int
@@ -365,32 +324,6 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     assert desk.metrics["billable_seconds"] == 3 * 36
     assert desk.metrics["cost_usd"] == pytest.approx(0.01 + 0.02 + 0.02)
     assert desk.metrics["f1"] == 0.75
-
-
-def test_a_run_that_has_ended_is_followed_to_the_same_end_again(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([MEMORY, DONE])
-    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
-    before = (desk.metrics, desk.tags)
-
-    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
-
-    assert launcher.created == names(2)
-    assert (desk.metrics, desk.tags) == before
-    assert [point.step for point in desk.client.get_metric_history(desk.run_id or "", "train/loss")] == [1]
-
-
-def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
-    attempts = desk.attempts(ScriptedLauncher([DONE]))
-
-    def unreadable(_: Job) -> list[str]:
-        raise LaunchRefused("AWS would not read the results")
-
-    attempts.record.collect_results = unreadable  # type: ignore[method-assign]
-    with pytest.raises(LaunchRefused):
-        desk.follow(attempts)
-    attempts.stop()
-
-    assert attempts.bill.billable_seconds == 36
 
 
 def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk, names: Names) -> None:
@@ -517,7 +450,7 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     while len(launcher.created) < 2:
         first.poll()
     again = desk.attempts(launcher, per_device_train_batch_size=16)  # after a kill
-    while again.attempt == 1:
+    while again.document.attempt == 1:
         again.poll()
 
     again.stop()

@@ -1,10 +1,7 @@
 """What a command has recorded in its job, copied into its run."""
 
 import shutil
-import sqlite3
 import tarfile
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,16 +62,10 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     deleted = inner.create_run(run.info.experiment_id).info.run_id
     inner.delete_run(deleted)
     model = inner.create_logged_model(run.info.experiment_id, name="my-model", source_run_id=run_id)
-    (folder / "MLmodel").write_text("flavors: {}")
-    inner.log_model_artifacts(model.model_id, str(_folder_with(folder / "MLmodel")))
+    (folder / "model").mkdir()
+    (folder / "model" / "MLmodel").write_text("flavors: {}")
+    inner.log_model_artifacts(model.model_id, str(folder / "model"))
     inner.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-
-
-def _folder_with(file: Path) -> Path:
-    folder = file.parent / "model"
-    folder.mkdir()
-    (folder / file.name).write_text(file.read_text())
-    return folder
 
 
 @pytest.mark.slow
@@ -86,12 +77,8 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
 
     run = outside.get_run(run_id)
     assert remarks == [[], []]
-    history = outside.get_metric_history(run_id, "loss")
-    assert [(point.step, point.value, point.timestamp) for point in history] == [
-        (0, 1.0, 1000),
-        (1, 0.5, 1001),
-        (2, pytest.approx(1 / 3), 1002),
-    ]
+    history = [(point.step, point.timestamp) for point in outside.get_metric_history(run_id, "loss")]
+    assert history == [(0, 1000), (1, 1001), (2, 1002)]
     assert len(outside.get_metric_history(run_id, "strange")) == 1
     assert run.data.params == {"given": "'quoted'", "own": "1"}
     assert run.data.tags["colour"] == "blue"
@@ -125,21 +112,11 @@ def test_a_run_that_the_command_has_opened_beside_its_own_is_there_once(
     assert runs[0].data.tags["mlflow.parentRunId"] == run_id
 
 
-def damaged(store: Path) -> None:
-    (store / "mlflow.db").write_text("no database")
-
-
-def of_a_newer_mlflow(store: Path) -> None:
-    with closing(sqlite3.connect(store / "mlflow.db")) as database, database:
-        database.execute("UPDATE alembic_version SET version_num = 'newer'")
-
-
-@pytest.mark.parametrize("spoil", [damaged, of_a_newer_mlflow])
 def test_a_store_that_mlflow_cannot_read_is_skipped_with_a_remark(
-    outside: MlflowClient, store: tuple[str, Path], tmp_path: Path, spoil: Callable[[Path], None]
+    outside: MlflowClient, store: tuple[str, Path], tmp_path: Path
 ) -> None:
     unpack(store[1], tmp_path, lambda _: True)
-    spoil(tmp_path / "paretune")
+    (tmp_path / "paretune" / "mlflow.db").write_text("no database")
 
     (remark,) = collect(tmp_path, store[0], outside)
 

@@ -30,36 +30,30 @@ def ml(tmp_path: Path) -> Path:
 
 def prepare(ml: Path, command: str, **changes: Any) -> None:
     """Write what a job finds."""
-    document = {
-        "command": command,
-        "requirements": [],
-        "folder": ".",
-        "max_silence_minutes": 0,
-        "renamed": {},
-        "metric_definitions": [],
-    }
+    document = {"requirements": [], "folder": ".", "max_silence_minutes": 0, "renamed": {}, "metric_definitions": []}
     for name, source in (("inside.py", inside), ("watchdog.py", watchdog), ("script_metrics.py", script_metrics)):
         shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
-    (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | changes))
+    (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | {"command": command} | changes))
+
+
+def run(ml: Path, command: str, **changes: Any) -> tuple[int, list[str]]:
+    """Exit code and printed lines of a job."""
+    process = start(ml, command, **changes)
+    message, _ = process.communicate(timeout=60)
+    return process.returncode, message.splitlines()
 
 
 def start(ml: Path, command: str, **changes: Any) -> "subprocess.Popen[str]":
     prepare(ml, command, **changes)
-    return subprocess.Popen(
-        [sys.executable, "inside.py", str(ml)],
-        cwd=ml / "input" / "data" / "code",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    words = [sys.executable, "inside.py", str(ml)]
+    code = ml / "input" / "data" / "code"
+    return subprocess.Popen(words, cwd=code, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_the_command_runs_in_the_project_s_folder_and_gives_the_exit_code(ml: Path) -> None:
-    process = start(ml, 'echo "it\'s" grün; pwd; exit 3')
-    message, _ = process.communicate(timeout=60)
+    code, lines = run(ml, 'echo "it\'s" grün; pwd; exit 3')
 
-    assert message.splitlines()[1:] == ["it's grün", str(ml / "input" / "data" / "code" / "project")]
-    assert process.returncode == 3
+    assert (code, lines[1:]) == (3, ["it's grün", str(ml / "input" / "data" / "code" / "project")])
     assert (ml / "output" / "failure").read_text() == "error: the project's command ended with exit code 3"
     assert not (ml / "output" / "data" / "report.json").exists()
 
@@ -82,25 +76,25 @@ def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: 
     installer = ml / "input" / "data" / "code" / "start_job.py"
     installer.write_text("import os, sys\nprint(os.path.basename(os.getcwd()), open(sys.argv[2]).read().split())")
     (ml / "input" / "data" / "code" / "project" / "envs").mkdir()
-    process = start(ml, "ls -A envs", requirements=["-r a.txt", "./b.whl"], folder="envs")
-    message, _ = process.communicate(timeout=60)
+    code, lines = run(ml, "ls -A envs", requirements=["-r a.txt", "./b.whl"], folder="envs")
 
-    assert message.splitlines() == [
-        "paretune: installing what the project depends on",
-        "envs ['-r', 'a.txt', './b.whl']",
-        "paretune: the project's command starts",
-    ]
-    assert process.returncode == 0
+    assert (code, lines) == (
+        0,
+        [
+            "paretune: installing what the project depends on",
+            "envs ['-r', 'a.txt', './b.whl']",
+            "paretune: the project's command starts",
+        ],
+    )
 
 
 @pytest.mark.slow
 def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) -> None:
-    process = start(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)
-    message, _ = process.communicate(timeout=60)
+    code, lines = run(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)
 
-    assert process.returncode == 1
+    assert code == 1
     assert (ml / "output" / "failure").read_text().startswith("error: it hangs: no event, no CPU time")
-    assert "Thread" in message
+    assert "Thread" in "".join(lines)
     assert not [item for item in psutil.process_iter(["cmdline"]) if item.info["cmdline"] == ["sleep", "613.25"]]
 
 
@@ -121,33 +115,24 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     write_it = """mkdir -p out; echo '{"rows": 3, "loss": 0.2, "name": "x", "bad": NaN}' > out/all_results.json"""
     definitions = [{"Name": "auc", "Regex": "area ([0-9.]+)"}, {"Name": "pace", "Regex": "fast ([0-9.]+)"}]
     command = f"{print_it}; {write_it}; echo fast 2, area none"
-    process = start(ml, command, renamed={"eval_f1": "f1"}, metric_definitions=definitions)
-    message, _ = process.communicate(timeout=60)
+    _, lines = run(ml, command, renamed={"eval_f1": "f1"}, metric_definitions=definitions)
 
     report = json.loads((ml / "output" / "data" / "report.json").read_text())
-    assert report["metrics"] == {
-        "auc": 0.8,
-        "fold": 0.4,
-        "loss": 0.2,
-        "rows": 3.0,
-        "eval_f1": 0.5,
-        "f1": 0.5,
-        "pace": 2.0,
-    }
+    logged_and_printed = {"auc": 0.8, "fold": 0.4, "loss": 0.2, "rows": 3.0, "eval_f1": 0.5, "f1": 0.5, "pace": 2.0}
+    assert report["metrics"] == logged_and_printed
     sources = "MLflow: auc, f1, fold; out/all_results.json: loss, rows; metric_definitions: pace"
     assert report["facts"] == {"metrics_from": sources}
-    assert "auc=0.1" in message.splitlines()
+    assert "auc=0.1" in lines
 
 
 @pytest.mark.slow  # MLflow takes seconds to make its tables
 def test_the_files_of_a_command_are_kept_with_its_store(ml: Path) -> None:
-    process = start(ml, f'{sys.executable} -c \'import mlflow; mlflow.log_text("words", "a.txt")\'')
-    message, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, message
+    code, lines = run(ml, f'{sys.executable} -c \'import mlflow; mlflow.log_text("words", "a.txt")\'')
+    assert code == 0, lines
 
     store = ml / "output" / "data" / "paretune"
-    _, (run,) = read_runs(store)
-    assert (store / "mlruns" / "0" / run.info.run_id / "artifacts" / "a.txt").read_text() == "words"
+    _, (recorded,) = read_runs(store)
+    assert (store / "mlruns" / "0" / recorded.info.run_id / "artifacts" / "a.txt").read_text() == "words"
 
 
 @pytest.mark.slow
@@ -165,9 +150,7 @@ def test_the_command_ends_with_the_process_that_has_started_the_job(ml: Path) ->
 
 
 def test_a_command_is_stopped_at_its_deadline_and_the_failure_says_so(ml: Path) -> None:
-    process = start(ml, "sleep 60", deadline_s=0.2)
+    code, _ = run(ml, "sleep 60", deadline_s=0.2)
 
-    process.communicate(timeout=30)
-
-    assert process.returncode != 0
+    assert code != 0
     assert (ml / "output" / "failure").read_text().startswith("MaxRuntimeExceeded: it stopped itself")

@@ -1,6 +1,5 @@
 """What the two wings say to each other, written and read back."""
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import (
     Event,
     EventReader,
@@ -17,10 +15,10 @@ from paretune.specification.container import (
     JobFolder,
     JobReport,
     PreparedDataset,
-    read_event,
     write_json,
 )
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 
 # Every character a person's data may hold, line ends and control characters too; no halves of surrogate pairs.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -67,7 +65,6 @@ def test_a_report_survives_being_a_file(report: JobReport) -> None:
         report.write(path)
 
         assert JobReport.model_validate_json(path.read_text()) == report
-        assert json.loads(report.to_json()) == json.loads(path.read_text())
 
 
 @given(plan=plans, name=texts, attempt=st.integers(1, 20), text=texts.filter(str.strip), seed=st.integers(0, 2**32 - 1))
@@ -154,52 +151,10 @@ def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Pat
     [
         *(b"", b"\xff\x00", b"[1]", b"{}", b'{"metrics": {"f1": 0.'),
         b'{"metrics": {"f1": "good"}, "facts": {}, "labels": [], "confusion_matrix": []}',
-        b'{"metrics": {}, "facts": null, "labels": [], "confusion_matrix": []}',
+        b'{"metrics": ' + b"[" * 100_000,
         b'{"metrics": {}, "facts": {}, "labels": ["a"], "confusion_matrix": [[1, 2]]}',
     ],
 )
 def test_what_is_no_report_is_none(content: bytes) -> None:
     assert JobReport.read_json(content) is None
-
-
-DEEP = "[" * 100_000
-HUGE = "1" + "0" * 400  # an integer that no float holds
-
-
-@pytest.mark.parametrize(
-    "rest",
-    [
-        f'"metrics": {DEEP}',
-        '"metrics": {"half \\ud83d": 1}',
-        '"step": -1',
-        f'"step": {HUGE}',
-    ],
-    ids=["deep", "half", "step", "huge-step"],
-)
-def test_a_line_of_a_job_that_no_event_has_is_none(rest: str) -> None:
-    step = "" if '"step"' in rest else '"step": 1, '
-    assert read_event(f'{{"time": 1.0, {step}{rest}}}') is None
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        f'"metrics": {DEEP}',
-        '"labels": [{"a": 1}]',
-        '"labels": ["half \\ud800"]',
-        f'"labels": ["a"], "confusion_matrix": [[{HUGE}]]',
-        '"facts": {"device": ["x"]}',
-    ],
-    ids=["deep", "label", "half", "huge-count", "fact"],
-)
-def test_a_report_of_other_values_than_ours_is_none(field: str) -> None:
-    others = "".join(
-        f', "{name}": {empty}' for name, empty in (("metrics", "{}"), ("labels", "[]")) if f'"{name}"' not in field
-    )
-    assert JobReport.read_json(f"{{{field}{others}}}".encode()) is None
-
-
-def test_a_metric_of_a_report_that_is_not_finite_is_absent() -> None:
-    content = b'{"metrics": {"f1": NaN, "loss": 0.5}, "facts": {}, "labels": [], "confusion_matrix": []}'
-
-    assert JobReport.read_json(content) == JobReport(metrics={"loss": 0.5})
+    assert JobReport.read_json('{"metrics": {"f1": NaN, "loss": 0.5}}') == JobReport(metrics={"loss": 0.5})

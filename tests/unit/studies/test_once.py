@@ -110,7 +110,7 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     output = capsys.readouterr()
     assert codes[-1] == 0
     assert len(codes) > 3
-    assert "has not ended: 0 trials have ended, 2 under way (0, 1): call again" in output.err
+    assert "has not ended: 0 trials have ended, 2 are under way: call again" in output.err
     storage = f"sqlite:///{workplace / '.paretune' / 'studies.db'}"
     running, ended, balance = books_of(path, storage)
     jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]
@@ -121,15 +121,6 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
 
     assert main(["study", "--study", "study.yaml", "--once"]) == 0
     assert len(books_of(path, storage)[1]) == len(ended)
-
-
-def test_rounds_of_a_server_are_refused_where_each_machine_has_budgets_of_its_own(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")
-    write_study(workplace, storage="postgresql://nobody@localhost:1/studies", n_trials=4)
-    assert main(["study", "--study", "study.yaml", "--once", "--budget", "team.yaml"]) == 2
-    assert f"needs the ledger of {workplace / 'team.yaml'} on a server, too" in capsys.readouterr().err
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process(

@@ -10,7 +10,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
-from paretune.studies.verification import RUNS
+from paretune.studies.search.next_job import RUNS
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched, until_ended
 from tests.unit.jobs.test_retrying_job import CAPACITY, DONE

@@ -39,13 +39,6 @@ def test_the_report_is_scikit_learn_s_on_the_rows_behind_the_counts() -> None:
     )
 
 
-def test_a_class_that_is_neither_there_nor_answered_stays_in_the_report_with_support_zero() -> None:
-    text = classification_report(report_of([[3, 0, 0], [1, 2, 0], [0, 0, 0]], ["bad", "good", "never"]))
-
-    (line,) = [line for line in text.splitlines() if "never" in line]
-    assert line.split() == ["never", "0.0000", "0.0000", "0.0000", "0"]
-
-
 @pytest.mark.parametrize("labels", [["良い", "悪い"], ["好", "bad"]])
 def test_names_that_the_font_does_not_have_are_numbered_and_told_in_the_report(labels: list[str]) -> None:
     report = report_of([[3, 1], [2, 5]], labels)

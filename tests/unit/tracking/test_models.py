@@ -150,18 +150,6 @@ def test_a_model_that_stays_in_s3_is_registered_by_its_place_and_copies_nothing(
     assert (described.flavors, described.metadata) == ({}, {schema.MODEL: far.location})
 
 
-def test_a_model_that_a_command_has_logged_itself_is_found_but_ours_comes_first(
-    client: MlflowClient, run_id: str, model: JobModel
-) -> None:
-    reference = client.create_logged_model("0", name="theirs", source_run_id=run_id)
-    client.finalize_logged_model(reference.model_id, "READY")
-    assert the_model(client, run_id).model_id == reference.model_id
-
-    actual = log_model(client, run_id, model)
-
-    assert the_model(client, run_id).model_id == actual.model_id
-
-
 @pytest.mark.parametrize(
     ("lacking", "reason"),
     [("config.json", "no config.json"), ("model.safetensors", "no weights"), ("tokenizer", "no tokenizer")],

@@ -1,7 +1,5 @@
 """A recorded run read back as the job that it records."""
 
-from typing import Any
-
 import pytest
 
 from paretune.core.errors import BadInput
@@ -33,35 +31,6 @@ def test_a_run_without_a_command_of_ours_has_no_specification() -> None:
         job({}).spec()
 
 
-def test_what_is_not_recorded_is_absent() -> None:
-    recorded = job()
-
-    assert (recorded.f1, recorded.billable_seconds, recorded.cost_usd, recorded.price_usd_per_hour) == (
-        None,
-        None,
-        None,
-        None,
-    )
-    assert (
-        recorded.name,
-        recorded.state,
-        recorded.instance_type,
-        recorded.region,
-        recorded.price_source,
-    ) == ("", "", "", "", "")
-    assert recorded.instance_count == 1
-    assert job({"paretune.price_usd_per_hour": "dear"}).price_usd_per_hour is None
-
-
-@pytest.mark.parametrize(("text", "is_spot"), [("true", True), ("True", True), ("1", True), ("false", False)])
-def test_a_users_own_spelling_of_a_parameter_is_understood(text: str, is_spot: bool) -> None:
-    assert job(params={"spot": text}).is_spot is is_spot
-
-
-def test_a_job_ran_on_spot_where_aws_has_told_its_training_seconds() -> None:
-    assert job({"paretune.training_seconds": "90"}).is_spot
-
-
 def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> None:
     tags = {
         "paretune.used_instance_type": GPU,
@@ -75,17 +44,3 @@ def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> No
 
     assert (spec.instance_type, recorded.instance_type) == (GPU, GPU)
     assert (plan.per_device_train_batch_size, plan.gradient_accumulation_steps) == (8, 4)
-
-
-@pytest.mark.parametrize(
-    ("tags", "expected"),
-    [
-        ({"paretune.state": "Failed", "paretune.failure_reason": "out of memory, with 8"}, (True, False)),
-        ({"paretune.state": "Failed", "paretune.failure_reason": "disk full"}, (False, False)),
-        ({"paretune.state": "Completed", "paretune.out_of_memory_retries": "2"}, (False, True)),
-    ],
-)
-def test_lack_of_memory_is_told_from_other_ends(tags: dict[str, Any], expected: tuple[bool, bool]) -> None:
-    recorded = job(tags)
-
-    assert (recorded.ran_out_of_memory, recorded.was_retried) == expected

@@ -18,10 +18,9 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.core.errors import TrackingUnavailable
 from paretune.specification.container import Event
 from paretune.tracking import Run, RunStatus, Tracking
-from paretune.tracking.store import silence_arn_warnings
 
 
 @pytest.fixture
@@ -43,16 +42,6 @@ def losses(*steps: int, since: float = 1000.0) -> list[Event]:
     return [Event(time=since + step, step=step, metrics={"train/loss": 1 / step}) for step in steps]
 
 
-def test_a_run_of_our_own_has_the_given_name_and_is_found_again(store: MlflowClient) -> None:
-    run = tracking().begin("tiny b16 lr5e-05")
-    tracking().run(run.run_id).set_tags({"paretune.state": "Running", "paretune.price_region": None})
-
-    recorded = store.get_run(run.run_id)
-    assert recorded.info.run_name == "tiny b16 lr5e-05"
-    assert recorded.data.tags["paretune.state"] == "Running"
-    assert "paretune.price_region" not in recorded.data.tags
-
-
 def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: MlflowClient) -> None:
     run = tracking().begin("job")
     run.log_metrics({"n" * 300: 1.0, "f1": 0.5})
@@ -65,23 +54,6 @@ def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: M
     run.has_gap = False
     run.flush()
     assert not run.has_gap  # it is not tried again
-
-
-def test_a_condition_that_cannot_be_searched_for_shows_no_password(store: MlflowClient) -> None:
-    with pytest.raises(BadInput) as refused:
-        tracking().runs("params.x='postgresql://ann:hunter2@host/x")
-
-    assert "hunter2" not in str(refused.value)
-
-
-def test_runs_are_found_on_all_pages_of_experiments(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {store.create_run(store.create_experiment(name)).info.run_id for name in ("first", "second")}
-    search = MlflowClient.search_experiments
-    monkeypatch.setattr(
-        MlflowClient, "search_experiments", lambda self, **terms: search(self, **{**terms, "max_results": 1})
-    )
-
-    assert {run.run_id for run in tracking().runs("")} == made
 
 
 def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store: MlflowClient) -> None:
@@ -144,37 +116,6 @@ def test_a_headline_of_a_machine_whose_clock_is_late_replaces_the_one_before(
     late.log_metrics({"cost_usd": 0.75})
 
     assert store.get_run(run.run_id).data.metrics == {"cost_usd": 0.75, "f1": 0.9}
-
-
-def test_an_event_keeps_its_own_time_and_curves_do_not_hide_each_other(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    run.log_events(losses(5))
-    run.log_events([Event(time=2000.5, step=5, metrics={"eval/f1": 0.75}), Event(time=2001.0, step=5, message="hello")])
-
-    (point,) = store.get_metric_history(run.run_id, "eval/f1")
-    assert (point.step, point.value, point.timestamp) == (5, 0.75, 2_000_500)
-    assert set(store.get_run(run.run_id).data.metrics) == {"train/loss", "eval/f1"}
-
-
-def test_more_events_than_one_request_takes_are_all_written(store: MlflowClient) -> None:
-    run = tracking().begin("tiny")
-    run.log_events(losses(*range(1, 1101)))
-
-    assert not run.has_gap
-    assert [step for step, _ in history_of(store, run, "train/loss")] == list(range(1, 1101))
-
-
-def test_the_experiment_is_the_one_that_the_environment_names(store: MlflowClient) -> None:
-    run = tracking(MLFLOW_EXPERIMENT_NAME="which cluster").begin("tiny")
-    again = tracking(MLFLOW_EXPERIMENT_NAME="which cluster").begin("tiny")
-
-    experiment = store.get_experiment_by_name("which cluster")
-    assert experiment is not None
-    assert {result.info.run_id for result in store.search_runs([experiment.experiment_id])} == {
-        run.run_id,
-        again.run_id,
-    }
-    assert run.run_id in tracking(MLFLOW_EXPERIMENT_ID=experiment.experiment_id).open_command(run.run_id)
 
 
 @pytest.mark.parametrize(
@@ -289,18 +230,6 @@ def test_a_server_that_is_not_there_is_said_within_seconds(
     assert "nothing was launched" in str(refused.value)
 
 
-def test_no_message_shows_the_password_of_a_server_that_fails(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with server({}) as address:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@{address}")
-        with pytest.raises(TrackingUnavailable) as refused:
-            tracking()
-
-    assert address in str(refused.value)
-    assert "secret" not in str(refused.value)
-
-
 def test_no_message_shows_the_password_of_a_server_that_goes_away(
     store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -404,13 +333,3 @@ def test_a_run_that_is_not_in_the_store_is_said_to_be_missing(
     (message,) = [record.getMessage() for record in caplog.records if record.name == "paretune.tracking.run"]
     assert message.startswith("MLflow has no such run; the job goes on: Run with id=000")
     assert "MLFLOW_TRACKING_URI names another store" in message
-
-
-def test_warnings_of_the_arn_plugin_are_dropped_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
-    silence_arn_warnings()
-    logger = logging.getLogger("mlflow.tracking.request_header.registry")
-
-    logger.warning("Encountered unexpected error during resolving request headers: list index out of range")
-    logger.warning("another")
-
-    assert [record.getMessage() for record in caplog.records] == ["another"]

@@ -1,5 +1,6 @@
 """Events, throughput and stop requests of a running training."""
 
+import math
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 import torch
 from transformers import TrainerControl, TrainerState
 
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event
+from paretune.specification.parallelism import BatchPlan
 from paretune.training import callback
 from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
@@ -25,9 +26,6 @@ class HandTurned:
         self.seconds = 100.0
 
     def perf_counter(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
         return self.seconds
 
     def time(self) -> float:
@@ -44,10 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
     return turned
 
 
-def plan_of(batch: int, devices: int = 1, accumulation: int = 1) -> BatchPlan:
-    return BatchPlan(
-        per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, devices=devices, learning_rate=1e-4
-    )
+PLAN = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
 
 
 def read(path: Path) -> list[Event]:
@@ -57,12 +52,14 @@ def read(path: Path) -> list[Event]:
 class Training:
     """A training without a model: 8 rows of 10 tokens a step, a second each, the first ones slower."""
 
-    def __init__(self, clock: HandTurned, events: Path, steps: int, stop_after: int | None = None) -> None:
+    def __init__(
+        self, clock: HandTurned, events: Path, steps: int, stop_after: float = math.inf, **options: bool
+    ) -> None:
         lengths = np.full(8 * steps, 10)
-        sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
+        sampler = GlobalBatchSampler(lengths, PLAN, rank=0, seed=1)
         self.done = 0
         self.callback = MetricsCallback(
-            EventWriter(events), sampler, lengths, lambda: stop_after is not None and self.done >= stop_after
+            EventWriter(events), sampler, lengths, lambda: self.done >= stop_after, **options
         )
         self.control = TrainerControl()
         self._clock = clock
@@ -91,9 +88,6 @@ class Training:
         with self.callback.stopwatch.paused():
             self._clock.pass_(seconds)
         self._call("evaluate", metrics=values)
-
-    def end_epoch(self) -> None:
-        self._call("epoch_end")
 
 
 @pytest.fixture
@@ -152,10 +146,7 @@ def test_a_training_that_is_asked_to_stop_saves_and_stops_after_the_step(clock: 
 def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_they_take_long(
     clock: HandTurned, events: Path
 ) -> None:
-    training = Training(clock, events, steps=100)
-    training.callback = MetricsCallback(
-        EventWriter(events), training.callback._sampler, training.callback._lengths, lambda: False, on_spot=True
-    )
+    training = Training(clock, events, steps=100, on_spot=True)
     saved = []
     training.begin()
     for _ in range(100):
@@ -187,9 +178,8 @@ def test_processes_whose_collectives_return_before_they_are_done_stop_after_the_
     def train(rank: int) -> None:
         own.group = torch.distributed.ProcessGroupGloo(store, rank, 2, timedelta(seconds=20))
         for turn in range(20):
-            training = Training(
-                clock, tmp_path / f"{rank}-{turn}", steps=60, stop_after=25 + turn if rank == 0 else None
-            )
+            stop_after = 25 + turn if rank == 0 else math.inf
+            training = Training(clock, tmp_path / f"{rank}-{turn}", steps=60, stop_after=stop_after)
             training.begin()
             queued = []
             while not training.control.should_training_stop and training.done < 60:

@@ -16,9 +16,9 @@ from paretune.training import callback
 from paretune.training.callback import Diverged
 from paretune.training.loop import train
 from paretune.training.model import load_tokenizer
+from paretune.training.processes import StopSignal
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
-from paretune.training.stop_signal import StopSignal
 from paretune.training.tasks import multi_label_metrics
 from tests.unit.training.conftest import SPEC
 

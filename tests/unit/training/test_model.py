@@ -1,4 +1,4 @@
-"""Models: found, checked before the job, and built with the parameters that are to train."""
+"""Models: found, checked before the job, and built with the parameters or adapters that are to train."""
 
 import json
 import shutil
@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from bitsandbytes.nn import Linear4bit
+from peft import AutoPeftModelForSequenceClassification
+from safetensors.torch import load_file
+from transformers import FalconConfig, FalconForCausalLM
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
@@ -25,24 +29,17 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
 ]
 
-HIDDEN, WIDE, LAYERS = 32, 64, 2
+HIDDEN, LAYERS = 32, 2
 LABELS = ("bad", "fair", "good")
 
 
 def build(folder: Path, **values: Any) -> Any:
     labels = () if values.get("task") == "causal-lm" else LABELS
-    return build_model(JobSpec(**values), folder, labels, load_tokenizer(folder))[0]
+    return build_model(JobSpec(**{"precision": "fp32", **values}), folder, labels, load_tokenizer(folder))[0]
 
 
 def trainable(model: Any) -> set[str]:
     return {name for name, value in model.named_parameters() if value.requires_grad}
-
-
-def fault_of(name: str) -> str:
-    with pytest.raises(BadInput) as refused:
-        find_model(name)
-    (fault,) = refused.value.faults
-    return fault
 
 
 # --- finding
@@ -51,9 +48,8 @@ def fault_of(name: str) -> str:
 def test_a_folder_without_weights_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
 
-    fault = fault_of(str(folder))
-    assert fault.startswith(f"model {folder} holds no weights: expected *.safetensors or *.bin in ")
-    assert fault.endswith("; init=random trains without")
+    with pytest.raises(BadInput, match=r"holds no weights: expected .* in .*; init=random trains without"):
+        find_model(str(folder))
     assert find_model(str(folder), "random") == folder
 
 
@@ -115,3 +111,108 @@ def test_random_weights_need_no_file_follow_the_seed_and_are_all_trained(
     assert torch.equal(weights(1), weights(1))
     assert not torch.allclose(weights(1), weights(2))
     assert not torch.allclose(weights(1), pretrained.get_input_embeddings().weight)
+
+
+# --- adapters
+
+
+def ends_of(model: Any, kind: type) -> set[str]:
+    """Last names of the modules of one class."""
+    names = (name for name, module in model.named_modules() if isinstance(module, kind))
+    return {name.removesuffix(".base_layer").rpartition(".")[2] for name in names}
+
+
+def adapted(model: Any) -> set[str]:
+    """Last names of the layers that have adapters."""
+    return {name.split(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A" in name}
+
+
+def formats(model: Any, *words: str) -> set[torch.dtype]:
+    return {item.dtype for name, item in model.named_parameters() if any(word in name for word in words)}
+
+
+def test_linear_layers_have_four_bits_and_the_head_is_trained_in_fp32(tiny_model: Path) -> None:
+    model = build(tiny_model, fine_tuning="qlora")
+
+    assert ends_of(model, Linear4bit) == {"query", "key", "value", "dense"}
+    assert formats(model, "classifier", "lora_") == {torch.float32}
+    assert all(item.dtype == torch.float32 for item in model.parameters() if item.requires_grad)
+    layer = next(module for module in model.modules() if isinstance(module, Linear4bit))
+    assert (layer.weight.quant_type, layer.weight.quant_state.nested) == ("nf4", True)
+
+
+def test_the_layers_of_a_falcon_have_four_bits_too(tiny_model: Path, tmp_path: Path) -> None:
+    load_tokenizer(tiny_model).save_pretrained(tmp_path)
+    sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_kv_heads": 2}
+    FalconForCausalLM(FalconConfig(**sizes, bos_token_id=2, eos_token_id=3)).save_pretrained(tmp_path)
+
+    model = build(tmp_path, fine_tuning="qlora", task="causal-lm")
+
+    assert ends_of(model, Linear4bit) == {"query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"}
+
+
+def test_steps_after_an_evaluation_have_the_gradients_of_steps_before_it(tiny_model: Path) -> None:
+    model = build(tiny_model, fine_tuning="qlora")
+    batch = {"input_ids": torch.arange(5, 21).view(2, 8), "labels": torch.tensor([0, 2])}
+
+    def gradients() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model.train().zero_grad()
+        model(**batch).loss.backward()
+        return [item.grad.clone() for item in model.parameters() if item.requires_grad]
+
+    before = gradients()
+    with torch.no_grad():
+        model.eval()(**batch)
+    after = gradients()
+
+    assert any(item.abs().sum() > 0 for item in before)
+    assert all(torch.equal(first, other) for first, other in zip(before, after, strict=True))
+
+
+def test_layers_that_the_folder_lacks_are_trained_and_saved_whole(tiny_model: Path, tmp_path: Path) -> None:
+    model = build(tiny_model, fine_tuning="qlora")
+    with torch.no_grad():
+        expected = model.eval()(input_ids=torch.arange(5, 21).view(2, 8)).logits
+    model.save_pretrained(tmp_path)
+
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert {name.split(".")[-2] for name in saved if "lora_" not in name} == {"dense", "classifier"}
+    assert [name for name in saved if "pooler" in name and "lora_" in name] == []
+    loaded = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path, num_labels=len(LABELS)).eval()
+    with torch.no_grad():
+        result = loaded(input_ids=torch.arange(5, 21).view(2, 8)).logits
+    assert (result - expected).norm() / expected.norm() < 0.2
+
+
+@pytest.mark.parametrize("kind", ["lora", "qlora"])
+def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model: Path, kind: str) -> None:
+    request = {
+        "lora.r": 4,
+        "lora.lora_alpha": 12.0,
+        "lora.lora_dropout": 0.25,
+        "lora.target_modules": "query, self.value",
+    }
+    model = build(tiny_model, fine_tuning=kind, **request)
+
+    assert adapted(model) == {"query", "value"}
+    layer = model.base_model.model.bert.encoder.layer[1].attention.self.query
+    assert layer.lora_A["default"].weight.shape == (4, HIDDEN)
+    assert layer.scaling["default"] == 12 / 4
+    assert layer.lora_dropout["default"].p == 0.25
+    head = HIDDEN * HIDDEN + HIDDEN + HIDDEN * len(LABELS) + len(LABELS)  # the pooler, which the folder lacks, too
+    assert Shape.of(model).trainable == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
+
+
+@pytest.mark.parametrize("kind", ["lora", "qlora"])
+def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: Path, kind: str) -> None:
+    request = {"fine_tuning": kind, "model": "tiny", "max_seq_length": 64}
+
+    (fault,) = model_faults(
+        JobSpec(**request, lora={"target_modules": "query,q_proj,classifier,embeddings"}), tiny_model
+    )
+
+    reference = "lora.target_modules must name linear layers of tiny: dense, key, query, value"
+    assert fault == f"{reference}; got q_proj, classifier, embeddings"
+    assert model_faults(JobSpec(**request, lora={"target_modules": "output.dense"}), tiny_model) == []
+    assert model_faults(JobSpec(**request), tiny_model) == []

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,8 +14,7 @@ from peft import PeftModel
 from safetensors import safe_open
 
 from paretune.specification.job import JobSpec
-from paretune.training.model import build_model, load_tokenizer
-from paretune.training.model_folder import write_model
+from paretune.training.model import build_model, load_tokenizer, write_model
 
 pytestmark = [
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
@@ -40,18 +39,15 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trained:
-    """A model with adapters that say something, and where it is to be written."""
+    """A model with adapters that are not zero, and where it is to be written."""
 
     model: Any
     path: Path
     spec: JobSpec
-    said: list[str]
+    messages: list[str]
 
-    def write(self) -> None:
-        write_model(self.model, self.path, self.spec, tell=self.said.append)
-
-    def logits(self) -> torch.Tensor:
-        return answer(self.model)
+    def write(self, **options: Any) -> None:
+        write_model(self.model, self.path, self.spec, self.messages.append, **options)
 
 
 Make = Callable[..., Trained]
@@ -82,7 +78,6 @@ def base_of(tmp_path: Path, tiny_model: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """What a training with adapters has at its end: no adapter is zero any more, and the head has changed."""
 
     def trained(base: Path, **values: Any) -> Trained:
         spec = JobSpec(model=str(base), **{"precision": "fp32", "fine_tuning": "lora", **values})
@@ -110,7 +105,7 @@ def test_merged_adapters_answer_as_beside_their_base(
 ) -> None:
     trained = make(base_of(architecture))
 
-    expected = trained.logits()
+    expected = answer(trained.model)
     trained.write()
 
     loaded = classifier(trained.path)
@@ -129,7 +124,7 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
     named = "c_proj" if (architecture, targets) == ("gpt2", "query") else targets
     trained = make(base_of(architecture), fine_tuning="qlora", lora={"target_modules": named})
 
-    expected = trained.logits()
+    expected = answer(trained.model)
     trained.write()
 
     loaded = classifier(trained.path)
@@ -142,7 +137,7 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
 def test_a_merged_language_model_generates(tiny_causal_model: Path, make: Make, fine_tuning: str) -> None:
     trained = make(tiny_causal_model, fine_tuning=fine_tuning, task="causal-lm")
 
-    expected = trained.logits()
+    expected = answer(trained.model)
     trained.write()
 
     loaded = transformers.AutoModelForCausalLM.from_pretrained(trained.path)
@@ -160,7 +155,7 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
     trained = make(base, lora={"merge": False})
     spec = trained.spec if model == "folder" else trained.spec.replace(model=model)
 
-    write_model(trained.model, trained.path, spec, tell=trained.said.append)
+    replace(trained, spec=spec).write()
 
     settings = json.loads((trained.path / "adapter_config.json").read_text())
     expected = {"folder": str(base), "bundled:all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2"}
@@ -169,7 +164,7 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
     config = transformers.AutoConfig.from_pretrained(trained.path)
     assert config.id2label == dict(enumerate(LABELS))
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(base, config=config)
-    assert torch.allclose(answer(PeftModel.from_pretrained(plain, trained.path)), trained.logits(), atol=1e-5)
+    assert torch.allclose(answer(PeftModel.from_pretrained(plain, trained.path)), answer(trained.model), atol=1e-5)
 
 
 def test_a_divided_model_is_written_file_by_file(base_of: Callable[..., Path], make: Make) -> None:
@@ -178,7 +173,7 @@ def test_a_divided_model_is_written_file_by_file(base_of: Callable[..., Path], m
     division: Any = Mock()
     division.parts_of.return_value = iter([dict(weights[::2]), dict(weights[1::2])])
 
-    write_model(trained.model, trained.path, trained.spec, tell=trained.said.append, division=division)
+    trained.write(division=division)
 
     assert len([*trained.path.glob("model-0000?-of-00002.safetensors")]) == 2
     loaded = classifier(trained.path).state_dict()
@@ -201,7 +196,7 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     assert not [*trained.path.glob("model*.safetensors")]
     with safe_open(trained.path / "adapter_model.safetensors", "pt") as adapters:
         assert len([*adapters.keys()]) > 0
-    assert "No space left on device" in trained.said[0]
+    assert "No space left on device" in trained.messages[0]
 
 
 def test_only_the_process_that_has_written_the_model_removes_the_adapters(
@@ -212,6 +207,6 @@ def test_only_the_process_that_has_written_the_model_removes_the_adapters(
     (trained.path / "adapter_model.safetensors").touch()
     monkeypatch.setenv("RANK", "1")
 
-    write_model(trained.model, trained.path, trained.spec, tell=trained.said.append, division=division)
+    trained.write(division=division)
 
     assert (trained.path / "adapter_model.safetensors").exists()

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, Qwen3Config
 
 from paretune.specification.container import TELLS
 from paretune.specification.job import JobSpec
-from paretune.training.prepare import main, package_faults
+from paretune.training import prepare
+from paretune.training.prepare import main
 
 
 @pytest.mark.slow
@@ -84,15 +86,81 @@ def test_training_arguments_that_cannot_work_are_refused_before_the_job(
     assert fault in result
 
 
-def test_four_bit_weights_without_their_package_are_refused_here_and_not_on_sagemaker(
-    monkeypatch: pytest.MonkeyPatch,
+def test_four_bit_weights_without_their_package_are_refused(
+    faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = JobSpec(fine_tuning="qlora"), JobSpec(fine_tuning="qlora", instance_type="ml.g5.xlarge")
-    assert package_faults(here) == []
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(prepare, "can_be_imported", lambda name: False)
 
-    assert package_faults(here) == [
+    assert faults_of(model=str(tiny_model), dataset=str(reviews), fine_tuning="qlora") == [
         "fine_tuning=qlora needs the package bitsandbytes, which is not installed here: "
         "python -m pip install -e '.[quantized]', or set fine_tuning=lora"
     ]
-    assert package_faults(there) == package_faults(JobSpec(fine_tuning="lora")) == []
+
+
+# --- models that cannot be divided
+
+LLAMA = LlamaConfig(
+    hidden_size=48, intermediate_size=96, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2
+)
+
+
+def spec_of(**changes: Any) -> JobSpec:
+    fixed = {"model": "mine", "strategy": "fsdp", "task": "causal-lm", "per_device_train_batch_size": 12}
+    return JobSpec(**{**fixed, "instance_count": 12, **changes})
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "fault"),
+    [
+        (
+            LLAMA,
+            {"tensor_parallel_degree": 4},
+            "6 attention heads and the 2 key/value heads of mine, and the sizes of its layers, got 4: use 1, 2",
+        ),
+        (LLAMA, {"pipeline_parallel_degree": 4}, "must divide the 6 layers of mine, got 4: use 1, 2, 3, 6"),
+        (
+            LLAMA,
+            {"pipeline_parallel_degree": 3, "micro_batches": 2},
+            "divide per_device_train_batch_size 12 and be at least the 3 stages, got 2: use 3, 4, 6, 12",
+        ),
+        (
+            LLAMA,
+            {"pipeline_parallel_degree": 2, "per_device_train_batch_size": 1},
+            "at least the 2 stages, got 2: raise per_device_train_batch_size",
+        ),
+        (LLAMA, {"pipeline_parallel_degree": 2, "precision": "fp16"}, "goes with precision bf16 or fp32, got fp16"),
+        (
+            LLAMA,
+            {"pipeline_parallel_degree": 2, "training_arguments": {"label_smoothing_factor": 0.1}},
+            "training_arguments must not set label_smoothing_factor in a pipeline: leave it out",
+        ),
+        (
+            LLAMA,
+            {"tensor_parallel_degree": 2, "fine_tuning": "lora"},
+            "tensor_parallel_degree goes with fine_tuning=full, got lora: set it to 1; strategy=fsdp alone shards",
+        ),
+        (GPT2Config(), {"tensor_parallel_degree": 2}, "set strategy=fsdp without it, which shards the weights, or"),
+        (
+            Qwen3Config(),
+            {"tensor_parallel_degree": 2},
+            "with a plain plan in transformers, such as llama or gpt_neox, got mine (qwen3)",
+        ),
+        (BertConfig(), {"pipeline_parallel_degree": 2}, "got mine (bert): set strategy=fsdp without it"),
+    ],
+)
+def test_each_fault_says_what_is_possible(config: Any, changes: dict[str, Any], fault: str) -> None:
+    (division_fault,) = prepare.division_faults(spec_of(**changes), config)
+
+    assert fault in division_fault
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        (GPTNeoXConfig(), {"tensor_parallel_degree": 4}),
+        (LLAMA, {"pipeline_parallel_degree": 6}),
+        (GPT2Config(), {"fine_tuning": "lora", "training_arguments.gradient_checkpointing": True}),
+    ],
+)
+def test_what_fits_is_not_refused(config: Any, changes: dict[str, Any]) -> None:
+    assert not prepare.division_faults(spec_of(**changes), config)

@@ -8,7 +8,7 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
-from paretune.commands.doctor.command import DoctorRequest
+from paretune.commands.doctor import DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
@@ -19,8 +19,6 @@ from paretune.jobs.workplace import budget_ledger_of
 from paretune.launchers.notice import destination, send
 from paretune.specification.profile import NOTIFY, OWN_FILE, notify_address
 
-ENVIRONMENT, TORCH, BUDGETS, MLFLOW = "environment", "torch", "budgets", "mlflow"
-AWS, REGION, CREDENTIALS = "aws", "region", "credentials"
 _OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
@@ -29,26 +27,28 @@ _UNNEEDED = "local and simulated jobs need nothing of AWS"
 def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
     """Whether the packages that paretune requires are installed, in versions within its ranges."""
     required = [item for item in map(Requirement, requires("paretune") or []) if item.marker is None]
-    found = {item: version_of(item.name) for item in required}
+    installed = {item.name: version_of(item.name) for item in required}
     wrong = [
-        item for item in required if not item.specifier.contains(found[item].partition("+")[0] or "0", prereleases=True)
+        item
+        for item in required
+        if not item.specifier.contains(installed[item.name].partition("+")[0] or "0", prereleases=True)
     ]
     if wrong:
-        versions = ", ".join(f"{item.name} is {found[item] or 'absent'}" for item in wrong)
+        versions = ", ".join(f"{item.name} is {installed[item.name] or 'absent'}" for item in wrong)
         command = f"pip install {' '.join(shlex.quote(str(item)) for item in wrong)}"
-        yield failed(ENVIRONMENT, f"packages must have versions that paretune requires, but {versions}: `{command}`")
+        yield failed("environment", f"packages must have versions that paretune requires, but {versions}: `{command}`")
     else:
         python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
-        yield passed(ENVIRONMENT, f"{python}, {len(required)} packages in versions that it works with")
+        yield passed("environment", f"{python}, {len(required)} packages in versions that it works with")
     if reason := sagemaker_is_missing():
         find = failed if needs_sagemaker else passed
-        yield find(ENVIRONMENT, f"without jobs on SageMaker: {reason}")
+        yield find("environment", f"without jobs on SageMaker: {reason}")
 
 
 def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """The device that PyTorch sees; PyTorch always runs in a process of its own."""
     if missing := training_is_missing():
-        yield passed(TORCH, f"without what trains on this machine; for that, {missing}")
+        yield passed("torch", f"without what trains on this machine; for that, {missing}")
         return
     process = subprocess.run(
         [sys.executable, "-m", "paretune.training.device"],
@@ -60,21 +60,20 @@ def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         env={**environment, "PYTHONSAFEPATH": "1"},
     )
     if process.returncode == 0:
-        yield passed(TORCH, process.stdout.strip())
+        yield passed("torch", process.stdout.strip())
     else:
         reason = (process.stderr.strip().splitlines() or ["no reason"])[-1]
         command = f"pip install --force-reinstall {pinned(('torch',))[0]}"
-        yield failed(TORCH, f"PyTorch cannot be imported ({reason}): `{command}`")
+        yield failed("torch", f"PyTorch cannot be imported ({reason}): `{command}`")
 
 
-def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
+def budget_findings(path: str | None, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
     """What is left of each budget this month, in real dollars; nothing if no file of budgets is named.
 
     Raises:
         BadInput: the file has faults, or its storage does not answer.
         BudgetRefused: another database has the accounts of this month.
     """
-    path = request.spec.budget
     if path is None:
         return
     ledger = budget_ledger_of(path, environment)
@@ -84,11 +83,11 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
         tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
         status = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
         if standing.left_usd > 0:
-            yield passed(BUDGETS, status)
+            yield passed("budgets", status)
         else:
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
             no_job = f"no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}"
-            yield failed(BUDGETS, f"{status}: {no_job}")
+            yield failed("budgets", f"{status}: {no_job}")
 
 
 def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -97,11 +96,10 @@ def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         where = destination(address)
         problem = send("paretune: a test line of `paretune doctor`", environment)
         mend = f"mend {NOTIFY} in {environment.get('PARETUNE_PROFILE') or OWN_FILE}, or take it out"
-        yield (
-            failed(NOTIFY, f"no line reaches {where}: {problem}; {mend}")
-            if problem
-            else passed(NOTIFY, f"a test line was sent to {where}")
-        )
+        if problem:
+            yield failed(NOTIFY, f"no line reaches {where}: {problem}; {mend}")
+        else:
+            yield passed(NOTIFY, f"a test line was sent to {where}")
 
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -111,20 +109,20 @@ def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     uri = tracking_uri()
     address = without_secrets(uri)
     if uri.startswith("arn:") and not version_of("sagemaker-mlflow"):
-        yield failed(MLFLOW, "an ARN as tracking server needs sagemaker-mlflow: `pip install sagemaker-mlflow`")
+        yield failed("mlflow", "an ARN as tracking server needs sagemaker-mlflow: `pip install sagemaker-mlflow`")
         return
     try:
         require_answer(uri)
         if is_absent_file(uri):
-            yield passed(MLFLOW, f"{address} is not there yet: the first command makes it")
+            yield passed("mlflow", f"{address} is not there yet: the first command makes it")
             return
         Tracking(environment, SystemClock())
-        yield passed(MLFLOW, f"{address} answers")
+        yield passed("mlflow", f"{address} answers")
     except TrackingUnavailable as error:
         remedy = "`mlflow server --port 5000` starts a server, `unset MLFLOW_TRACKING_URI` uses a file here"
         if "schema" in str(error):
             remedy = f"make a copy, then `mlflow db upgrade {address}`; if a newer MLflow has made it, install that one"
-        yield failed(MLFLOW, f"{error}: {remedy}")
+        yield failed("mlflow", f"{error}: {remedy}")
         return
     if uri.startswith(("http", "arn:")):
         yield _server_finding()
@@ -142,38 +140,37 @@ def _server_finding() -> Finding:
     try:
         server = Version(answer.text)
     except InvalidVersion:  # such as one behind a page of HTML
-        return not_checked(MLFLOW, f"the server does not tell its version; the client is {here}")
+        return not_checked("mlflow", f"the server does not tell its version; the client is {here}")
     if Version(_OLDEST_SERVER) <= server and server.major <= here.major:
-        return passed(MLFLOW, f"server {server}, client {here}")
+        return passed("mlflow", f"server {server}, client {here}")
     must = f"the server must have MLflow {_OLDEST_SERVER} or newer, and no newer major version than the client"
     mend = f"on the server's machine `pip install mlflow=={here}` and `mlflow db upgrade DATABASE`, then start it again"
-    return failed(MLFLOW, f"{must}, got server {server} and client {here}: {mend}")
+    return failed("mlflow", f"{must}, got server {server} and client {here}: {mend}")
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Region, identity, and then role, bucket and quotas if the credentials are valid."""
     if request.is_local:
-        yield passed(AWS, f"not checked: {_UNNEEDED}")
+        yield passed("aws", f"not checked: {_UNNEEDED}")
         return
-    from paretune.launchers.sagemaker import checks  # imports boto3
-    from paretune.launchers.sagemaker.account import Account, has_credentials
+    from paretune.launchers.sagemaker import account as aws  # imports boto3
 
-    if not request.wants_sagemaker and not has_credentials():
+    if not request.wants_sagemaker and not aws.has_credentials():
         more = "`paretune doctor --launcher sagemaker` checks more"
-        yield passed(AWS, f"no credentials are found: {_UNNEEDED}; {more}")
+        yield passed("aws", f"no credentials are found: {_UNNEEDED}; {more}")
         return
-    subject, spec = REGION, request.spec
+    subject, spec = "region", request.spec
     try:
-        account = Account(spec, environment)
-        yield passed(REGION, account.region)
-        subject = CREDENTIALS
+        account = aws.Account(spec, environment)
+        yield passed("region", account.region)
+        subject = "credentials"
         identity = account.identity
     except ParetuneError as error:
         yield failed(subject, f"{error} ({_UNNEEDED})")
-        for later in (checks.ROLE, checks.BUCKET, checks.QUOTAS):
+        for later in (aws.ROLE, aws.BUCKET, aws.QUOTAS):
             yield not_checked(later, f"needs {subject} first")
         return
-    yield passed(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
-    yield from run_check(checks.ROLE, lambda: checks.role_findings(account))
-    yield from run_check(checks.BUCKET, lambda: checks.bucket_findings(account))
-    yield from run_check(checks.QUOTAS, lambda: checks.quota_findings(spec, account))
+    yield passed("credentials", f"{identity['Arn']} in account {identity['Account']}")
+    yield from run_check(aws.ROLE, lambda: aws.role_findings(account))
+    yield from run_check(aws.BUCKET, lambda: aws.bucket_findings(account))
+    yield from run_check(aws.QUOTAS, lambda: aws.quota_findings(spec, account))

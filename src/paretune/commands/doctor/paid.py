@@ -1,13 +1,12 @@
 """The paid checks of `doctor`: what no emulator can settle about AWS, read from real jobs.
 
-Each job is launched as every job is. docs/what-has-met-aws.md has the same checks with the commands of their jobs.
+Each job is launched as every job is. docs/evidence/runs.md has the same checks with the commands of their jobs.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paretune.core.errors import Interrupted, JobFailed, ParetuneError
 from paretune.jobs.launch import launch_here
@@ -34,59 +33,64 @@ _INHERITED = {*affecting(JobSpec, "ownership", without=("stopping",))} - {"keep_
 _OF_TRAININGS = {"model", "dataset", "dataset_config_name", "text_column", "label_column"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class PaidCheck:
-    """A check by jobs with these parameters, one after the other, whose runs have `shows`: metrics or tags."""
+class PaidCheck(NamedTuple):
+    """A check by jobs with these parameters, one after the other, whose runs show metrics or tags."""
 
     name: str
     settles: str
-    jobs: tuple[Mapping[str, Any], ...]
+    meaning: str  # of jobs that have completed
     shows: tuple[str, ...]
-    meaning: str = "it completed"
+    jobs: tuple[Mapping[str, Any], ...]
 
-    def spec(self, request: JobSpec, job: Mapping[str, Any]) -> JobSpec:
-        """One of its jobs in the account of the request; a training has its model and data, too."""
-        inherited = _INHERITED if "entry_script" in job else _INHERITED | _OF_TRAININGS
-        return JobSpec.read({name: value for name, value in request.given().items() if name in inherited} | {**job})
+    def specs(self, request: JobSpec) -> list[JobSpec]:
+        """Its jobs in the account of the request; a training has its model and data, too."""
+        return [
+            JobSpec.read({name: value for name, value in request.given().items() if name in inherited} | {**job})
+            for job in self.jobs
+            for inherited in [_INHERITED if "entry_script" in job else _INHERITED | _OF_TRAININGS]
+        ]
 
     def verdict(self, runs: Sequence[RecordedRun]) -> str:
         """What it means that the jobs have completed, and what their runs show."""
         values = [{**run.tags, **{name: f"{value:.0f}" for name, value in run.metrics.items()}} for run in runs]
-        shown = [", ".join(f"{name} {found[name]}" for name in self.shows if name in found) for found in values]
+        shown = [
+            ", ".join(f"{name} {recorded[name]}" for name in self.shows if name in recorded) for recorded in values
+        ]
         return f"{self.meaning}: {'; then '.join(shown)}"
 
 
 CHECKS = (  # the cheapest first
     PaidCheck(
-        name="job",
-        settles="a job ends as it does in the emulator",
-        jobs=(_TRAINING,),
-        shows=("starting_seconds", "downloading_seconds", "train_seconds", "uploading_seconds", "billable_seconds"),
+        "job",
+        "a job ends as it does in the emulator",
+        "it completed",
+        ("starting_seconds", "downloading_seconds", "train_seconds", "uploading_seconds", "billable_seconds"),
+        (_TRAINING,),
     ),
     PaidCheck(
-        name="output",
-        settles="where output that is not compressed lies, and its rate of upload",
-        jobs=({**_HOST, "entry_script": str(Path(__file__).parent / "large_output" / "train.py")},),
-        shows=("uploading_seconds",),
-        meaning="it was found, and 250 MB took",
+        "output",
+        "where output that is not compressed lies, and its rate of upload",
+        "it was found, and 250 MB took",
+        ("uploading_seconds",),
+        ({**_HOST, "entry_script": str(Path(__file__).parent / "large_output" / "train.py")},),
     ),
     PaidCheck(
-        name="warm pool",
-        settles="the next job starts on a warm pool, and a pool needs a volume of the same size",
-        jobs=(
+        "warm pool",
+        "the next job starts on a warm pool, and a pool needs a volume of the same size",
+        "the first pool is Reused if jobs share one, the second if volumes may differ",
+        ("starting_seconds", schema.WARM_POOL),
+        (
             {**_TRAINING, "keep_alive_minutes": 5},
             {**_TRAINING, "keep_alive_minutes": 5, "seed": 1},
             {**_TRAINING, "seed": 2, "sagemaker.volume_size_in_gb": 50},
         ),
-        shows=("starting_seconds", schema.WARM_POOL),
-        meaning="the first pool is Reused if jobs share one, the second if volumes may differ",
     ),
     PaidCheck(
-        name="EFA",
-        settles="the security group of sagemaker.subnets lets EFA through",
-        jobs=({**_TRAINING, "instance_type": "ml.p4d.24xlarge", "instance_count": 2, "probe_steps": 20},),
-        shows=("train_seconds",),
-        meaning="steps on two instances passed",
+        "EFA",
+        "the security group of sagemaker.subnets lets EFA through",
+        "steps on two instances passed",
+        ("train_seconds",),
+        ({**_TRAINING, "instance_type": "ml.p4d.24xlarge", "instance_count": 2, "probe_steps": 20},),
     ),
 )
 
@@ -102,7 +106,7 @@ def run_checks(request: JobSpec) -> Iterator[dict[str, Any]]:
     """
     left_usd = LIMIT_USD
     for check in CHECKS:
-        specs = [check.spec(request, job) for job in check.jobs]
+        specs = check.specs(request)
         workplace = Workplaces.of_process().of(specs[0])
         worst_cases = [workplace.launcher.worst_case_usd(spec) for spec in specs]
         worst_usd = sum(math.inf if worst is None else worst for worst in worst_cases)

@@ -1,6 +1,102 @@
 """The command `estimate`: seconds, dollars and memory of jobs before they are paid for.
 
-command   which jobs to estimate, read and checked
-estimate  the estimates of paretune's own training, and of a user's own from its earlier runs
-table     the table as text, CSV and picture
+Here: which jobs, and whether to record the table. `estimate` has the table.
 """
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from paretune.commands.command import Command, read_with_profile
+from paretune.core.errors import collecting, refuse
+from paretune.core.result import Result
+from paretune.specification.catalog import region_faults
+from paretune.specification.inputs import data_faults, missing_files
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_STRATEGY
+from paretune.specification.parameters import Parameters, affecting, parameter, spell, split_list
+from paretune.specification.rules import launch_faults
+
+DIVISIONS = tuple(name for name in OF_STRATEGY if name != "strategy")
+"""Parameters that say how the devices of a job share its model."""
+# Parameters of which several can be compared. Elsewhere a comma belongs to the value.
+MAY_BE_LISTS = (
+    *("instance_type", "instance_count", "strategy"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"),
+    *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
+    *DIVISIONS,
+)
+_OF_THE_DATA = affecting(JobSpec, "data")
+
+
+class EstimateOptions(Parameters):
+    """The options of the command; others are parameters of a job."""
+
+    record: bool = parameter(False, "keep the table in an MLflow run")
+    listed_by: ClassVar[str] = "estimate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateRequest:
+    """The jobs to be estimated, in the order of what was typed, and the options."""
+
+    specs: tuple[JobSpec, ...]
+    record: bool = False
+
+    @classmethod
+    def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
+        """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows. Raises BadInput."""
+        faults, options = list[str](), EstimateOptions()
+        with collecting(faults):
+            options = EstimateOptions.read({name: texts.get(name, "") for name in EstimateOptions.model_fields})
+        single = {name: text for name, text in texts.items() if name not in EstimateOptions.model_fields}
+        lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
+        faults += [
+            f"{name} must have a value between all commas, got {single[name]!r}"
+            for name in lists
+            if not all(part.strip() for part in single[name].split(","))
+        ]
+        return cls.of([single], lists, options.record, faults)
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Sequence[Mapping[str, str]],
+        choices: Mapping[str, Sequence[object]],
+        record: bool,
+        faults: Sequence[str] = (),
+    ) -> "EstimateRequest":
+        """Every job with every combination of `choices`, which win over it; raises BadInput, each fault once."""
+        faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
+        faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
+        lists = {name: tuple(dict.fromkeys(map(spell, values))) for name, values in choices.items() if values}
+        specs = []
+        for single, values in itertools.product(jobs, list(itertools.product(*lists.values()))):
+            with collecting(faults):
+                specs.append(JobSpec.read({**single, **dict(zip(lists, values, strict=True))}))
+                faults += [*launch_faults(specs[-1]), *region_faults(specs[-1].region)]
+        refuse(list(dict.fromkeys(faults)))
+        are_own = [spec.runs_own_training for spec in specs]
+        if any(are_own) and not all(are_own):
+            faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate apart")
+        faults += [fault for spec in specs for fault in missing_files(spec.as_text())]
+        of_data = {tuple(spec.as_text()[name] for name in _OF_THE_DATA): spec for spec in specs}
+        faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]
+        refuse(list(dict.fromkeys(faults)))
+        return cls(specs=tuple(specs), record=record)
+
+
+def _run(request: EstimateRequest) -> Result:
+    from paretune.commands.estimate.estimate import run_estimate
+
+    return run_estimate(request)
+
+
+COMMAND = Command(
+    read=partial(read_with_profile, EstimateRequest.from_text),
+    run=_run,
+    options=EstimateOptions,
+    takes_jobs=True,
+)

@@ -1,39 +1,150 @@
-"""Duration, cost and memory before anything is paid for: the table of estimates, probed if asked for."""
+"""A table of estimates: of paretune's own training, and of a user's own from its earlier runs; as text and as CSV."""
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.commands.estimate.command import EstimateRequest
-from paretune.commands.estimate.table import EstimateTable
+from paretune.commands.estimate import DIVISIONS, EstimateRequest
+from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line, options
 from paretune.core.errors import collecting, refuse
+from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate
-from paretune.estimating.forecast import Forecast
+from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate
+from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of
 from paretune.jobs.preparation import load_cached_inputs
-from paretune.jobs.workplace import home_of, open_tracking
-from paretune.pricing.prices import Price, PriceList, usual_price
+from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
+from paretune.jobs.workplace import has_store, home_of, open_tracking
+from paretune.presentation.text import aligned
+from paretune.pricing import Price, PriceList, dates_of, usual_price
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import affecting
+from paretune.specification.parameters import affecting, spell
 from paretune.specification.profile import completed
-from paretune.specification.regions import usual_region
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from paretune.tracking import Tracking
 
 # What decides which rows a job gets, and how they are prepared.
 _OF_THE_DATA = affecting(JobSpec, "data")
 _Facts = Mapping[str, float] | None
+_SECONDS = ("seconds", "seconds_low", "seconds_high")
+PHASE_COLUMNS = tuple(f"{phase}_{name}" for phase in PHASES for name in _SECONDS)
+COLUMNS = (
+    *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
+    *("cost_usd", "memory_gib_per_device", "on_front", "basis"),
+    *("cost_usd_low", "cost_usd_high", "memory_gib_low", "memory_gib_high", "memory_gib_usable", "fits"),
+    *("gradient_accumulation_steps", "global_batch_size", "strategy", "precision", "fine_tuning", "model"),
+    *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
+    *("dataset", "dataset_config_name", "task", "tokens", "days", "usd_per_billion_tokens"),
+    *DIVISIONS,
+    *PHASE_COLUMNS,
+    "largest_batch_that_fits",
+    *("project", "entry_point", "entry_script"),
+)
+"""Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
+
+The columns of a phase are empty for a job on this machine; waiting and starting are not billed. Tokens are those of a
+causal-lm, counted as often as they are trained on; days and dollars those of the whole job. The largest batch is a
+power of two of rows per device, 0 if not even one row fits.
+"""
+_SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
+_OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
+_MARK = "* = on the predicted Pareto front of seconds and dollars"
+_DAY_S = 24 * 3600.0
+_UNKNOWN = "nothing known: run one"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateTable(Result):
+    """Estimates of jobs that have not run, one row each."""
+
+    jobs: Sequence[tuple[JobSpec, TimeEstimate | None]]
+    """Each job with its estimate, None for a training of the user's own that has never run on its cluster."""
+    region: str
+    remarks: Sequence[str] = ()  # sentences about dollars and intervals
+    warnings: Sequence[str] = ()  # sentences to read before such a job is paid for
+    run_id: str | None = None  # of the MLflow run that holds the table, if it was recorded
+    open_command: str | None = None  # command or address that shows the run
+
+    @property
+    def title(self) -> str:
+        """Says that nothing of it has run."""
+        return "estimated, none of these has run"
+
+    @property
+    def estimates(self) -> list[TimeEstimate]:
+        """The estimates of all jobs that have one."""
+        return [item for _, item in self.jobs if item is not None]
+
+    def rows(self) -> list[Row]:
+        """The rows of estimate.csv, `on_front` as a truth; seconds are billable seconds per instance."""
+        marks = zip(self.jobs, on_front([item for _, item in self.jobs]), strict=True)
+        return [_row(spec, item, is_best) for (spec, item), is_best in marks]
+
+    def csv(self) -> str:
+        """The table with the columns COLUMNS; an empty field means unknown."""
+        rows = self.rows()
+        texts = [
+            {name: spell(value) if isinstance(value, bool) else value for name, value in row.items()} for row in rows
+        ]
+        return csv_text(list(rows[0]) if rows else COLUMNS, texts)
+
+    def to_dict(self) -> dict[str, object]:
+        """Run, region, rows, remarks and warnings."""
+        return {
+            "run_id": self.run_id,
+            "region": self.region,
+            "rows": as_json(self.rows()),
+            "remarks": list(self.remarks),
+            "warnings": list(self.warnings),
+            "open_command": self.open_command,
+        }
+
+    def notes(self) -> list[str]:
+        """The region of the prices, remarks, warnings, and where to look."""
+        sentences = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
+        sentences += [self.open_command] if self.open_command else []
+        if not any(spec.has_instances for spec, _ in self.jobs):
+            return sentences
+        dates = dates_of(item.price for item in self.estimates)
+        of = f"prices of {self.region}, SageMaker Training, on demand{dates and f', {dates}'}"
+        return [f"{of}; data and model are counted, storage is not", *sentences]
+
+    def __str__(self) -> str:
+        """The table for a terminal with remarks and warnings."""
+        return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
+
+    def _columns(self) -> dict[str, list[str]]:
+        """The columns for people: front marked with *, 80 % intervals in brackets, then what they stand on."""
+        typed = [spec.as_text() for spec, _ in self.jobs]
+        settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if typed and name in typed[0]]
+        varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
+        marks = on_front([item for _, item in self.jobs])
+        lines = []
+        for (spec, item), texts, is_best in zip(self.jobs, typed, marks, strict=True):
+            lines.append(
+                {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}", "batch": ""}
+                | {name: texts[name] or "-" for name in varying}
+                | {"time (80 % interval)": _time(item), "USD (80 % interval)": _dollars(item)}
+                | (_of_ours(item) if isinstance(item, Estimate) else {})
+                | {"basis": _UNKNOWN if item is None else item.basis}
+            )
+        columns = {name: [line[name] for line in lines] for name in lines[0]}
+        return {name: column for name, column in columns.items() if any(column)}
+
+    def _shown(self) -> "DataFrame":
+        frame = self.to_frame()
+        return frame[[name for name in _SHOWN if name in frame]]
 
 
 def estimate(
@@ -92,29 +203,15 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     return replace(table, run_id=run_id, open_command=open_command)
 
 
-def has_store(environment: Mapping[str, str]) -> bool:
-    """Whether MLflow has a store already, as its settings say and without importing it."""
-    address = environment.get("MLFLOW_TRACKING_URI", "")
-    if "mlflow" in sys.modules or (address and not address.startswith("sqlite:///")):
-        return True
-    return Path(address.removeprefix("sqlite:///") or "mlflow.db").exists() or Path("mlruns").exists()
-
-
 def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
     """What finished runs tell of a user's own training, and nothing before one has finished."""
     jobs = [(spec, forecast.own_training.predict(spec, price)) for spec, price in priced]
-    remarks = ["seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"]
-    return EstimateTable(
-        jobs=jobs,
-        region=region,
-        remarks=remarks if any(item is None for _, item in jobs) else [],
-    )
+    remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
+    return EstimateTable(jobs=jobs, region=region, remarks=[remark] if any(item is None for _, item in jobs) else [])
 
 
 def _our_table(
-    priced: Sequence[tuple[JobSpec, Price | None]],
-    region: str,
-    opened: Callable[[], Forecast],
+    priced: Sequence[tuple[JobSpec, Price | None]], region: str, opened: Callable[[], Forecast]
 ) -> EstimateTable:
     """The table of paretune's own training; BadInput with the faults of all models, data sets and number formats."""
     specs, environment, faults = [spec for spec, _ in priced], dict(os.environ), list[str]()
@@ -192,3 +289,89 @@ def _record(table: EstimateTable, tracking: "Tracking") -> tuple[str, str]:
     run.log_text(table.csv(), "estimate.csv")
     run.end(RunStatus.FINISHED)
     return run.run_id, tracking.open_command(run.run_id)
+
+
+def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
+    """The estimates that are on the front of seconds and dollars; none that does not fit or lacks a price."""
+    points = {
+        index: (item.time.seconds, item.cost_usd)
+        for index, item in enumerate(estimates)
+        if item is not None and item.cost_usd is not None and _fits(item)
+    }
+    marks = dict(zip(points, pareto.front(list(points.values()), maximise=(False, False)), strict=True))
+    return [marks.get(index, False) for index in range(len(estimates))]
+
+
+def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
+    known = {*spec.given(), "instance_type", "instance_count"} if spec.runs_own_training else {*COLUMNS}
+    row: Row = {name: getattr(spec, name, None) if name in known else None for name in COLUMNS}
+    row |= {"on_front": is_best, "basis": _UNKNOWN}
+    if item is None:
+        return row
+    row |= {name: round(getattr(item.time, name), 1) for name in _SECONDS}
+    row |= {f"cost_usd_{end}": item.usd(getattr(item.time, f"seconds_{end}")) for end in ("low", "high")}
+    row |= {"cost_usd": item.cost_usd, "basis": item.basis}
+    for phase, seconds in item.phases.items():
+        row |= {f"{phase}_{name}": round(getattr(seconds, name), 1) for name in _SECONDS}
+    if isinstance(item, Estimate):
+        row |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
+        row |= {
+            "memory_gib_per_device": round(item.memory.gib, 3),
+            "memory_gib_low": round(item.memory.gib_low, 3),
+            "memory_gib_high": round(item.memory.gib_high, 3),
+            "memory_gib_usable": round(item.usable_gib, 3),
+            "fits": item.fits,
+            "steps": item.time.steps,
+            "seconds_per_step": round(item.time.step_seconds, 6),
+            "price_usd_per_hour": item.price.usd_per_hour if item.price is not None else None,
+            "tokens": item.tokens,
+            "days": item.time.seconds / _DAY_S,
+            "usd_per_billion_tokens": item.usd_per_billion_tokens,
+            "largest_batch_that_fits": item.largest_batch,
+        }
+    return row
+
+
+def _fits(item: TimeEstimate) -> bool:
+    return not (isinstance(item, Estimate) and item.fits == "no")
+
+
+def _time(item: TimeEstimate | None) -> str:
+    if item is None:
+        return "-"
+    middle, low, high = (_span(getattr(item.time, name)) for name in _SECONDS)
+    return f"{middle} ({low} to {high})"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 4 * _DAY_S else f"{seconds / _DAY_S:.1f} days"
+
+
+def _dollars(item: TimeEstimate | None) -> str:
+    if item is None or item.price is None:
+        return "-" if item is None else "no price"
+    middle, low, high = (_usd(item.usd(getattr(item.time, name)) or 0.0) for name in _SECONDS)
+    return f"{middle} ({low} to {high})"
+
+
+def _usd(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1e4 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def _of_ours(item: Estimate) -> dict[str, str]:
+    """Batch, dollars of tokens, memory of a device and the largest batch, of paretune's own training."""
+    memory, steps = item.memory, item.plan.gradient_accumulation_steps
+    suffix = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
+    if item.did_not_fit is not None:
+        suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
+    usd, gib = item.usd_per_billion_tokens, f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f})"
+    return {
+        "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
+        "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
+        "GiB per device": f"{gib} of {item.usable_gib:.1f}{suffix}",
+        "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
+    }

@@ -1,12 +1,137 @@
-"""Recorded runs compared with each other, also at other prices, in tables, charts and sentences.
+"""The command `report`: recorded runs compared with each other, also at other prices, in tables, charts and sentences.
 
 A report reads runs and changes none. Measured, simulated, published and estimated runs never share a mean, a sum or a
-line, and neither do billed and notional dollars.
+line, and neither do billed and notional dollars. Here: finds the runs, and keeps the report with the command's own run.
 
-    command.py          the command: finds the runs, builds the report and keeps it with the command's own run
     jobs.py             recorded jobs as a pandas frame: settings and measurements
     costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
     groups.py           view=scaling and view=compare: the runs of each value of a setting
     statistics.py       least squares, lack of fit, Tukey's test and intervals, by statsmodels
     document.py         a report as text, Markdown, CSV and one HTML page with charts of plotly
 """
+
+import os
+from collections.abc import Iterator
+from datetime import date, datetime
+from typing import ClassVar, Literal
+
+from paretune.commands.command import command_of
+from paretune.core.clock import SystemClock
+from paretune.core.errors import did_you_mean
+from paretune.core.result import CommandOutput, as_json, read_rows
+from paretune.core.untrusted import markdown, without_secrets
+from paretune.specification.catalog import region_faults
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Fault, Parameters, Rules, parameter
+
+SHAPE, DEVICES = "shape", "devices"
+FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)
+NESTED = ("training_arguments", "lora")
+"""Parameters that hold others, each of which is a factor: training_arguments.torch_compile, lora.r."""
+TOTAL_KEYS: tuple[str, ...] = (
+    "study",
+    "month",
+    "user",
+    "team",
+    "tag",
+    "instance_type",
+)  # keys by which dollars are added up
+
+
+class ReportRequest(Parameters):
+    """The recorded runs to table, and the terms on which they are priced again; raises BadInput with all faults."""
+
+    view: Literal["runs", "scaling", "compare"] = parameter(
+        "runs",
+        "runs: a line each, and totals of dollars; scaling: what larger clusters do; compare: one setting's values",
+    )
+    by: str | None = parameter(
+        None,
+        "of view=runs: only these totals, one of study, month, user, team, tag, instance_type (also the colours of the "
+        "chart); of the other views: shape (default of view=scaling), devices or a parameter of a job",
+    )
+    rate: Literal["list", "effective"] = parameter(
+        "list",
+        "dollars by list prices, or effective: what bills say is paid, see reconcile",
+    )
+    filter: str | None = parameter(None, "MLflow's search language, such as \"metrics.f1 > 0.9 and params.seed = '1'\"")
+    region: str | None = parameter(None, "price the runs again with this region's prices")
+    price_date: str | None = parameter(None, "price the runs again with the prices of this day, such as 2026-11-20")
+
+    listed_by: ClassVar[str] = "report"
+    rules: ClassVar[Rules] = (lambda request: (Fault((), text) for text in request._all_faults()),)
+
+    def _all_faults(self) -> Iterator[str]:
+        yield from region_faults(self.region)
+        yield from self._by_faults()
+        terms = [name for name in ("region", "price_date") if getattr(self, name) is not None]
+        if self.rate == "effective":
+            yield from (f"{name} is a term of list prices, got rate=effective: leave one out" for name in terms)
+            terms.append("rate=effective")
+        for name in terms if self.view != "runs" else ():
+            yield f"{name} prices the runs of view=runs again, got view={self.view}: leave it out"
+        try:
+            _ = self.on
+        except ValueError:
+            yield f"price_date must be a day such as 2026-11-20, got {self.price_date!r}"
+
+    def _by_faults(self) -> Iterator[str]:
+        is_factor = self.by in FACTORS or str(self.by).partition(".")[0] in NESTED
+        known, words = TOTAL_KEYS, f"one of {', '.join(TOTAL_KEYS)}"
+        if self.view != "runs":
+            known, words = FACTORS, f"{SHAPE}, {DEVICES} or a parameter of a job"
+        if self.by is None and self.view == "compare":
+            yield "view=compare needs the setting whose values are compared: set by, such as by=precision"
+        elif self.by is not None and not (self.by in known or (is_factor and self.view != "runs")):
+            guess = did_you_mean(self.by, known, or_longer=True) or "see `paretune report --help`"
+            hint = "set view=compare" if is_factor else guess
+            yield f"by must be {words} with view={self.view}, got {self.by!r}: {hint}"
+
+    @property
+    def on(self) -> date | None:
+        """The day of the prices, or None; raises ValueError if the text is not a day."""
+        return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None
+
+
+def _run(request: ReportRequest) -> CommandOutput:
+    """Report recorded runs; the runs themselves do not change."""
+    from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
+    from paretune.commands.report.groups import groups_report
+    from paretune.pricing import PriceList
+    from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
+
+    environment, clock = dict(os.environ), SystemClock()
+    prices, tracking = PriceList.read(environment), Tracking(environment, clock)
+    is_job = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
+    jobs = [RecordedJob(run) for run in tracking.runs(" and ".join(filter(None, [is_job, request.filter])))]
+    if request.view != "runs":
+        report = groups_report(jobs, request.view, request.by or SHAPE)
+    elif jobs:
+        report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
+    else:
+        text = "no job is recorded" + (" that fits the filter" if request.filter else "")
+        return CommandOutput(text=text, document={"rows": []})
+    csv = report.csv()
+    run = tracking.begin("report")
+    is_simulated = {job.origin for job in jobs} == {"simulated"}
+    tags = {schema.KIND: "report", schema.ORIGIN: "simulated" if is_simulated else None}
+    run.set_tags(tags | {schema.NOTE: markdown(report.note())})
+    run.log_params({name: without_secrets(text) for name, text in request.changed().items()})
+    for name, text in {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()}.items():
+        run.log_text(text, name)
+    run.end(RunStatus.FINISHED)
+    open_command = tracking.open_command(run.run_id)
+    where = f"report.csv is in run {run.run_id}, with report.html and report.md: {open_command}"
+    return CommandOutput(
+        text=f"{report.text()}\n\n{where}",
+        document={
+            "run_id": run.run_id,
+            "rows": as_json(read_rows(csv)),
+            **({"totals": as_json(report.totals)} if report.totals else {}),
+            "findings": [text for section in report.sections for text in section.findings()],
+            "open_command": open_command,
+        },
+    )
+
+
+COMMAND = command_of(ReportRequest, _run)

@@ -6,13 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
+from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.document import ALL, Chart, Report, Section, on_front, scatter
 from paretune.commands.report.jobs import ESTIMATED, ESTIMATES, dates, frame_of, records
 from paretune.core.result import Row
-from paretune.presentation.numbers import dollars, plain
-from paretune.presentation.table import texts
-from paretune.pricing.prices import PriceList, price_remarks
+from paretune.presentation.text import dollars, plain, texts
+from paretune.pricing import PriceList, price_remarks
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob
 

@@ -10,10 +10,8 @@ import pandas as pd
 from paretune.core import pareto
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
-from paretune.presentation.chart import chart_html
-from paretune.presentation.numbers import usd
-from paretune.presentation.page import template
-from paretune.presentation.table import aligned, markdown_table
+from paretune.presentation.page import chart_html, template
+from paretune.presentation.text import aligned, markdown_table, usd
 from paretune.specification import metrics
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from paretune.commands.report.command import DEVICES, SHAPE
+from paretune.commands.report import DEVICES, SHAPE
 from paretune.commands.report.document import Chart, Report, Section, scatter
 from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS, dates, frame_of, records
 from paretune.commands.report.statistics import CONFIDENCE, SIGNIFICANT, difference, line, tukey
 from paretune.core.errors import BadInput
-from paretune.presentation.numbers import dollars, duration, p_value, plain, with_error
-from paretune.presentation.table import texts
+from paretune.presentation.text import dollars, duration, p_value, plain, texts, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from paretune.commands.report.command import DEVICES, NESTED, SHAPE
+from paretune.commands.report import DEVICES, NESTED, SHAPE
 from paretune.core.errors import BadInput
 from paretune.core.result import Row
 from paretune.specification import catalog, metrics

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paretune.presentation.numbers import p_value, plain
+from paretune.presentation.text import p_value, plain
 
 CONFIDENCE = 0.95
 SIGNIFICANT = 0.05  # probability below which a test counts as significant

@@ -2,7 +2,8 @@
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from heapq import merge
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
+from paretune.estimating.phases import read_phases, seconds_since_epoch
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
@@ -22,12 +24,10 @@ from paretune.launchers.sagemaker.aws_errors import (
     is_transient,
     refused_to,
 )
-from paretune.launchers.sagemaker.logs import GROUP, JobLog
 from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
-from paretune.specification.job_phases import read_phases, seconds_since_epoch
 
-POLL_S = 20.0  # between two descriptions of a job; fewer while it is young, see `SageMakerJob._interval_s`
+POLL_S = 20.0  # between two descriptions of a job; at first 2, and then a twentieth of the seconds since the first one
 _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
@@ -38,15 +38,83 @@ _RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/\w[\w.-]{{0,99
 _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT}
+GROUP = "/aws/sagemaker/TrainingJobs"
+_KEPT_LINES = 200
+_WAITING_LINES = 10_000  # printed by a command and not shown yet
+_OVERLAP_MS = 60_000  # lines of an instance may arrive as late as this
+_LAST_MS = 600_000  # how far back the last lines of all instances are read
+_EVENT_START = '{"time"'
+_AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
+_TRACE = re.compile(r"\++ ")
+
+
+class JobLog:
+    """The log of one job in CloudWatch: lines, and events unless it runs a project's command."""
+
+    def __init__(self, client: Any, job_name: str, *, is_project: bool = False) -> None:
+        self._client, self._job_name, self._is_project = client, job_name, is_project
+        self._newest_ms = 0  # of the first instance, which has the events
+        self._seen: dict[str, int] = {}  # id to time of its lines that may come again
+        self.events: list[Event] = []  # the events read and not taken yet, in the order of the log
+        self.printed: deque[str] = deque(maxlen=_WAITING_LINES)  # a command's lines that are still to be shown
+        self.unreadable = ""  # why this identity may not read logs; "" if it may
+
+    def read(self) -> None:
+        """Read what is new on the first instance. Raises boto's errors, but a denied access."""
+        for entry in self._entries("algo-1-", self._newest_ms - _OVERLAP_MS):
+            if entry["eventId"] not in self._seen:
+                self._seen[entry["eventId"]] = entry["timestamp"]
+                line, event = self._parsed(entry)
+                if event is not None:
+                    self.events.append(event)
+                if self._is_project:
+                    self.printed.append(line)
+        self._newest_ms = max(self._seen.values(), default=0)
+        self._seen = {name: time for name, time in self._seen.items() if time >= self._newest_ms - _OVERLAP_MS}
+
+    def tail(self, lines: int) -> list[str]:
+        """The last lines of the instance that went silent first, without empty ones and a shell script's trace."""
+        tails: dict[str, deque[str]] = {}  # by stream
+        last_ms: dict[str, int] = {}
+        for entry in self._entries("", self._newest_ms - _LAST_MS):
+            line, event = self._parsed(entry)
+            last_ms[entry["logStreamName"]] = entry["timestamp"]
+            if line or event is None:
+                tails.setdefault(entry["logStreamName"], deque(maxlen=_KEPT_LINES)).append(line)
+        if not tails:
+            return [self.unreadable] if self.unreadable else []
+        streams = sorted(tails, key=lambda name: (len(name), name))
+        latest = {name.rpartition("-")[0]: name for name in streams}  # host to its newest stream
+        first = min(latest.values(), key=last_ms.__getitem__)
+        return [line for line in tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
+
+    def _entries(self, stream: str, since_ms: int) -> Iterator[dict[str, Any]]:
+        if self.unreadable:
+            return
+        pages, prefix = self._client.get_paginator("filter_log_events"), f"{self._job_name}/{stream}"
+        try:
+            for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=prefix, startTime=max(0, since_ms)):
+                yield from (entry for entry in page["events"] if entry["logStreamName"].startswith(prefix))
+        except AWS_ERRORS as error:
+            if is_denied(error):
+                self.unreadable = explain(error, "read the log of a job")
+            elif code(error) != "ResourceNotFoundException":  # no job has ever run in this account and region
+                raise
+
+    def _parsed(self, entry: Mapping[str, Any]) -> tuple[str, Event | None]:
+        """The line, or the text before an event in it, and the event."""
+        line = entry["message"].rstrip("\n")
+        before, start, rest = line.partition(_EVENT_START)
+        is_indented = before and not before.strip()  # which we do not do
+        event = None if self._is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
+        return (line, None) if event is None else (before, event)
 
 
 class SageMakerJob(Job):
     """A training job, seen from the process that created it or from any other.
 
-    Args:
-        storage: the bucket with its results.
-        description: an answer of DescribeTrainingJob, if there is one already.
-        is_project: whether it runs the command of a project, and not our training, which leaves a report.
+    `storage` is the bucket with its results, `description` an answer of DescribeTrainingJob, if there is one already.
+    A project's command (`is_project`) leaves no report, as our training does.
     """
 
     def __init__(
@@ -60,22 +128,21 @@ class SageMakerJob(Job):
         is_project: bool = False,
     ) -> None:
         self.name = name
-        self.description: Mapping[str, Any] = description or {}
-        """The last answer of DescribeTrainingJob; empty before there is one."""
-        self._account = account
-        self._storage = storage
+        self.description: Mapping[str, Any] = description or {}  # the last answer; empty before there is one
+        self._account, self._storage, self._clock = account, storage, clock
+        self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
         self._is_project = is_project
         self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
-        self._clock = clock
         self._log = JobLog(account.client("logs"), name, is_project=is_project)
         self._created = clock.now()
         self._began = clock.monotonic()
-        self._due = self._began if description is None else self._began + self._interval_s
+        self._due = self._began + (0.0 if description is None else 2.0)
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
         self._must_stop_again = False
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._transitions_read = 0
+        self._is_drained = False
         self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
 
     @property
@@ -179,13 +246,15 @@ class SageMakerJob(Job):
     @property
     def _stopped_itself(self) -> bool:
         """Whether the container has ended the job at its deadline, which AWS calls a failure."""
-        reason = str(self.description.get("FailureReason", ""))
-        return self.description.get("TrainingJobStatus") == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
+        reason, status = str(self.description.get("FailureReason", "")), self.description.get("TrainingJobStatus")
+        return status == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the instance that failed first."""
         self._drain()
-        return self._log.tail(lines)
+        with suppress(*AWS_ERRORS):
+            return self._log.tail(lines)
+        return []
 
     def log_location(self) -> str:
         """The command that shows the whole log."""
@@ -194,8 +263,7 @@ class SageMakerJob(Job):
 
     def profile(self) -> Mapping[str, bytes]:
         """The profile in the job's results."""
-        files = self._results() or {}
-        folder = f"{PROFILE}/"
+        files, folder = self._results() or {}, f"{PROFILE}/"
         return {name.removeprefix(folder): files[name] for name in files if name.startswith(folder)}
 
     def fetch_output(self, folder: Path) -> Path | None:
@@ -240,9 +308,9 @@ class SageMakerJob(Job):
 
     def release_warm_pool(self) -> None:
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        refusal: Exception | None = None
         if (pool := self.warm_pool()) is None or not self._keeps_instances:
             return
+        refusal: Exception | None = None
         try:
             self._account.client("sagemaker").update_training_job(
                 TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
@@ -264,16 +332,10 @@ class SageMakerJob(Job):
         """Whether the job has ended and AWS has last said that its instances are kept."""
         return self.has_ended and self.description.get("WarmPoolStatus", {}).get("Status") in _KEPT
 
-    @property
-    def _prefix(self) -> str:
-        """Of the keys of its results, which SageMaker uploads at its end."""
-        return f"{PREFIX}/jobs/{self.name}/output/"
-
     def _results(self) -> Mapping[str, bytes] | None:
         """The report, events and profile of the ended job, read once; None while S3 does not answer.
 
-        Raises:
-            LostContact: they may not be read.
+        Raises LostContact if they may not be read.
         """
         if self._files is None:
             try:
@@ -291,17 +353,12 @@ class SageMakerJob(Job):
         report = JobReport.read_json((self._results() or {}).get("report.json", b""))
         return JobReport(metrics={}) if report is None and self._is_project else report
 
-    @property
-    def _interval_s(self) -> float:
-        """Seconds until the next look: a twentieth of those since the first one, from 2 to POLL_S."""
-        return min(POLL_S, max(2.0, (self._clock.monotonic() - self._began) / 20))
-
     def _look(self) -> None:
         """Describe the job and read its log, if it is time; waits out trouble, raises LostContact if AWS refuses."""
         now = self._clock.monotonic()
         if now < self._due or (self.has_ended and not self._keeps_instances):
             return
-        self._due = now + self._interval_s
+        self._due = now + min(POLL_S, max(2.0, (now - self._began) / 20))
         try:
             if self.has_ended:
                 gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # how it ended stays known
@@ -333,9 +390,10 @@ class SageMakerJob(Job):
 
     def _drain(self) -> None:
         """Read the rest of an ended job's log, once."""
-        if self.has_ended:
+        if self.has_ended and not self._is_drained:
             with suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
-                self._log.drain(self.ended_at)
+                self._log.read()
+                self._is_drained = True
 
     def _status_events(self) -> list[Event]:
         transitions = self.description.get("SecondaryStatusTransitions", [])
@@ -384,5 +442,5 @@ def is_listed(account: Account, name: str) -> bool:
 
 
 def _sentence(transition: Mapping[str, Any]) -> str:
-    status, message = transition.get("Status", "a status without a name"), transition.get("StatusMessage", "")
-    return f"{status}: {message}" if message and message != status else str(status)
+    status, message = str(transition.get("Status", "")), transition.get("StatusMessage", "")
+    return f"{status}: {message}" if message and message != status else status

@@ -9,22 +9,18 @@ from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.untrusted import at_home
-from paretune.estimating.uploading import billed_after_limit_s
+from paretune.estimating.phases import billed_after_limit_s
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, Launcher
-from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, Job, Launcher
+from paretune.launchers.sagemaker.account import Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, was_heard
-from paretune.launchers.sagemaker.checks import account_faults
 from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
-from paretune.launchers.sagemaker.request import create_request
+from paretune.launchers.sagemaker.request import create_request, image_faults
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
-from paretune.pricing.prices import Price, PriceList
+from paretune.pricing import Price, PriceList
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-
-_LOOK_EVERY_S = 2.0
 
 
 class SageMakerLauncher(Launcher):
@@ -48,10 +44,8 @@ class SageMakerLauncher(Launcher):
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = Account(cluster, environment)
-        self._cluster = cluster
-        self._clock = clock
-        self._environment = environment
-        self._package = package
+        self._runs_projects = cluster.project is not None
+        self._clock, self._environment, self._package = clock, environment, package
         self._check_interruption = check
 
     def location_tags(self) -> Mapping[str, str]:
@@ -61,7 +55,7 @@ class SageMakerLauncher(Launcher):
 
     def check(self, spec: JobSpec) -> None:
         """Check strategy, image and instance type together; credentials, role, bucket and quotas."""
-        faults = [*images.faults(spec, self.account.region), *account_faults(spec, self.account)]
+        faults = [*image_faults(spec, self.account.region), *account_faults(spec, self.account)]
         if spec.entry_script is not None:
             with collecting(faults):
                 archive.project_files(at_home(spec.entry_script).resolve().parent)
@@ -83,7 +77,7 @@ class SageMakerLauncher(Launcher):
                 )
         refuse(faults)
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
 
         Raises:
@@ -114,7 +108,7 @@ class SageMakerLauncher(Launcher):
             while (description := described(self.account, job_name)) is None and is_listed(self.account, job_name):
                 if self._clock.monotonic() >= until:
                     raise LaunchRefused(f"AWS lists the training job {job_name} and does not describe it: try again")
-                self._clock.sleep(_LOOK_EVERY_S)
+                self._clock.sleep(LOOK_EVERY_S)
         except AWS_ERRORS as error:
             raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
         return None if description is None else self._job(job_name, self._storage(), description)
@@ -143,24 +137,16 @@ class SageMakerLauncher(Launcher):
         return Storage(s3, self.account.bucket, kms_key=kms_key, check=self._check_interruption)
 
     def _job(self, name: str, storage: Storage, description: Mapping[str, Any] | None = None) -> SageMakerJob:
-        is_project = self._cluster.project is not None
-        return SageMakerJob(name, self.account, storage, self._clock, description, is_project=is_project)
+        return SageMakerJob(name, self.account, storage, self._clock, description, is_project=self._runs_projects)
 
-    def _adopt_after(self, error: Exception, name: str) -> SageMakerJob:
-        """The job that exists although its creation failed: an earlier one, or one whose answer was lost.
-
-        Raises:
-            LaunchRefused: there is none.
-            LostContact: AWS does not tell whether there is one.
-        """
+    def _adopt_after(self, error: Exception, name: str) -> Job:
+        """The job that exists although its creation failed: an earlier one, or one whose answer was lost."""
         is_in_use, reason = code(error) == "ResourceInUse", explain(error, "create the training job")
         if not is_in_use and not is_transient(error):
             raise LaunchRefused(reason) from error
         hint = f"{name} may have been created: `{command_line('sync')}` finds it"
-        until = self._clock.monotonic() + (GONE_AFTER_S if is_in_use else 0.0)
         try:
-            while (job := self.attach(name)) is None and self._clock.monotonic() < until:
-                self._clock.sleep(_LOOK_EVERY_S)
+            job = self.find(name, self._clock, GONE_AFTER_S if is_in_use else 0.0)
         except LaunchRefused as refused:
             raise LostContact(f"{refused}\n{hint}") from error
         if job is not None:

@@ -1,4 +1,4 @@
-"""S3: uploads under the hash of their content, so that nothing is sent twice, and what a job leaves there.
+"""S3: uploads under the hash of their content, what a job leaves there, and objects that a user names.
 
 s3://BUCKET/paretune/code/HASH/            the code that travels
 s3://BUCKET/paretune/datasets/KEY/         prepared data sets
@@ -6,23 +6,32 @@ s3://BUCKET/paretune/models/HASH/          pretrained models
 s3://BUCKET/paretune/files/HASH/           files that a user's own script reads
 s3://BUCKET/paretune/checkpoints/RUN/      checkpoints of a run's attempts
 s3://BUCKET/paretune/jobs/NAME/            one job's document and results
+
+An object or prefix of any bucket that may be read becomes FOLDER/DIGEST/NAME on this machine. The digest is made of
+names and ETags, so that only changed objects are downloaded again.
 """
 
 import hashlib
 import tarfile
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import boto3
+from botocore.config import Config
+
+from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.aws_errors import refused_to
-from paretune.launchers.sagemaker.s3_download import leads_outside
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, refused_to
+from paretune.specification.inputs import IN_S3
 from paretune.storage.archives import Entry, entries, translated_damage
 
 _PACKED = "output.tar.gz"
 _OUTPUT_FOLDERS = ("output", "data")
 """Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
+_TRIES = 5
 
 
 @dataclass
@@ -46,7 +55,7 @@ class Storage:
         files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
         prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
         if not self.dry:
-            with refused_to(self._doing):
+            with refused_to(f"use the bucket {self.bucket}"):
                 there = self.sizes(prefix)
                 sizes = {name: part.stat().st_size for name, part in files.items()}
                 # The smallest last: a data set is complete when its description exists.
@@ -61,7 +70,7 @@ class Storage:
         """Write a small text, each time again, and return its S3 URI."""
         if not self.dry:
             self.check()
-            with refused_to(self._doing):
+            with refused_to(f"use the bucket {self.bucket}"):
                 self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
         return self.uri(key)
 
@@ -83,10 +92,6 @@ class Storage:
 
     def _encryption(self) -> dict[str, str]:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
-
-    @property
-    def _doing(self) -> str:
-        return f"use the bucket {self.bucket}"
 
 
 def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object]) -> dict[str, bytes]:
@@ -119,7 +124,8 @@ def _outputs(storage: Storage, prefix: str) -> dict[str, str]:
         return {_PACKED: prefix + _PACKED}
     folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
     names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys if key.startswith(folders)}
-    return {f"output/{name}": key for name, key in names.items() if not leads_outside(name)}
+    # S3 allows any text as a key: none of a file outside the folder that it is put in.
+    return {f"output/{name}": key for name, key in names.items() if not {"", ".", ".."} & set(name.split("/"))}
 
 
 def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
@@ -144,3 +150,100 @@ def _digest(files: dict[str, Path]) -> str:
         with path.open("rb") as file:
             hashlib.file_digest(file, lambda: digest)  # updates the digest chunk by chunk
     return digest.hexdigest()[:32]
+
+
+def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
+    """A client with this machine's credentials, in us-east-1, which finds all buckets by default; raises BadInput."""
+    try:
+        session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
+        config = Config(retries={"mode": "standard", "total_max_attempts": _TRIES}, connect_timeout=10, read_timeout=60)
+        return session.client("s3", region_name=session.region_name or "us-east-1", config=config)
+    except AWS_ERRORS as error:
+        raise BadInput([explain(error, "read from S3")]) from error
+
+
+def fetch(
+    s3: Any,
+    parameter: str,
+    uri: str,
+    folder: Path,
+    *,
+    suffixes: Collection[str] = (),
+    check: Callable[[], None] = lambda: None,
+) -> Path:
+    """Download `uri`, the value of a parameter, and return the file or folder below `folder`.
+
+    An object becomes a file. A prefix becomes a folder of the objects below it whose names have one of the `suffixes`
+    (all objects if there are no suffixes), or a file if there is only one. `check` is called from time to time; it
+    raises to cancel the download.
+
+    Raises:
+        BadInput: there are no credentials, no such bucket or object, no permission, or too little disk space.
+    """
+    what, (bucket, _, key) = f"{parameter} {uri}", uri.removeprefix(IN_S3).partition("/")
+    if not bucket:
+        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {uri}"])
+    try:
+        prefix, etags = _listed(s3, bucket, key, suffixes, what)
+        made = folder / hashlib.sha256(repr(sorted(etags.items())).encode()).hexdigest()[:32]
+        if not made.is_dir():
+            _download(s3, bucket, prefix, etags, made, check)
+    except AWS_ERRORS as error:
+        raise BadInput([_fault(what, bucket, error)]) from error
+    except OSError as error:
+        room = "make room, or set PARETUNE_HOME to another disk"
+        raise BadInput([f"{what} cannot be written to {folder} ({error}): {room}"]) from error
+    return made / next(iter(etags)) if len(etags) == 1 else made
+
+
+def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
+    """A prefix, and name below it to ETag of the objects to download; raises BadInput if there are none."""
+    if key and not key.endswith("/"):
+        try:
+            prefix, name = key[: key.rfind("/") + 1], key.rpartition("/")[2]
+            return prefix, {name: s3.head_object(Bucket=bucket, Key=key)["ETag"]}
+        except AWS_ERRORS as error:
+            if code(error) not in {"404", "NoSuchKey", "NotFound"}:
+                raise
+    prefix = f"{key.rstrip('/')}/" if key else ""
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    found = {entry["Key"].removeprefix(prefix): entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    etags = {
+        name: etag
+        for name, etag in found.items()
+        if not any(not part or part[0] in "._" for part in name.split("/"))  # hidden, or no path below a folder
+        and (not suffixes or Path(name).suffix.lower() in suffixes)
+    }
+    if not found:
+        raise BadInput(
+            [f"{what} is neither an object nor a prefix of objects: see `aws s3 ls {what.partition(' ')[2]}`"]
+        )
+    if not etags:
+        ends = f"ends in {', '.join(sorted(suffixes))}" if suffixes else "is a file"
+        raise BadInput([f"{what} has {len(found)} objects, none of which {ends}: name another prefix, or one object"])
+    return prefix, etags
+
+
+def _download(s3: Any, bucket: str, prefix: str, names: Collection[str], made: Path, check: Callable[[], None]) -> None:
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{made.name}-", dir=made.parent) as folder:
+        draft = Path(folder) / made.name
+        for name in names:
+            check()
+            (draft / name).parent.mkdir(parents=True, exist_ok=True)
+            s3.download_file(bucket, prefix + name, str(draft / name), Callback=lambda _bytes: check())
+        try:
+            draft.rename(made)
+        except OSError:
+            if not made.is_dir():  # else another process was faster
+                raise
+
+
+def _fault(what: str, bucket: str, error: BaseException) -> str:
+    if code(error) == "NoSuchBucket":
+        return f"{what}: there is no bucket {bucket}: check the spelling; `aws s3 ls` lists your own"
+    if is_denied(error):
+        rule = "AWS does not allow this identity to read it"
+        needed = "s3:GetObject on it and s3:ListBucket on the bucket (without the latter a missing key is denied, too)"
+        return f"{what}: {rule}: check the key and AWS_PROFILE, or ask for {needed}"
+    return f"{what}: {explain(error, 'read it')}"

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting
-from paretune.estimating.uploading import billed_after_limit_s
+from paretune.estimating.phases import billed_after_limit_s, read_phases
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.pricing.prices import Price, PriceList, usual_price
+from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec
-from paretune.specification.job_phases import read_phases
 from paretune.specification.rules import launch_faults
 
-_ROUNDING_S = 1e-6  # four times the resolution of a present time stamp
+_ROUNDING_S = 1e-6  # rounding error of a time stamp: four times the resolution of a present one
 
 
 class SimulatedJob(Job):
@@ -47,7 +46,7 @@ class SimulatedJob(Job):
     def state(self) -> JobState:
         """The state at the virtual time."""
         timeline = self._course
-        if self._elapsed < timeline.seconds:
+        if self._seconds < timeline.seconds:
             return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING
         if timeline.is_stopped:
             return JobState.STOPPED
@@ -55,7 +54,7 @@ class SimulatedJob(Job):
 
     def events(self) -> list[Event]:
         """Events since the last call; once the job has been stopped, an event that says so."""
-        due = [entry for entry in self._course.events if entry[0] <= self._elapsed][self._events_read :]
+        due = [entry for entry in self._course.events if entry[0] <= self._seconds][self._events_read :]
         self._events_read += len(due)
         return [event.model_copy(update={"time": self._created + moment}) for moment, event in due]
 
@@ -104,12 +103,7 @@ class SimulatedJob(Job):
     @property
     def _seconds(self) -> float:
         """Virtual seconds from the creation to the end, or to now, with the wait for instances."""
-        return min(max(self._clock.now() - self._created, 0.0), self._course.seconds)
-
-    @property
-    def _elapsed(self) -> float:
-        """Virtual seconds since the creation, plus the rounding error of a time stamp."""
-        return self._clock.now() - self._created + _ROUNDING_S
+        return min(max(self._clock.now() - self._created + _ROUNDING_S, 0.0), self._course.seconds)
 
     @property
     def _course(self) -> Timeline:

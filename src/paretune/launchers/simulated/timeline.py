@@ -17,12 +17,10 @@ from pydantic import TypeAdapter
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
-from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
-from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRuns, ReplayedJob
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
-from paretune.specification.job import JobSpec
-from paretune.specification.simulation import Simulation
+from paretune.specification.job import JobSpec, Simulation
 
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
@@ -180,11 +178,24 @@ def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> Replaye
 
 def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline:
     """The timeline of a job with the seconds and F1 of `answer`, with the failure drawn."""
-    work, failure = _ending(answer, document.spec.simulation, job)
+    settings, work = document.spec.simulation, answer.billable_seconds
+    failure: tuple[FailureKind, str] | None = None
+    if answer.status == OUT_OF_MEMORY:
+        failure = FailureKind.OUT_OF_MEMORY, answer.basis
+    elif answer.status != COMPLETED:
+        failure = FailureKind.ERROR, f"{answer.basis} failed"
+    elif settings.share("failure", *job) < settings.failure_rate:
+        failure = FailureKind.ERROR, "simulated, by failure_rate"
+        work *= settings.share("when", *job)
     phases = [(name, seconds) for name, seconds in _phases(document.spec, answer, work) if seconds > 0]
     starting = sum(seconds for name, seconds in phases if name in _UNBILLED)
     events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
-    events += [(starting + done, event) for done, event in _events(document, answer) if done <= work]
+    if answer.startup_seconds <= work:
+        events.append((starting + answer.startup_seconds, Event(time=0.0, step=0, message="training")))
+    if answer.f1 is not None and failure is None:
+        step = answer.steps or 1
+        measured = {"eval/f1": answer.f1, "eval/epoch": document.spec.num_train_epochs}
+        events.append((starting + work, Event(time=0.0, step=step, metrics=measured, total_steps=step)))
     return Timeline(
         phases=tuple(phases) or (("Training", 0.0),),
         events=tuple(events),
@@ -193,18 +204,6 @@ def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline
         log=(f"simulated: {answer.basis}", *(failure[1:] if failure is not None else ())),
         facts={"basis": answer.basis},
     )
-
-
-def _ending(answer: ReplayedJob, settings: Simulation, job: _Key) -> tuple[float, tuple[FailureKind, str] | None]:
-    """Billed seconds of a job until its end, and kind and reason of its failure, or None."""
-    whole = answer.billable_seconds
-    if answer.status == OUT_OF_MEMORY:
-        return whole, (FailureKind.OUT_OF_MEMORY, answer.basis)
-    if answer.status != COMPLETED:
-        return whole, (FailureKind.ERROR, f"{answer.basis} failed")
-    if settings.share("failure", *job) < settings.failure_rate:
-        return whole * settings.share("when", *job), (FailureKind.ERROR, "simulated, by failure_rate")
-    return whole, None
 
 
 def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[str, float]]:
@@ -222,15 +221,6 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[s
     yield "Downloading", downloading
     yield "Training", work - downloading - uploading
     yield _UPLOADING, uploading
-
-
-def _events(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, Event]]:
-    """Seconds of an uninterrupted job and the event written then: at the start of training, and after it."""
-    yield answer.startup_seconds, Event(time=0.0, step=0, message="training")
-    if answer.f1 is not None:
-        step = answer.steps or 1
-        measured = {"eval/f1": answer.f1, "eval/epoch": document.spec.num_train_epochs}
-        yield answer.billable_seconds, Event(time=0.0, step=step, metrics=measured, total_steps=step)
 
 
 def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:

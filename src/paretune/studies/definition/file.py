@@ -41,9 +41,8 @@ from paretune.specification.parameters import (
     unknown,
 )
 from paretune.specification.script_arguments import start_faults
-from paretune.storage.address import address_fault, redacted
-from paretune.storage.shipped import find_file, find_path
-from paretune.storage.yaml import STUDY, Node, read_yaml
+from paretune.storage.database import address_fault, redacted
+from paretune.storage.files import STUDY, Node, find_file, find_path, read_yaml
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
     Objective,
@@ -52,7 +51,6 @@ from paretune.studies.definition.objectives import (
     judged_by,
     nearest,
     objective_faults,
-    unmeasured,
 )
 from paretune.studies.definition.points import Design, row_faults
 from paretune.studies.definition.space import (
@@ -67,7 +65,6 @@ from paretune.studies.definition.space import (
 )
 
 _LONGEST_NAME = 80  # characters
-_ENTRY_PARAMETERS = "project_parameters"
 ROW = "row"  # the only parameter of the points of a designed experiment: the number of the row
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
@@ -115,7 +112,9 @@ class StudyFile(Parameters):
     )
     seed: int = parameter(42, "seed of the sampler; that of the training stands in job", ge=0, le=2**32 - 1)
     storage: str | None = parameter(
-        None, "sqlite:///FILE or postgresql://...; by default PARETUNE_STORAGE, else a file in PARETUNE_HOME"
+        None,
+        "sqlite:///FILE or postgresql://...; by default PARETUNE_STORAGE, else a file in PARETUNE_HOME",
+        repr=False,  # it may have a password
     )
     once: bool = parameter(
         False, "collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
@@ -168,8 +167,7 @@ class StudyFile(Parameters):
     @classmethod
     def _read_search(cls, value: Any, others: ValidationInfo) -> Any:
         if not isinstance(value, Mapping):
-            example = "search: {learning_rate: {low: 1e-5, high: 1e-4, log: true}}"
-            raise faults_error([Fault((), f"search must be a mapping of names to values, got {value!r}: {example}")])
+            return value
         entries, faults = dict[str, Choices | Range](), list[Fault]()
         for name, raw in value.items():
             try:
@@ -183,19 +181,20 @@ class StudyFile(Parameters):
 
     @classmethod
     def _fault(cls, error: Any) -> Fault:
-        path = tuple(str(key) for key in error["loc"])
-        if error["type"] == "extra_forbidden" and len(path) == 1:
-            hint = nearest(path[0], cls.model_fields)
-            if path[0] in JobSpec.model_fields:
-                similar = did_you_mean(path[0], cls.model_fields, lead="; or ", most=1)
-                hint = f"it is a parameter of the job, put it under job or search{similar}"
-            return Fault(path, f"unknown key {path[0]}: {hint}")
-        if error["type"] == "extra_forbidden" and path[0] == "job" and path[1] not in cls.model_fields:
-            return Fault(path, unknown(JobSpec, ".".join(path[1:])))
-        if error["type"] == "extra_forbidden" and len(path) == 2 and path[1] in cls.model_fields:
-            text = f"unknown parameter {path[1]} in {path[0]}: it is a key of the study, move it to the left"
-            return Fault(path, f"{text}; a job has none of this name")
-        return super()._fault(error)
+        outer, *inner = path = tuple(map(str, error["loc"]))
+        if error["type"] != "extra_forbidden":
+            return super()._fault(error)
+        if inner and inner[0] not in cls.model_fields:
+            return Fault(path, unknown(JobSpec, ".".join(inner)))
+        if inner:
+            return Fault(
+                path, f"unknown parameter {inner[0]} in {outer}: it is a key of the study, move it to the left"
+            )
+        hint = nearest(outer, cls.model_fields)
+        if outer in JobSpec.model_fields:
+            similar = did_you_mean(outer, cls.model_fields, lead="; or ", most=1)
+            hint = f"it is a parameter of the job, put it under job or search{similar}"
+        return Fault(path, f"unknown key {outer}: {hint}")
 
     @property
     def shown_storage(self) -> str | None:
@@ -278,9 +277,6 @@ class StudyFile(Parameters):
             if name != "once" and value is not None
         }
 
-    def __repr__(self) -> str:
-        return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
-
     rules: ClassVar[Rules] = ()  # below
     last_rules: ClassVar[Rules] = ()
 
@@ -310,32 +306,39 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
         is_known = argument or name in declared.constants or not declared.is_complete
         return f"training_arguments.{argument or name}" if is_known else name
     if project and name not in _CLUSTER_KEYS and not is_inside(name):
-        names = _entry_parameters(job)
-        return f"{_ENTRY_PARAMETERS}.{name}" if not names or name in names else name
+        names = _entry_parameters(job, [])
+        return f"project_parameters.{name}" if not names or name in names else name
     return name
 
 
-def _entry_parameters(job: Mapping[str, Any]) -> tuple[str, ...]:
-    with suppress(BadInput):  # a rule tells the faults
-        return _declared_by_project(job)
-    return ()
-
-
-def _declared_by_project(job: Mapping[str, Any]) -> tuple[str, ...]:
+def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
+    """Parameters that the entry point of the job's project declares; `faults` gets the reason why it cannot be read."""
     from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
 
-    return tuple(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
-
-
-def _project(study: StudyFile) -> Iterator[Fault]:
-    faults = list[str]()
     with collecting(faults):
-        if study.job.project is not None:
-            _declared_by_project(study.job.given())
-    yield from (Fault(("job", "project"), text) for text in faults)
+        return list(declared_parameters(str(job["project"]), str(job.get("entry_point") or "main")))
+    return []
 
 
-def _script(study: StudyFile) -> Iterator[Fault]:
+def _own_names(name: str, job: JobValues | None) -> list[str]:
+    """What to say of a searched name that the user's own training does not declare; empty if it may."""
+    if job is None or name in JobSpec.model_fields or is_inside(name):
+        return []
+    if job.project is not None:
+        declared = ", ".join(_entry_parameters(job.given(), []))
+        owner = f"entry point {job.entry_point} of {Path(job.project).name} declares"
+        return [f"unknown parameter {name}: {owner} {declared}"]
+    if job.entry_script is None:
+        return []
+    declared = ", ".join(read_own_script(at_home(job.entry_script)).arguments)
+    return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
+
+
+def _own_training(study: StudyFile) -> Iterator[Fault]:
+    faults = list[str]()
+    if study.job.project is not None:
+        _entry_parameters(study.job.given(), faults)
+        yield from (Fault(("job", "project"), text) for text in faults)
     if study.job.entry_script is not None:
         names = [own_name for name in study.search if (own_name := name.partition("training_arguments.")[2])]
         faults = start_faults(at_home(study.job.entry_script).resolve(), [*study.job.training_arguments, *names])
@@ -353,30 +356,12 @@ def _terms(study: StudyFile) -> Iterator[Fault]:
         yield from (Fault(("job", *path), text) for path, text in JobSpec.check({"register": study.job.register})[1])
 
 
-def _own_names(name: str, job: JobValues | None) -> list[str]:
-    """What to say of a searched name that the user's own training does not declare; empty if it may."""
-    if job is None or name in JobSpec.model_fields or is_inside(name):
-        return []
-    if job.project is not None:
-        declared = ", ".join(_entry_parameters(job.given()))
-        owner = f"entry point {job.entry_point} of {Path(job.project).name} declares"
-        return [f"unknown parameter {name}: {owner} {declared}"]
-    if job.entry_script is None:
-        return []
-    declared = ", ".join(read_own_script(at_home(job.entry_script)).arguments)
-    return [f"unknown parameter {name}: {Path(job.entry_script).name} has the arguments {declared}"]
-
-
 def _metrics(study: StudyFile) -> Iterator[Fault]:
+    task = None if study.is_own else study.job.task
     for name, direction in study.objectives.items():
-        faults = objective_faults(name, direction, is_own=study.is_own)
-        yield from (Fault(("objectives", name), text) for text in faults)
+        yield from (Fault(("objectives", name), text) for text in objective_faults(name, direction, task))
     for name, bounds in study.constraints.items():
-        faults = bounds_faults(name, bounds, is_own=study.is_own)
-        yield from (Fault(("constraints", name), text) for text in faults)
-    if not study.is_own:
-        yield from unmeasured(study.job.task, "objectives", study.objectives)
-        yield from unmeasured(study.job.task, "constraints", study.constraints)
+        yield from (Fault(("constraints", name), text) for text in bounds_faults(name, bounds, task))
 
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
@@ -402,9 +387,9 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
 
 
 def _points(study: StudyFile) -> Iterator[Fault]:
-    if study.sampler == "points" and not study.points:
-        yield Fault(("sampler",), "sampler points needs points: the rows of a designed experiment")
     if not study.points:
+        if study.sampler == "points":
+            yield Fault(("sampler",), "sampler points needs points: the rows of a designed experiment")
         return
     if study.sampler not in (None, "points"):
         text = f"sampler {study.sampler} searches, and points are a list of rows: leave one of them out"
@@ -447,12 +432,11 @@ def _sampler(study: StudyFile) -> Iterator[Fault]:
     if study.sampler == "grid" and (ranges := study.ranges()):
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield Fault(("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler")
-    if study.sampler != "split" or can_be_split(study):
-        return
-    times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER))
-    metric = study.judged_by.metric if study.judged_by is not None else "f1"
-    text = f"sampler split needs the objective {metric} and one of {times}, and takes no others"
-    yield Fault(("sampler",), f"{text}: change them, or take tpe")
+    if study.sampler == "split" and not can_be_split(study):
+        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER))
+        metric = study.judged_by.metric if study.judged_by is not None else "f1"
+        text = f"sampler split needs the objective {metric} and one of {times}, and takes no others"
+        yield Fault(("sampler",), f"{text}: change them, or take tpe")
 
 
 def _combinations(study: StudyFile) -> Iterator[Fault]:
@@ -460,55 +444,46 @@ def _combinations(study: StudyFile) -> Iterator[Fault]:
         yield from combination_faults(study.job.given(), study.search)
 
 
-StudyFile.rules = (
-    *(_terms, _project, _script, _metrics, _clashes, _missing_search),
-    *(_missing_limits, _sampler, _points),
-)
+StudyFile.rules = (_terms, _own_training, _metrics, _clashes, _missing_search, _missing_limits, _sampler, _points)
 StudyFile.last_rules = (_combinations,)
 
 
 def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[str, str]) -> Any:
     """The study of a file or a mapping, with overrides; BadInput with faults in the order of their lines."""
-    path = find_file(source) if isinstance(source, str) else "the study"
-    lines, faults = dict[tuple[str, ...], int](), list[Fault]()
+    path, root, faults, located = "", Node(1, {}), list[Fault](), list[tuple[int, str]]()
     if isinstance(source, str):
+        path = find_file(source)
         nodes, doubles = read_yaml(path, STUDY)
-        document = _plain(Node(1, nodes), (), lines, faults, path)
+        root = Node(1, nodes)
+        document = _plain(root, (), faults, path)
+        located = [(line, f"{path}:{line}: {text}") for line, text in doubles]
     else:
-        document, doubles = dict(source), []
+        document = dict(source)
     typed = {name.replace("-", "_"): text for name, text in overrides.items() if text.strip()}
-    own = [text for name, text in typed.items() for text in _override(document, name, text)]
-    job = document.get("job")
-    if isinstance(job, Mapping):
-        for name in document.get("search") or () if isinstance(document.get("search"), Mapping) else ():
-            lines.setdefault(("search", full_name({**job, **document}, name)), lines.get(("search", name), 1))
+    located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
     made, found = cls.check(document)
-    located: list[tuple[float, str]] = [(0, text) for text in own]
-    located += [(line, f"{path}:{line}: {text}") for line, text in doubles]
     for fault in [*faults, *found]:
         keys = tuple(map(str, fault.path))
-        is_typed = any(name in keys[:2] for name in typed if name not in ("seed",) or keys[0] == "seed")
-        line = next((lines[keys[:end]] for end in range(len(keys), 0, -1) if keys[:end] in lines), math.inf)
-        where = path if line == math.inf or not isinstance(source, str) else f"{path}:{line}"
-        located.append((0, fault.text) if is_typed else (line, f"{where}: {fault.text}"))
+        is_typed = any(name in keys[:2] for name in typed if name != "seed" or keys[:1] == ("seed",))
+        line = 0 if is_typed or not path else root.line_at(keys)
+        located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
     if located or made is None:
         raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
-    if isinstance(source, str):
+    if path:
         shown = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
         made._command = command_line("study", {"study": source} | shown)
     return made
 
 
-def _plain(node: Node, keys: tuple[str, ...], lines: dict[tuple[str, ...], int], faults: list[Fault], path: str) -> Any:
-    """The texts, lists and mappings of a node. Adds the lines of keys, and a fault of each key without a value."""
-    lines.setdefault(keys, node.line)
+def _plain(node: Node, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
+    """The texts, lists and mappings of a node; `faults` gets one of each key without a value."""
     if isinstance(node.value, dict):
-        return {name: _plain(item, (*keys, name), lines, faults, path) for name, item in node.value.items()}
+        return {name: _plain(item, (*keys, name), faults, path) for name, item in node.value.items()}
     if isinstance(node.value, list):
-        return [_plain(item, (*keys, str(number)), lines, faults, path) for number, item in enumerate(node.value)]
+        return [_plain(item, (*keys, str(number)), faults, path) for number, item in enumerate(node.value)]
     if node.is_nothing:
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
-        faults.append(Fault(keys, f"{keys[-1] if keys else 'the file'} has no value: give one{rest}"))
+        faults.append(Fault(keys, f"{keys[-1]} has no value: give one{rest}"))
         return ""
     names_file = any(key in PATHS for key in keys) or keys[-2:] == ("simulation", "runs")
     text = beside(path, node.value) if names_file and keys[0] in ("job", "search", *TRAINING_KEYS) else node.value
@@ -528,26 +503,25 @@ def beside(file: str, text: str) -> str:
 
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     """Put one typed value into the document; returns its faults."""
-    outer = name.partition(INSIDE)[0]
+    if name in IN_THE_FILE:
+        return [f"{name} is set in the file and cannot be typed"]
     if name in StudyFile.model_fields:
-        if name in IN_THE_FILE:
-            return [f"{name} is set in the file and cannot be typed"]
         document[name] = Plain(text)
-    elif outer not in JobSpec.model_fields:
+        return []
+    if name.partition(INSIDE)[0] not in JobSpec.model_fields:
         near = did_you_mean(name, [key for key in StudyFile.model_fields if key not in IN_THE_FILE])
         hint = unknown(JobSpec, name).replace("paretune train", "paretune study")
         return [f"unknown parameter {name}: {near}" if near else hint]
-    else:
-        search = document.get("search")
-        chooses = isinstance(search, dict) and isinstance(search.get(name), dict) and "choices" in search[name]
-        if chooses and "," in text and not text.lstrip().startswith("{"):
-            if not all(part.strip() for part in text.split(",")):
-                return [f"{name} must have a value between all commas, got {text!r}"]
-            search[name] = {"choices": [Plain(part) for part in split_list(text)]}  # type: ignore[index]
-            return []
-        if isinstance(search, dict):
-            search.pop(name, None)
-        document.pop(name, None)  # of the user's own training, beside job
-        if isinstance(job := document.get("job", {}), dict):
-            document["job"] = {**job, name: Plain(text)}
+    search, job = document.get("search"), document.get("job", {})
+    entry = search.get(name) if isinstance(search, dict) else None
+    if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):
+        if not all(part.strip() for part in text.split(",")):
+            return [f"{name} must have a value between all commas, got {text!r}"]
+        entry["choices"] = [Plain(part) for part in split_list(text)]
+        return []
+    if isinstance(search, dict):
+        search.pop(name, None)
+    document.pop(name, None)  # of the user's own training, beside job
+    if isinstance(job, dict):
+        document["job"] = {**job, name: Plain(text)}
     return []

@@ -1,14 +1,13 @@
 """The metrics that a study can optimise or bound, what is known of them before any run, and their faults."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.errors import did_you_mean
 from paretune.estimating.noise import F1_NOISE
 from paretune.specification import metrics
-from paretune.specification.parameters import Fault
 
 DIRECTIONS = ("minimize", "maximize")
 TIMES = metrics.TIMES
@@ -116,10 +115,10 @@ def nearest(name: str, allowed: Collection[str]) -> str:
     return did_you_mean(name, allowed, or_longer=True) or f"there are {', '.join(allowed)}"
 
 
-def objective_faults(name: str, direction: str, *, is_own: bool = False) -> list[str]:
-    """Faults of one objective. With `is_own`, the user's own training may log any metric."""
-    if name not in OBJECTIVES and (unknown := _unknown(name, is_own)):
-        return [f"unknown objective {name}: {unknown}"]
+def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
+    """Faults of one objective of a task; None is a training of the user's own, which may log any metric."""
+    if fault := _unmeasured(name, task):
+        return [f"unknown objective {name}: {fault}" if name not in OBJECTIVES else f"objectives: {fault}"]
     usual = OBJECTIVES[name].direction if name in OBJECTIVES else direction
     if direction not in DIRECTIONS:
         advice = f"{usual} it" if name in OBJECTIVES else "say which way it is better"
@@ -127,22 +126,10 @@ def objective_faults(name: str, direction: str, *, is_own: bool = False) -> list
     return [] if direction == usual else [f"objective {name} cannot be {direction}d: write {name}: {usual}"]
 
 
-def _unknown(name: str, is_own: bool) -> str:
-    """Reason why a metric outside OBJECTIVES cannot be an objective; empty if it can."""
-    if not is_own:
-        return f"any other one must be logged by a training of your own (entry_script); {nearest(name, OBJECTIVES)}"
-    if name in _COLUMNS:
-        return "pareto.csv has a column of that name: log the metric under another one"
-    return "" if name.isprintable() and name.strip() == name != "" else "a name is one line without spaces around it"
-
-
-_COLUMNS = {"trial", "run_id", "status", "origin", "pareto_rank", "spent_usd"}
-
-
-def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = False) -> list[str]:
-    """Faults of one constraint. With `is_own`, the user's own training may log any metric."""
-    if name not in OBJECTIVES and (unknown := _unknown(name, is_own)):
-        return [f"unknown metric {name} in constraints: {unknown}"]
+def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> list[str]:
+    """Faults of one constraint; `task` as in `objective_faults`."""
+    if fault := _unmeasured(name, task):
+        return [f"unknown metric {name} in constraints: {fault}" if name not in OBJECTIVES else f"constraints: {fault}"]
     if others := bounds.keys() - {"min", "max"}:
         return [f"unknown key {key} of {name}: {nearest(key, ('min', 'max'))}" for key in others]
     if not bounds:
@@ -150,7 +137,6 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
     metric = OBJECTIVES.get(name) or Objective(metric=name, direction="")
     low, high = metric.lowest, metric.highest
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
-    allowed = "a finite number" if low == -math.inf else allowed
     outside = [
         f"constraint {name}: {end} must be {allowed}, got {value:g}"
         for end, value in bounds.items()
@@ -161,14 +147,19 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
     return outside
 
 
-def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]:
-    """Faults of objectives or constraints that a task does not measure."""
-    if task not in metrics.TASKS:  # another rule refuses unknown tasks
-        return
-    instead = metrics.TASKS[task].quality
-    for name in names:
-        if name in metrics.TASKS[task].measures:
-            continue
-        if name in OBJECTIVES and (other := OBJECTIVES[name].task) not in (None, task):
-            advice = f"use {instead} or eval_loss, or set task: {other} in job"
-            yield Fault((section, name), f"{section}: {name} is not measured with task {task}: {advice}")
+def _unmeasured(name: str, task: str | None) -> str:
+    """Reason why a job of this task does not measure a metric; empty if it does."""
+    if task is None:
+        if name in _COLUMNS:
+            return "pareto.csv has a column of that name: log the metric under another one"
+        is_word = name.isprintable() and name.strip() == name != ""
+        return "" if is_word or name in OBJECTIVES else "a name is one line without spaces around it"
+    if name not in OBJECTIVES:
+        return f"any other one must be logged by a training of your own (entry_script); {nearest(name, OBJECTIVES)}"
+    if task not in metrics.TASKS or name in metrics.TASKS[task].measures or OBJECTIVES[name].task in (None, task):
+        return ""  # another rule refuses unknown tasks
+    advice = f"use {metrics.TASKS[task].quality} or eval_loss, or set task: {OBJECTIVES[name].task} in job"
+    return f"{name} is not measured with task {task}: {advice}"
+
+
+_COLUMNS = {"trial", "run_id", "status", "origin", "pareto_rank", "spent_usd"}

@@ -7,6 +7,9 @@
 
 A level is a value of the parameter that the factor is named after, or a mapping of several parameters that vary
 together. Rows run in an order drawn by the study's seed; a replicate has another training seed.
+
+In correlations and D-efficiency every factor is coded by sum contrasts (deviations from the mean of all levels), also
+if its levels are numbers: no shape of its effect is assumed.
 """
 
 import csv
@@ -16,17 +19,23 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.packages import design_is_missing
 from paretune.core.untrusted import read_text
 from paretune.specification.parameters import Fault, Plain, spell
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from paretune.studies.results.trials import Trial
+
 KINDS = ("full", "fractional", "d_optimal", "table")
 _KEYS = (*KINDS, "factors", "add", "replicates")
 _MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at all of them for every row
 _LARGEST_TABLE = 1_000_000  # bytes
+_MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
 Point = dict[str, Any]  # factor to label; the parameters that it sets are in `Design.levels`
@@ -56,7 +65,71 @@ class Design:
         random.Random(seed).shuffle(order)
         self.rows = _seeded(order)
 
-    def label(self, row: Mapping[str, Any]) -> dict[str, str]:
+    def correlations(self) -> "DataFrame":
+        """Correlations of the columns of the main effects."""
+        return self._coded().corr().fillna(0.0).round(2) + 0.0
+
+    def findings(self) -> list[str]:
+        """What the design can tell, a sentence each, before anything is paid."""
+        import numpy as np
+
+        coded, r = self._coded(), self.correlations()
+        matrix = np.column_stack([np.ones(len(coded)), coded])
+        count, terms = matrix.shape
+        efficiency = max(0.0, float(np.linalg.det(matrix.T @ matrix / count))) ** (1 / terms)
+        lines = [f"{count} rows, {terms} terms, D-efficiency {efficiency:.2f} (main effects, sum contrasts)"]
+        columns: dict[str, list[str]] = {}
+        for name in coded:
+            columns.setdefault(name.partition("=")[0], []).append(name)
+        for first, second in itertools.combinations(columns, 2):
+            block = r.loc[columns[first], columns[second]].to_numpy()
+            largest = float(block.flat[np.abs(block).argmax()])
+            hard = ": their effects are hard to tell apart; add rows" if abs(largest) > _MOST_CORRELATED else ""
+            lines.append(f"r of {first} and {second}: {largest:.2f}{hard}")
+        if np.linalg.matrix_rank(matrix) < terms:
+            lines.append("the main effects cannot all be estimated from these rows: add rows, or take levels out")
+        elif count == terms:
+            lines.append("no rows are left to measure noise, so no effect is significant: set replicates")
+        return lines
+
+    def table(self, trials: "Mapping[int, Trial]") -> "DataFrame":
+        """A row for each row of the design: factors, status, run and all that was measured. Rows count from 1."""
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = []
+        for number, row in enumerate(self.rows, 1):
+            ended: dict[str, Any] = {"status": "Pending"}
+            if (trial := trials.get(number)) is not None:
+                ended = {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin, **trial.measured}
+            rows.append({"row": number, **self._labels(row), **row, **ended})
+        return pd.DataFrame(rows)
+
+    def picture(self) -> Any:
+        """The correlations as a matplotlib figure."""
+        from matplotlib.figure import Figure
+
+        r = self.correlations()
+        side = min(16.0, 4.0 + 0.5 * len(r))
+        figure = Figure(figsize=(side + 1.2, side), layout="constrained")
+        axes = figure.add_subplot(title="Correlation of the main effects (sum contrasts)")
+        figure.colorbar(axes.imshow(r, cmap="RdBu_r", vmin=-1, vmax=1), ax=axes, label="correlation r", shrink=0.8)
+        axes.set_xticks(range(len(r)), r.columns, rotation=45, ha="right")
+        axes.set_yticks(range(len(r)), r.index)
+        return figure
+
+    def _coded(self) -> "DataFrame":
+        """Sum contrasts of every factor that varies: a column for each level but the last."""
+        import pandas as pd
+
+        frame = pd.DataFrame([self._labels(row) for row in self.rows])
+        columns = {}
+        for factor in frame:
+            *levels, last = dict.fromkeys(frame[factor])
+            for level in levels:
+                columns[f"{factor}={level}"] = (frame[factor] == level).astype(float) - (frame[factor] == last)
+        return pd.DataFrame(columns)
+
+    def _labels(self, row: Mapping[str, Any]) -> dict[str, str]:
         """Factor to label of a row's level; for a table its parameters themselves."""
         if not self.levels:
             return {name: spell(value) for name, value in row.items() if name != "seed"}
@@ -147,20 +220,15 @@ class Design:
 
 
 def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[Fault]:
-    """The faults of rows that make no job, each once with the numbers of its rows; `make` makes the job of a row."""
+    """The faults of rows that make no job, each once with the first of its rows; `make` makes the job of a row."""
     numbers: dict[str, list[int]] = {}
     for number, row in enumerate(rows, 1):
         with collecting(faults := list[str]()):
             make(row)
         for fault in faults:
             numbers.setdefault(fault, []).append(number)
-    return [Fault(("points",), f"points: {_listed(at, len(rows))}: {fault}") for fault, at in numbers.items()]
-
-
-def _listed(numbers: Sequence[int], count: int) -> str:
-    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    which = f"1 to {count}" if 1 < count == len(numbers) else ", ".join(map(str, numbers[:5])) + more
-    return f"row{'s' if len(numbers) > 1 else ''} {which}"
+    shown = {fault: f"row {at[0]}" + (f" and {len(at) - 1} more" if at[1:] else "") for fault, at in numbers.items()}
+    return [Fault(("points",), f"points: {which}: {fault}") for fault, which in shown.items()]
 
 
 def _whole(name: str, value: Any) -> int:

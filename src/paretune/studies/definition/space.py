@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Choices:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """Every value: the values that are combined to check whether they make jobs."""
+        """Every value: what is combined to check whether it makes jobs."""
         return self.values
 
     def as_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Range:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """Both ends: the values that are combined to check whether they make jobs."""
+        """Both ends."""
         return self.low, self.high
 
     def at(self, share: float) -> float:
@@ -131,18 +131,17 @@ def read_entry(name: str, raw: Any) -> Choices | Range:
     if not isinstance(raw, Mapping):
         allowed, got = "{choices: [1, 2]} or {low: 1, high: 2}", "a list" if isinstance(raw, list) else repr(raw)
         raise BadInput([f"{name} in search must be like {allowed}, got {got}; one value goes in job"])
-    if other := [key for key in raw if key not in ("choices", "low", "high", "log")]:
-        raise BadInput([f"unknown key {other[0]} of {name}: there are choices, low, high, log"])
-    return _choices(name, raw) if "choices" in raw else _range(name, raw)
+    kind = ("choices",) if "choices" in raw else ("low", "high", "log")
+    if other := [key for key in raw if key not in kind]:
+        raise BadInput([f"unknown key {other[0]} of {name}: there are choices alone, or low, high, log"])
+    return _choices(name, raw["choices"]) if "choices" in raw else _range(name, raw)
 
 
-def _choices(name: str, raw: Mapping[str, Any]) -> Choices:
-    if others := " and ".join(key for key in raw if key != "choices"):
-        raise BadInput([f"{name} has choices and {others}: keep one kind"])
-    if not isinstance(raw["choices"], list | tuple):
-        raise BadInput([f"{name}: choices must be a list, got {raw['choices']!r}: write choices: [A, B]"])
+def _choices(name: str, choices: Any) -> Choices:
+    if not isinstance(choices, list | tuple):
+        raise BadInput([f"{name}: choices must be a list, got {choices!r}: write choices: [A, B]"])
     faults, values = list[str](), list[Value]()
-    for item in raw["choices"]:
+    for item in choices:
         with collecting(faults):
             values.append(read_value(name, item))
     doubles = sorted({spell(value) for value in values if values.count(value) > 1})
@@ -155,8 +154,7 @@ def _range(name: str, raw: Mapping[str, Any]) -> Range:
     if kind_of(name) not in ("number", "integer", ""):
         raise BadInput([f"{name} is no number and has no range: write {{choices: [...]}}"])
     if missing := [key for key in ("low", "high") if key not in raw]:
-        text = "choices, or low and high" if len(missing) == 2 else f"{missing[0]} as well"
-        raise BadInput([f"{name} in search needs {text}: such as {{low: 1, high: 8}}"])
+        raise BadInput([f"{name} in search needs {' and '.join(missing)} as well: such as {{low: 1, high: 8}}"])
     log = str(raw.get("log", "false")).lower()
     faults, ends = [] if log in ("true", "false") else [f"{name}: log must be true or false, got {log!r}"], list[Any]()
     for key in ("low", "high"):
@@ -191,40 +189,33 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     A single impossible combination is no fault: the study skips it at no cost. All combinations of choices and ends of
     ranges are tried, or 500 of them, drawn with a fixed seed, if there are more than 2,000.
     """
-    faults_at: list[tuple[dict[str, Value], list[str]]] = []
-    for point in _combinations(search):
-        faults_at.append((point, []))
-        with collecting(faults_at[-1][1]):
+    corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)
+    points: Iterable[dict[str, Value]] = all_points(search)
+    if math.prod(map(len, corners.values())) > _MOST_COMBINATIONS:
+        points = ({name: draw.choice(values) for name, values in corners.items()} for _ in range(_DRAWN))
+    tried: list[tuple[dict[str, Value], list[str]]] = []
+    for point in points:
+        tried.append((point, []))
+        with collecting(tried[-1][1]):
             make_spec(job, point)
-    everywhere = _in_all([faults for _, faults in faults_at])
-    faults_at = [(point, [text for text in faults if text not in everywhere]) for point, faults in faults_at]
-    found = [Fault(_fault_path(text, job, search), text) for text in everywhere]
-    found += [
-        Fault(("search", name), f"{name}={spell(value)} makes no job: {text}")
-        for name in search
-        for value in dict.fromkeys(point[name] for point, _ in faults_at)
-        for text in _in_all([faults for point, faults in faults_at if point[name] == value])
-    ]
-    point, faults = min(faults_at, key=lambda item: len(item[1]))
-    if found or not faults:
-        return found
-    spelled = ", ".join(f"{name}={spell(value)}" for name, value in point.items())
-    return [Fault(("search",), f"no combination of the search makes a job: {spelled}: {'; '.join(faults)}")]
+    everywhere = _in_all([faults for _, faults in tried])
+    tried = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
+    result = []
+    for text in everywhere:
+        name = text.split()[0].split("=")[0]  # a text begins with a parameter
+        path = ("search", name) if name in search else ("job", name) if name in job else ("job",)
+        result.append(Fault(path, text))
+    for name in search:
+        for value in dict.fromkeys(point[name] for point, _ in tried):
+            texts = _in_all([faults for point, faults in tried if point[name] == value])
+            result += [Fault(("search", name), f"{name}={spell(value)} makes no job: {text}") for text in texts]
+    point, faults = min(tried, key=lambda item: len(item[1]))
+    if not result and faults:
+        spelled = ", ".join(f"{name}={spell(value)}" for name, value in point.items())
+        text = f"no combination of the search makes a job: {spelled}: {'; '.join(faults)}"
+        result.append(Fault(("search",), text))
+    return result
 
 
 def _in_all(lists: Sequence[list[str]]) -> list[str]:
     return [text for text in lists[0] if all(text in faults for faults in lists)]
-
-
-def _combinations(search: Search) -> list[dict[str, Value]]:
-    corners = [entry.corners for entry in search.values()]
-    if math.prod(map(len, corners)) <= _MOST_COMBINATIONS:
-        return list(all_points(search))
-    draw = random.Random(0)
-    return [{name: draw.choice(entry.corners) for name, entry in search.items()} for _ in range(_DRAWN)]
-
-
-def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> tuple[str, ...]:
-    """The part that a fault belongs to, whose text begins with a parameter."""
-    name = text.split()[0].split("=")[0]
-    return ("job", name) if name in job else ("search", name) if name in search else ("job",)

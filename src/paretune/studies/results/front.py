@@ -11,7 +11,7 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS
-from paretune.presentation.numbers import to_error, with_error
+from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import (
     OBJECTIVES,
@@ -23,11 +23,10 @@ from paretune.studies.definition.objectives import (
     judged_by,
     violations,
 )
-from paretune.studies.results.hypervolume import hypervolume, reference_point
-from paretune.studies.results.points import Point, merge, point_of, value_of
-from paretune.studies.results.run_noise import RunNoise
+from paretune.studies.results.points import Point, RunNoise, merge, point_of, value_of
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
+MARGIN = 0.1  # share of each objective's range by which the reference point lies beyond the worst point
 CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
 
 
@@ -121,8 +120,8 @@ class StudyFront:
 
     @property
     def spent_usd(self) -> float:
-        """Dollars booked by the study: the largest `spent_usd` of a trial, at least the sum over all trials."""
-        return max([sum(trial.cost_usd or 0.0 for trial in self.trials), *(trial.spent_usd for trial in self.trials)])
+        """Dollars booked by the study."""
+        return sum(trial.cost_usd or 0.0 for trial in self.trials)
 
     def rank(self, trial: Trial) -> int | None:
         """The rank of a trial's point, or None."""
@@ -197,14 +196,6 @@ class StudyFront:
             return (point.usd_per_run or 0.0, *costs(point.means, self.objectives))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
 
-    def alike(self, point: Point) -> list[Point]:
-        """Feasible points that cannot be told apart from this one, itself included, the cheapest first.
-
-        They differ from it by less than 2 standard errors in every objective. A dominated one may be among them: a
-        repeat could put it on the front.
-        """
-        return sorted((each for each in self.feasible if each.is_like(point, self.objectives)), key=self.cost_of)
-
     @cached_property
     def hypervolume(self) -> float:
         """Hypervolume of the feasible points; 0 without any.
@@ -216,6 +207,20 @@ class StudyFront:
             return 0.0
         best = moocore.filter_dominated(np.array([costs(point.means, self.objectives) for point in self.feasible]))
         return hypervolume(best.tolist(), reference_point(best.tolist()))
+
+
+def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
+    """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point."""
+    return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
+
+
+def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The worst value of each objective plus 10 % of its range, so that the extreme points of a front count too.
+
+    If all of the N >= 1 points agree in an objective, 10 % of its size is added instead, or 1 if it is 0.
+    """
+    ends = [(max(column), min(column)) for column in zip(*points, strict=True)]
+    return tuple(worst + (MARGIN * (worst - best or abs(worst)) or 1.0) for worst, best in ends)
 
 
 def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:

@@ -1,17 +1,20 @@
-"""The page of a study, pareto.html: one file that loads nothing; and the note of its run in MLflow."""
+"""How an answer is shown: pareto.html (one file that loads nothing), the note of its run in MLflow, and the chart.
 
-from collections.abc import Callable
+The chart is drawn with plotly on the page and in a notebook, over any two objectives, and with matplotlib as a PNG.
+"""
 
-from paretune.core.untrusted import code_span, markdown
-from paretune.presentation.chart import chart_html
-from paretune.presentation.page import template
-from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.results.figures import front_figure, picture
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from paretune.core.untrusted import code_span, markdown, printable
+from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
+from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, trials_table
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import failures
-from paretune.studies.results.run_noise import INTERVAL
-from paretune.studies.results.tables import forecast_table, front_table, trials_table
-from paretune.studies.results.trials import label
+from paretune.studies.results.points import INTERVAL, Point
+from paretune.studies.results.recommendation import Pick, failures
+from paretune.studies.results.trials import label, short_name
 from paretune.tracking import Run, Tracking, schema
 
 PICTURE_FILE = "front.png"
@@ -87,3 +90,200 @@ def _goal(front: StudyFront) -> str:
         for end, limit in ends.items()
     ]
     return f"Wanted: {', '.join(goals)}" + (f"; required: {', '.join(limits)}" if limits else "")
+
+
+_LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
+_BETTER = {"minimize": "less is better", "maximize": "more is better"}
+
+
+class _Mark(NamedTuple):
+    """One configuration."""
+
+    kind: str  # a key of MARKS
+    lines: Sequence[str]  # of its tooltip
+    values: Mapping[str, float]
+    bars: Mapping[str, tuple[float, float]]  # how far the bars of each value reach down and up
+    address: str = ""
+    label: str = ""  # of a recommended one
+
+
+def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
+    """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
+
+    Its menu shows other pairs. Predicted points are in the legend and hidden. `address` gives the URL of a run id.
+    """
+    import plotly.graph_objects as go
+
+    marks = _marks(front, picks, address)
+    if not marks or front.main_pair is None:
+        return None
+    figure, groups = go.Figure(), list[list[_Mark]]()
+    for kind, look in {**MARKS, "picked": PICKED}.items():
+        is_picked = kind == "picked"
+        group = [mark for mark in marks if (mark.label if is_picked else mark.kind == kind)]
+        if not group:
+            continue
+        groups.append(group)
+        bars = {"type": "data", "symmetric": False, "color": look.colour, "thickness": 0 if is_picked else 1}
+        figure.add_scatter(
+            error_x={**bars, "width": 0},
+            error_y={**bars, "width": 0},
+            mode="markers+text" if is_picked else "markers",
+            name=look.name if is_picked else f"{look.name} ({len(group)})",
+            marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
+            text=[as_html(mark.label) for mark in group] if is_picked else None,
+            cliponaxis=False if is_picked else None,
+            hoverinfo="skip" if is_picked else None,
+            hovertemplate=None if is_picked else "%{hovertext}<extra></extra>",
+            hovertext=[as_html("\n".join(mark.lines)) for mark in group],
+            customdata=[mark.address for mark in group],
+            visible="legendonly" if kind == "predicted" else True,
+        )
+    line = {"color": MARKS["front"].colour, "width": 1.5}
+    figure.add_scatter(mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    pairs = list(dict.fromkeys([front.main_pair, *front.pairs]))
+    views = [_view(front, groups, pair) for pair in pairs]
+    figure.plotly_update(*views[0])
+    if len(pairs) > 1:
+        shown = [
+            {"label": as_html(" and ".join(map(label, pair))), "method": "update", "args": view}
+            for pair, view in zip(pairs, views, strict=True)
+        ]
+        place = {"direction": "up", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 52}}
+        figure.update_layout(updatemenus=[{**place, "bgcolor": "rgba(0,0,0,0)", "borderwidth": 1, "buttons": shown}])
+    return figure
+
+
+def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
+    """The main pair of objectives as a matplotlib figure; None with one objective, or with nothing to draw."""
+    from matplotlib.figure import Figure
+
+    if front.main_pair is None or not front.feasible:
+        return None
+    x, y = front.main_pair
+    marks = _marks(front, picks, lambda _: "")
+    figure = Figure(figsize=(5.4, 4.6), layout="constrained", dpi=144)
+    headings = [printable(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}") for name in (x, y)]
+    plot: Any = figure.add_subplot(xlabel=headings[0], ylabel=headings[1])
+    plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
+    steps = {"hv": "steps-post", "vh": "steps-pre"}[_stairs(front, x)]
+    plot.plot(*_line(front, (x, y)), drawstyle=steps, color=MARKS["front"].colour, alpha=0.6)
+    for kind, look in MARKS.items():
+        group = [mark for mark in marks if mark.kind == kind]
+        if group and kind != "predicted":
+            (across, *sides), (up, *ends) = (_column(front, group, name) for name in (x, y))
+            style: dict[str, Any] = {"fmt": look.sign, "color": look.colour, "elinewidth": 1, "ms": 6}
+            style["label"] = f"{look.name} ({len(group)})"
+            plot.errorbar(across, up, xerr=sides, yerr=ends, **style)
+    for mark in marks:
+        if mark.label:
+            at = [mark.values[name] / front.unit(name)[0] for name in (x, y)]
+            plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
+            offset, side = (-12, "right") if _side(mark, x, marks) == "left" else (12, "left")
+            style = {"textcoords": "offset points", "ha": side, "va": "center", "parse_math": False}
+            plot.annotate(printable(mark.label), at, (offset, 0), **style)
+    if _is_log(front, x, marks):
+        plot.set_xscale("log")
+    plot.margins(0.15)
+    plot.spines[["top", "right"]].set_visible(False)
+    plot.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str, str]) -> list[dict[str, Any]]:
+    """Data and axes of the figure over two objectives, as plotly's `update` takes them."""
+    data, layout = dict[str, Any]({"line.shape": _stairs(front, pair[0])}), dict[str, Any]()
+    marks = [mark for group in groups for mark in group]
+    for axis, name, line in zip("xy", pair, _line(front, pair), strict=True):
+        values, down, up = zip(*(_column(front, group, name) for group in groups), strict=True)
+        data |= {axis: [*values, line], f"error_{axis}.arrayminus": [*down, []], f"error_{axis}.array": [*up, []]}
+        layout |= {
+            f"{axis}axis.title.text": as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}"),
+            f"{axis}axis.type": "log" if _is_log(front, name, marks) else "linear",
+            f"{axis}axis.autorange": True,
+        }
+    sides = [[f"middle {_side(mark, pair[0], marks)}" for mark in group] for group in groups]
+    return [data | {"textposition": [*sides, "middle right"]}, layout]
+
+
+def _side(mark: _Mark, name: str, marks: Sequence[_Mark]) -> str:
+    """The side of a mark on which its label has more room along an axis: left or right."""
+    values = [other.values[name] for other in marks]
+    return "left" if mark.values[name] > (min(values) + max(values)) / 2 else "right"
+
+
+def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> list[_Mark]:
+    """A mark for each configuration with every objective, and for each predicted one."""
+    picked = {pick.point.number: pick for pick in picks}
+    marks = [_measured(front, point, picked.get(point.number), address) for point in front.measured]
+    for trial in front.forecast:
+        ends = {name: trial.intervals.get(name, (value, value)) for name, value in trial.values.items()}
+        bars = {name: (value - ends[name][0], ends[name][1] - value) for name, value in trial.values.items()}
+        lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
+        marks.append(_Mark("predicted", [*lines, *trial.setting().split(", ")], trial.values, bars))
+    return marks
+
+
+def _measured(front: StudyFront, point: Point, pick: Pick | None, address: Callable[[str], str]) -> _Mark:
+    kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
+    runs = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}"
+    lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([] if pick is None else [pick.title]), *point.unmet]
+    lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
+    lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+    bars = {name: (error, error) for name, error in point.errors.items()}
+    label = "" if pick is None else ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster]))
+    return _Mark(kind, lines, point.means, bars, address(point.trial.run_id), label)
+
+
+def _column(front: StudyFront, marks: Sequence[_Mark], name: str) -> list[list[float]]:
+    """Values of marks in the unit that is stated, and how far their bars reach down and up."""
+    rows = [(mark.values[name], *mark.bars[name]) for mark in marks]
+    return [[row[place] / front.unit(name)[0] for row in rows] for place in range(3)]
+
+
+def _is_log(front: StudyFront, name: str, marks: Sequence[_Mark]) -> bool:
+    """Whether an axis is logarithmic."""
+    shown = [mark.values[name] for mark in marks if mark.kind != "predicted"]
+    return name != front.quality and 0 < _LOG_FROM * min(shown, default=0.0) < max(shown, default=0.0)
+
+
+def _line(front: StudyFront, pair: tuple[str, str]) -> list[list[float]]:
+    """The front of two objectives: their values in the units that are stated."""
+    best = sorted(front.best_in_pair(pair), key=lambda point: [point.means[name] for name in pair])
+    return [[point.means[name] / front.unit(name)[0] for point in best] for name in pair]
+
+
+def _stairs(front: StudyFront, name: str) -> str:
+    """Plotly's shape of the line, by the objective across: between two neighbours it has the worse of their values."""
+    return "hv" if front.objectives[name] == "minimize" else "vh"
+
+
+def as_html(text: str) -> str:
+    """The text for plotly, which reads a few HTML tags."""
+    return escape(printable(text), quote=False).replace("\n", "<br>")
+
+
+def live_chart() -> Callable[[StudyAnswer], None] | None:
+    """What shows the chart of an answer below the running cell, in place of the one before; None outside a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):  # it runs in a terminal
+        return None
+    from IPython.display import display
+
+    handle: Any = None
+
+    def show(answer: StudyAnswer) -> None:
+        nonlocal handle
+        if (figure := front_figure(answer.front, answer.picks, lambda _: "")) is None:
+            return
+        title = {"text": as_html(answer.state()), "font": {"size": 14}}
+        dressed(figure).update_layout(title=title, margin={"t": 80})
+        bundle = {"text/plain": answer.state()} | figure._repr_mimebundle_()
+        if handle is None:
+            handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]  # IPython has no types
+        else:
+            handle.update(bundle, raw=True)
+
+    return show

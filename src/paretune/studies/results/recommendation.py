@@ -5,19 +5,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from paretune.core.errors import BadInput
-from paretune.estimating.noise import TELLING_ERRORS, are_alike
-from paretune.presentation.numbers import usd, with_error
+from paretune.estimating.noise import TELLING_ERRORS
+from paretune.presentation.text import usd, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import Point
-from paretune.studies.results.run_noise import FEWEST_EQUAL
+from paretune.studies.results.points import FEWEST_EQUAL, Point
 from paretune.studies.results.trials import Trial, TrialStatus, label
 
 _MOST_REASONS = 6
@@ -65,16 +63,17 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
     roles: dict[int, list[_Role]] = {}
     for role in (_cheapest_good(front), _fastest(front), _knee(front)) if front.feasible else ():
         if role is not None:
-            roles.setdefault(role.point.number, []).append(role)
+            roles.setdefault(role[0].number, []).append(role)
     picks = []
     for number, of_point in roles.items():
-        point, why_no_more = of_point[0].point, (unverified or {}).get(number)
+        points, titles, reasons = zip(*of_point, strict=True)
+        point, why_no_more = points[0], (unverified or {}).get(number)
         count = len(point.trials)
         picks.append(
             Pick(
-                titles=tuple(role.title for role in of_point),
+                titles=titles,
                 point=point,
-                reason=" ".join(role.reason for role in of_point),
+                reason=" ".join(reasons),
                 risk=_risk(front, point),
                 runs=f"{count} run{'s' if count > 1 else ''}" + (f" ({why_no_more})" if why_no_more else ""),
                 command="" if front.is_foreign else command_of(point),
@@ -102,49 +101,37 @@ def command_of(point: Point, without: frozenset[str] = _NEVER_REPEATED) -> str:
     given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in without}
     upper_s = max((trial.measured[n] for trial in point.trials for n in _UPPER if n in trial.measured), default=None)
     if upper_s is not None:
-        minutes = math.ceil(_ROOM * upper_s / 60)
-        step = max(1, 10 ** (len(str(minutes)) - 2))  # two digits are enough
-        given["max_runtime_minutes"] = str(math.ceil(minutes / step) * step)
+        given["max_runtime_minutes"] = str(math.ceil(_ROOM * upper_s / 60))
     try:
         return re.sub(r"(_minutes \d+)\.0\b", r"\1", JobSpec.read(given).command())
     except BadInput:
         return ""
 
 
-class _Role(NamedTuple):
-    point: Point
-    title: str
-    reason: str
+_Role = tuple[Point, str, str]  # a configuration, its role, and why it has that
 
 
 def _cheapest_good(front: StudyFront) -> _Role:
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
-        reason = "No objective of the study says how good a model is."
-        return _Role(min(front.feasible, key=front.cost_of), cheap, reason)
+        return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
     best, equal = best_in(front, name)
     point = _cheapest(front, equal)
-    if point.number == best.number:
-        reason = f"It has the best {label(name)} itself."
-    else:
+    reason = f"It has the best {label(name)} itself."
+    if point.number != best.number:
         reason = (
             f"The best {label(name)}, {front.text(name, best.means[name], best.errors[name])} in trial {best.number}, "
             f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
         )
-    if len(equal) == len(front.points) > 1:
-        reason += f" Every configuration reaches the same {label(name)} within noise: choose by dollars."
-    return _Role(point, f"{cheap} within noise of the best {label(name)}", reason)
+    return point, f"{cheap} within noise of the best {label(name)}", reason
 
 
 def _fastest(front: StudyFront) -> _Role | None:
     name = next((name for names in (front.objectives, _measured(front)) for name in TIMES if name in names), None)
     if name is None:
         return None
-    best, equal = best_in(front, name)
-    point = _cheapest(front, equal)
-    is_other = f"; trial {best.number} is within noise of it and costs more" if point.number != best.number else ""
-    return _Role(point, "the fastest", f"The fastest is judged by {label(name)}{is_other}.")
+    return _cheapest(front, best_in(front, name)[1]), "the fastest", f"The fastest is judged by {label(name)}."
 
 
 def _knee(front: StudyFront) -> _Role | None:
@@ -159,8 +146,10 @@ def _knee(front: StudyFront) -> _Role | None:
     depths = 1 - ((minimised - low) / span).sum(axis=1)  # below the chord from (0, 1) to (1, 0)
     if depths.max() <= 1e-9:
         return None  # the front bends the other way: no point is a good trade
+    knee = best[int(depths.argmax())]
+    equal = [point for point in front.feasible if point.is_like(knee, front.objectives)]
     reason = f"Past it a little more of {label(pair[0])} or {label(pair[1])} costs much of the other."
-    return _Role(front.alike(best[int(depths.argmax())])[0], "the knee", reason)
+    return min(equal, key=front.cost_of), "the knee", reason
 
 
 def _risk(front: StudyFront, point: Point) -> str:
@@ -213,33 +202,16 @@ def payoff(front: StudyFront, recommended: Point | None, default: Trial | None) 
     if usual.number == recommended.number:
         same = "The default configuration is the recommended one: in dollars the search never pays for itself."
         return [spent, same]
-    error = math.hypot(usual.errors[metrics.COST_USD], recommended.errors[metrics.COST_USD])
+    error = TELLING_ERRORS * math.hypot(usual.errors[metrics.COST_USD], recommended.errors[metrics.COST_USD])
     saved = usual_usd - new_usd
     against = (
         f"One run of the cheapest good configuration costs {usd(new_usd)}, one of the default configuration "
         f"{usd(usual_usd)} ({default.origin})"
     )
-    quality = _compared(front, recommended, usual)
-    if saved <= TELLING_ERRORS * error:
-        is_noise = abs(saved) <= TELLING_ERRORS * error
-        difference = "a difference that cannot be told from noise" if is_noise else f"{usd(-saved)} less"
-        return [spent, f"{against}, {difference}: in dollars the search never pays for itself.", *quality]
+    if saved <= error:
+        difference = "a difference that cannot be told from noise" if saved >= -error else f"{usd(-saved)} less"
+        return [spent, f"{against}, {difference}: in dollars the search never pays for itself."]
     # Reduced by a hair, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
     runs = math.ceil(front.spent_usd / saved * (1 - 1e-12))
-    saving = f"{against}: every later run saves {with_error(saved, error)} USD."
-    return [spent, saving, f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}.", *quality]
-
-
-def _compared(front: StudyFront, recommended: Point, usual: Point) -> list[str]:
-    """The comparison of both models, by the runs that trained; empty if one is not known."""
-    name = front.quality
-    if name is None or name not in usual.measured or name not in recommended.measured:
-        return []
-    (value, error), (usual_value, usual_error) = recommended.measured[name], usual.measured[name]
-    runs = f"its {recommended.trained} runs in the mean" if recommended.trained > 1 else "its run"
-    both = f"The {label(name)} of {runs}, {front.text(name, value, error)},"
-    text = front.text(name, usual_value, usual_error)
-    if are_alike(value, usual_value, error, usual_error):
-        return [f"{both} and that of the default, {text}, are equal within noise."]
-    word = "better" if (value > usual_value) == (front.objectives[name] == "maximize") else "worse"
-    return [f"{both} is {word} than the default's, {text}."]
+    saving = f"{against}: every later run saves {with_error(saved, error / TELLING_ERRORS)} USD."
+    return [spent, saving, f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}."]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER
 
@@ -68,12 +68,11 @@ class Trial:
     given: Mapping[str, str] = field(default_factory=dict)  # parameters of its job that were given, as texts
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
     cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
-    spent_usd: float = 0.0  # dollars booked by the whole study up to its end
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
     repeats: int | None = None  # number of the trial that it repeats with another seed, or None
     reason: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """For a predicted point, objective to the ends of its interval of probability `run_noise.INTERVAL`."""
+    """For a predicted point, objective to the ends of its interval of probability `points.INTERVAL`."""
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that it is worse than TF-IDF
     changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point's

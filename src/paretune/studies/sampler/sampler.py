@@ -5,6 +5,7 @@ that promises most expected hypervolume per dollar: for its own place on the fro
 What a training would reach may be found out on the cheapest cluster with the same global batch.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,18 +20,31 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.features import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
-from paretune.pricing.prices import Price, PriceList, usual_price
+from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, Constraints
-from paretune.studies.results.hypervolume import expected_improvement, hypervolume
-from paretune.studies.sampler.candidates import ACCUMULATION, PROBE, Job, Space
+from paretune.studies.results.front import hypervolume
+from paretune.studies.sampler.candidates import (
+    ACCUMULATION,
+    CUT_OFF,
+    FAILED,
+    OUT_OF_MEMORY,
+    PROBE,
+    RAN,
+    RUNNING,
+    Job,
+    Row,
+    SecondsModel,
+    Space,
+    Terms,
+    rows_of,
+)
 from paretune.studies.sampler.quality import F1_SPREAD, F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
-from paretune.studies.sampler.rows import CUT_OFF, FAILED, OUT_OF_MEMORY, RAN, RUNNING, Row, rows_of
-from paretune.studies.sampler.seconds import SecondsModel, Terms
 
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 """What an instance without a known price counts as."""
 LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
@@ -381,3 +395,35 @@ def _list_price() -> Callable[[JobSpec], float]:
     """Dollars a second on demand."""
     prices = PriceList.read({})
     return lambda spec: (usual_price(spec, prices, {}) or UNPRICED).cost_usd(1.0, spec.instance_count)
+
+
+def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
+
+    All objectives are minimised. Points beyond the reference point add nothing. The volume is cut into slabs along the
+    last objective, between which the others are compared in one objective less.
+    """
+    if points.shape[1] == 1:
+        best = min(float(front.min(initial=math.inf)), float(reference[0]))
+        return np.asarray(np.clip(best - points[:, 0], 0.0, None))
+    inside = front[(front < reference).all(axis=1)]
+    edges = [-math.inf, *np.unique(inside[:, -1]), float(reference[-1])]
+    gained = np.zeros(len(points))
+    for low, high in itertools.pairwise(edges):
+        width = np.clip(high - np.maximum(points[:, -1], low), 0.0, None)
+        is_wide = width > 0
+        if is_wide.any():
+            rivals = inside[inside[:, -1] <= low, :-1]
+            gained[is_wide] += width[is_wide] * hypervolume_improvement(points[is_wide, :-1], rivals, reference[:-1])
+    return gained
+
+
+def expected_improvement(
+    costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
+) -> np.ndarray:
+    """What each of N jobs alone is expected to add to a front: costs of shape (N, M - 1), quality normal."""
+    gains = np.zeros(len(mean))
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        points = np.column_stack([costs, -(mean + node * deviation)])
+        gains += weight * hypervolume_improvement(points, front, reference)
+    return np.asarray(gains / _WEIGHTS.sum())

@@ -1,11 +1,10 @@
 """The search of a study: asks for trials, runs their jobs, books their dollars, stops.
 
 driver      the loop, one step at a time; takes over what an earlier process has left
+next_job    what suggests jobs: `sampler: split`, Optuna's samplers, each point in turn, and repeats in the end
 table       the trials of a study in Optuna's storage
 trial_job   the job of one trial: started or adopted, polled, stopped; warm pools that jobs leave behind
 history     what follows from ended trials: which jobs are closed, which are tried again, why a study ends early
 money       limits, worst cases, the reservations of a study
-split       the next job by `sampler: split`, and what it predicts
-sampled     the next job by one of Optuna's samplers, or each point in turn
 study_run   the study's run in MLflow, and what it prints
 """

@@ -30,25 +30,23 @@ from paretune.core.errors import (
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.workplace import Workplace
-from paretune.presentation.numbers import usd
+from paretune.presentation.text import usd
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus, counted
-from paretune.studies.search.history import MOST_REFUSED, History, has_enough, hopeless, lacks_objective
+from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
 from paretune.studies.search.table import Point, StudyTable
 from paretune.studies.search.trial_job import KeptPools, TrialJob
 from paretune.tracking import schema
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
-_MOST_NAMED = 8
 
 
 class Suggesting(Protocol):
-    """What suggests the next jobs of a study."""
+    """What suggests the next jobs of a study; those of one that `is_repeating` repeat others, after the search."""
 
     is_repeating: bool
-    """Whether its jobs repeat others, which the study makes once its search is over."""
 
     def begin_next(self) -> str:
         """Start the next job; returns why none is started, or an empty text."""
@@ -103,9 +101,8 @@ class Driver:
 
     def why_over(self) -> str:
         """The reason why a study begins no further trial, whatever suggests it; empty while it may."""
-        absent = lacks_objective(self.trials.values(), self.file)
-        under_way = sum(job.trial.counts for job in self.running)
-        if has_enough(self.file, self.history.counted + under_way):
+        absent, under_way = self.history.lacks_objective(), sum(job.trial.counts for job in self.running)
+        if self.history.has_enough(under_way):
             return absent or f"{self.file.n_trials} trials were made"
         return absent
 
@@ -131,12 +128,8 @@ class Driver:
         while not (reason := self.step(suggesting)):
             self.workplace.interruption.check()
             if self.file.once:
-                ended, named = len(self.trials), sorted(self._jobs)[:_MOST_NAMED]
-                names = ", ".join(map(str, named)) + ", ..." * (len(self._jobs) > len(named))
-                under_way = f"{len(self._jobs)} under way ({names})" if named else "none under way"
-                raise CallAgain(
-                    f"study {self.file.name} has not ended: {ended} trials have ended, {under_way}: call again"
-                )
+                counts = f"{len(self.trials)} trials have ended, {len(self._jobs)} are under way"
+                raise CallAgain(f"study {self.file.name} has not ended: {counts}: call again")
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         return reason
 
@@ -177,12 +170,12 @@ class Driver:
         given = (spec if has_limit else self.money.limited(spec)).changed()
         status = TrialStatus.RUNNING
         trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
+        reserved = None
         try:
-            is_running = trial.identity in {job.trial.identity for job in self.running}
-            reserved = None if is_running else self.money.reserve(trial)
+            if trial.identity not in {job.trial.identity for job in self.running}:
+                reserved = self.money.reserve(trial)
         except BudgetRefused as error:
             self._say(f"trial {number}: {error}")
-            reserved = None
         if reserved is None:
             self.table.drop(number)
             return False
@@ -212,9 +205,9 @@ class Driver:
             if end is not None:
                 self._conclude(job, end)
         self._pools.settle()
-        if not self._jobs and (reason := self._hopeless):
+        if not self._jobs and (reason := self.history.hopeless(self._first)):
             again = "the command without once=true" if self.file.once else "the same command"
-            if has_enough(self.file, self.history.counted):  # failed trials count, too
+            if self.history.has_enough():  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
             raise JobFailed("of the study", f"{reason}; then {again} continues")
 
@@ -250,14 +243,10 @@ class Driver:
         self._pools.give_back(waits=not self.file.once)
         self._refresh()
 
-    @property
-    def _hopeless(self) -> str:
-        return hopeless(list(self.trials.values()), self.file, self._first)
-
     def _has_free_slot(self) -> bool:
         running, now = len(self._jobs), self.workplace.clock.now()
         may_start = running < self.file.n_parallel and self.history.lets_run(running, now)
-        return may_start and not self._hopeless
+        return may_start and not self.history.hopeless(self._first)
 
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""

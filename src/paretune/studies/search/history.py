@@ -1,7 +1,4 @@
-"""What follows from the trials of a study that have ended: which jobs are closed, which are tried again, and when.
-
-And why a study begins no further trial, of which other reasons are said where the next one is suggested.
-"""
+"""What follows from ended trials: jobs that are closed or tried again, and why a study begins no further one."""
 
 import math
 import re
@@ -11,7 +8,7 @@ from functools import cached_property
 from itertools import compress
 
 from paretune.core import pareto
-from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.features import Footprint
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -119,6 +116,10 @@ class History:
         """Number of ended trials that count towards the study's n_trials."""
         return sum(trial.counts for trial in self.trials.values())
 
+    def has_enough(self, under_way: int = 0) -> bool:
+        """Whether the study may have no more trials than its ended ones and so many under way."""
+        return self._file.n_trials is not None and self.counted + under_way >= self._file.n_trials
+
     @cached_property
     def front(self) -> list[Trial]:
         """Completed first trials on the front of measured values that meet the constraints."""
@@ -142,59 +143,48 @@ class History:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
 
+    def lacks_objective(self) -> str:
+        """The reason why no trial will ever have all objectives, in words; empty while one may.
 
-def has_enough(file: StudyFile, count: int) -> bool:
-    """Whether the study may have no more trials than these."""
-    return file.n_trials is not None and count >= file.n_trials
-
-
-def lacks_objective(trials: Iterable[Trial], file: StudyFile) -> str:
-    """The reason why no trial will ever have all objectives, in words; empty while one may.
-
-    A training that has completed twice without logging a metric will not log it the next time.
-    """
-    done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and not trial.is_probe]
-    absent = [name for name in file.objectives if not any(name in trial.values for trial in done)]
-    if len(done) < FEWEST_WITHOUT or not absent or not file.is_own:
-        return ""
-    logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*file.objectives}))
-    return (
-        f"{len(done)} jobs have completed and none has logged {' or '.join(absent)}, which is an objective; what they "
-        f"have logged beside the others is {logged or 'nothing'}: name one of these in objectives"
-    )
-
-
-def hopeless(trials: Sequence[Trial], file: StudyFile, since: int = 0) -> str:
-    """The reason why no further job can complete, and what to change; empty while one may.
-
-    No trial has completed, and two from the position `since` on have failed with the same error of the code, or were
-    ended at the study's own limit of runtime. With another strategy a job may complete.
-    """
-    if any(trial.status is TrialStatus.COMPLETED and not trial.is_probe for trial in trials):
-        return ""
-    earlier: dict[str, Trial] = {}
-    for trial in trials[since:]:
-        reason = _CHANGING.sub("#", trial.reason)
-        is_cut_off = trial.is_cut_off and not trial.is_probe
-        if is_cut_off and trial.spec.max_runtime_minutes >= file.job.max_runtime_minutes:
-            reason = ""
-        elif trial.status is not TrialStatus.FAILED or trial.follows is not Next.INSIST or not _ERROR.search(reason):
-            continue
-        first = earlier.setdefault(reason, trial)
-        if first is trial or (reason and first.point.get("strategy") == trial.point.get("strategy", 0)):
-            continue
-        numbers, none = (
-            f"trials {first.number} and {trial.number}",
-            "and no trial has completed, so no more are started",
-        )
-        if reason:
-            return (
-                f"{numbers} failed with the same error of the code, {none}: {trial.reason}; correct the code, or add "
-                "the missing package to its requirements.txt"
-            )
-        minutes = trial.spec.max_runtime_minutes
+        A training that has completed twice without logging a metric will not log it the next time.
+        """
+        done = [each for each in self.trials.values() if each.status is TrialStatus.COMPLETED and not each.is_probe]
+        absent = [name for name in self._file.objectives if not any(name in trial.values for trial in done)]
+        if len(done) < FEWEST_WITHOUT or not absent or not self._file.is_own:
+            return ""
+        logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*self._file.objectives}))
         return (
-            f"{numbers} were ended at max_runtime_minutes {minutes:g}, {none}: give them more, such as "
-            f"--max_runtime_minutes {4 * minutes:g}, or less work, such as fewer max_train_samples"
+            f"{len(done)} jobs have completed and none has logged {' or '.join(absent)}, which is an objective; what "
+            f"they have logged beside the others is {logged or 'nothing'}: name one of these in objectives"
         )
-    return ""
+
+    def hopeless(self, since: int) -> str:
+        """The reason why no further job can complete, and what to change; empty while one may.
+
+        No trial has completed, and two from the position `since` on have failed with the same error of the code, or
+        were ended at the study's own limit of runtime. With another strategy a job may complete.
+        """
+        trials = list(self.trials.values())
+        if any(trial.status is TrialStatus.COMPLETED and not trial.is_probe for trial in trials):
+            return ""
+        earlier: dict[str, Trial] = {}
+        for trial in trials[since:]:
+            most = trial.spec.max_runtime_minutes
+            is_cut_off = trial.is_cut_off and not trial.is_probe and most >= self._file.job.max_runtime_minutes
+            reason = "" if is_cut_off else _CHANGING.sub("#", trial.reason)
+            is_broken = trial.status is TrialStatus.FAILED and trial.follows is Next.INSIST and _ERROR.search(reason)
+            if not is_cut_off and not is_broken:
+                continue
+            first = earlier.setdefault(reason, trial)
+            if first is trial or (reason and first.point.get("strategy") == trial.point.get("strategy", 0)):
+                continue
+            numbers = f"trials {first.number} and {trial.number}"
+            none = "and no trial has completed, so no more are started"
+            if reason:
+                mend = "correct the code, or add the missing package to its requirements.txt"
+                return f"{numbers} failed with the same error of the code, {none}: {trial.reason}; {mend}"
+            mend = f"give them more, such as --max_runtime_minutes {4 * most:g}, or less work"
+            return (
+                f"{numbers} were ended at max_runtime_minutes {most:g}, {none}: {mend}, such as fewer max_train_samples"
+            )
+        return ""

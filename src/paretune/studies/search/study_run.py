@@ -19,13 +19,10 @@ from paretune.specification.parameters import COMPUTES
 from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.definition.space import make_spec
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.design import correlations, findings, table
-from paretune.studies.results.design import picture as correlation_picture
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import Trial, TrialStatus, counted
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.history import has_enough
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import RunStatus, Tracking, schema
 
@@ -55,11 +52,10 @@ class StudyRunWriter:
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         if file.design is not None:
-            for line in findings(file.design):
+            for line in file.design.findings():
                 say(line)
-            r = correlations(file.design)
-            self._run.log_text(r.to_csv(), "correlation.csv")
-            self._run.log_figure(correlation_picture(r), "correlation.png")
+            self._run.log_text(file.design.correlations().to_csv(), "correlation.csv")
+            self._run.log_figure(file.design.picture(), "correlation.png")
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
@@ -129,8 +125,9 @@ class StudyRunWriter:
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         again += self._register(final)
-        if not final.front.points and has_enough(self._file, count := self._driver.history.counted):
-            more = f"--n_trials {count + (self._file.n_trials or 0)}"
+        history = self._driver.history
+        if not final.front.points and history.has_enough():
+            more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count: mend the cause, and the same command with {more} continues"
         shown = self._tracking.open_command(self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=shown)
@@ -182,7 +179,7 @@ class StudyRunWriter:
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
             rows = {int(trial.point[ROW]): trial for trial in current.front.trials if trial.repeats is None}
-            self._run.log_text(table(self._file.design, rows).to_csv(index=False), "design.csv")
+            self._run.log_text(self._file.design.table(rows).to_csv(index=False), "design.csv")
         done, best = len(current.front.trials), current.best
         values = {"trials_done": float(done), "spent_usd": current.front.spent_usd}
         values["hypervolume"] = current.front.hypervolume
@@ -191,28 +188,24 @@ class StudyRunWriter:
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
 
 
-def described(file: StudyFile) -> str:
-    """Section and name, such as `job model`, to value as JSON, equal for all drivers of one study."""
+def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
+    """Id of the study's run: that of `mlflow run`, the one of an earlier driver, or a new one."""
     given = file.given() | {"objectives": file.objectives}
-    parts = {
+    described = {
         f"{section} {name}": value
         for section in ("job", "search", "points", "objectives")
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _MAY_CHANGE
     }
-    return json.dumps(parts, ensure_ascii=False)
-
-
-def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
-    """Id of the study's run: that of `mlflow run`, the one of an earlier driver, or a new one."""
     title = f"study {file.name}"
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
-    run_id = table.open(command_run.run_id if command_run is not None else "", described(file))
+    begun = command_run.run_id if command_run is not None else ""
+    run_id, mark = table.open(begun, json.dumps(described, ensure_ascii=False))
     if not run_id:  # a driver may have died between creating the run and recording it
-        marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{table.mark}'")
-        run_id = marked[-1].run_id if marked else tracking.create(title, {schema.STUDY_MARK: table.mark}).run_id
+        marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
+        run_id = marked[-1].run_id if marked else tracking.create(title, {schema.STUDY_MARK: mark}).run_id
         table.name_study_run(run_id)
-    if command_run is not None and command_run.run_id != run_id:
+    if command_run is not None and begun != run_id:
         command_run.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
     return run_id
 

@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.ledger.lock import StudyLock, unusable
-from paretune.pricing.budget import Balance
+from paretune.pricing import Balance
 from paretune.specification import metrics
 from paretune.specification.parameters import Value
 from paretune.storage.database import with_driver
@@ -38,7 +38,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Range, is_whole
 from paretune.studies.results.trials import Next, Trial, TrialStatus
-from paretune.studies.sampler import rows
+from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
 
 STATE, RUN_ID, NOT_RUN = "state", "run_id", "NotRun"
@@ -98,11 +98,12 @@ class StudyTable:
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    def open(self, run_id: str, described: str) -> str:
-        """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet.
+    def open(self, run_id: str, described: str) -> tuple[str, str]:
+        """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet, and its mark.
 
-        `described` holds the values of job, search and objectives by their names, as JSON. Raises BadInput if the study
-        was begun with another description.
+        `described` holds the values of job, search and objectives by their names, as JSON. The mark is a random tag
+        that no other study has, even of the same name in another storage. Raises BadInput if the study was begun with
+        another description.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
@@ -113,12 +114,7 @@ class StudyTable:
             text = f"study {self._file.name} was begun with another search space, job or objectives: give it another "
             text += f"name (name=...), or the same file ({_difference(attributes[_DESCRIBED], described)})"
             raise BadInput([text])
-        return str(attributes[RUN_ID])
-
-    @property
-    def mark(self) -> str:
-        """A random tag of this study, which no other one has, even of the same name in another storage."""
-        return str(self.study.user_attrs.get(_MARK, ""))
+        return attributes[RUN_ID], attributes[_MARK]
 
     def name_study_run(self, run_id: str) -> None:
         """Record the study's MLflow run."""
@@ -188,9 +184,10 @@ class StudyTable:
 
         A probe is pruned: it has no objectives.
         """
-        if number is not None:
+        if number is None:
+            number = trial.number
+        else:
             self._write(number, {**_shown(trial), STATE: NOT_RUN})
-        number = trial.number if number is None else number
         if trial.is_probe and trial.status is TrialStatus.COMPLETED:
             self._tell(number, TrialState.PRUNED)
         elif set(self._file.objectives) <= set(trial.values):
@@ -220,7 +217,7 @@ class StudyTable:
             self._all(),
             key=lambda each: (each.datetime_complete is None, each.datetime_complete or each.number, each.number),
         )
-        running, ended, spent_usd = [], [], 0.0
+        running, ended = [], []
         for frozen in by_end:
             trial = self._trial(frozen, later.get(f"booked {frozen.number}", {}))
             if trial is None:
@@ -230,8 +227,7 @@ class StudyTable:
                 continue
             if (kept_usd := later.get(f"kept {trial.number}")) is not None:
                 trial = replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=0.0)
-            spent_usd += trial.cost_usd or 0.0
-            ended.append(replace(trial, spent_usd=spent_usd))
+            ended.append(trial)
         return sorted(running, key=lambda trial: trial.number), ended
 
     def look_again(self) -> None:
@@ -260,25 +256,21 @@ class StudyTable:
         if told.get(STATE) == NOT_RUN or (STATE not in told and not frozen.state.is_finished()):
             return None
         of_optuna = self.values(dict(zip(self._file.objectives, frozen.values or (), strict=False)))
-        if STATE not in told:
-            return self._of_somebody(frozen, point, of_optuna)
+        fields: dict[str, Any] = {"number": frozen.number, "point": point, "origin": self._origin}
+        if STATE not in told:  # somebody has added it
+            with suppress(BadInput):
+                status = _ENDS.get(frozen.state, TrialStatus.FAILED)
+                reason = "" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage"
+                fields |= {"given": self._file.spec_at(point).changed(), "measured": of_optuna, "values": of_optuna}
+                return Trial(**fields, status=status, reason=reason)
+            return None
         status, end = TrialStatus(told[STATE]), dict(told.get("end", {}))
-        fields = {name: told[name] for name in (*_RESERVED, *_BOOKED, RUN_ID) if name in told} | end
+        fields |= {name: told[name] for name in (*_RESERVED, *_BOOKED, RUN_ID) if name in told} | end
         fields |= {"verdicts": tuple(told.get("verdicts", ())), "follows": Next(end.get("follows", Next.NOTHING))}
         values = {} if "probe_steps" in told["given"] else self.values(told.get("measured", {}))
         if later and frozen.state is TrialState.COMPLETE:  # somebody told its values
             status, values = TrialStatus.COMPLETED, of_optuna
-        return Trial(number=frozen.number, point=point, status=status, values=values, origin=self._origin, **fields)
-
-    def _of_somebody(self, frozen: FrozenTrial, point: Point, values: Mapping[str, float]) -> Trial | None:
-        try:
-            given = self._file.spec_at(point).changed()
-        except BadInput:
-            return None
-        status = _ENDS.get(frozen.state, TrialStatus.FAILED)
-        reason = "" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage"
-        fields: dict[str, Any] = {"number": frozen.number, "point": point, "given": given, "origin": self._origin}
-        return Trial(**fields, status=status, values=values, measured=values, reason=reason)
+        return Trial(**fields, status=status, values=values)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
         """The study's objectives and constraints among a job's metrics."""
@@ -342,20 +334,20 @@ class _Chosen(BaseSampler):
 def _shown(trial: Trial) -> dict[str, Any]:
     """User attributes of a job that has ended, as `SplitSampler` reads them."""
     if trial.status is not TrialStatus.COMPLETED:
-        failed = rows.CUT_OFF if trial.is_cut_off else rows.FAILED
-        kinds = {TrialStatus.OUT_OF_MEMORY: rows.OUT_OF_MEMORY}
-        outcome = rows.AGAIN if trial.is_retryable else kinds.get(trial.status, failed)
-        return {rows.OUTCOME: outcome, rows.SECONDS: trial.billed_s or 0.0}
+        failed = candidates.CUT_OFF if trial.is_cut_off else candidates.FAILED
+        kinds = {TrialStatus.OUT_OF_MEMORY: candidates.OUT_OF_MEMORY}
+        outcome = candidates.AGAIN if trial.is_retryable else kinds.get(trial.status, failed)
+        return {candidates.OUTCOME: outcome, candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
-    shown: dict[str, float | None] = {rows.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
+    shown: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
     speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
     if speed and training_s is not None and not spec.runs_own_training:
-        shown[rows.STEP_S] = spec.plan().global_batch_size / speed
-        shown[rows.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
+        shown[candidates.STEP_S] = spec.plan().global_batch_size / speed
+        shown[candidates.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
         if spec.probe_steps is None and spec.max_train_samples is None:
-            shown[rows.ROWS] = speed * training_s / spec.num_train_epochs
+            shown[candidates.ROWS] = speed * training_s / spec.num_train_epochs
     if metrics.F1 in measured:
-        shown[rows.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
+        shown[candidates.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
     return {name: value for name, value in shown.items() if value is not None and math.isfinite(value)}
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from paretune.core.commands import command_line
@@ -15,7 +14,7 @@ from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
-from paretune.specification.container import FailureKind, JobDocument
+from paretune.specification.container import FailureKind
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.studies.search.table import StudyTable
@@ -31,8 +30,7 @@ class TrialJob:
         self.spec = trial.spec
         self._workplace = workplace
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name, retries_smaller=False)
-        document = JobDocument.first(job_name(run.run_id, 1), self.spec, attribution=self.record.attribution)
-        self._job = Attempts(self.record, document, lambda _: None, partial(inputs_of, self.spec, workplace))
+        self._job = Attempts(self.record, lambda _: None)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
         """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.

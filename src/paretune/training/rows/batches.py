@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from paretune.specification.batch_size import BatchPlan
+from paretune.specification.parallelism import BatchPlan
 
 POOL_STEPS = 50  # steps sorted by length together, as in transformers' LengthGroupedSampler
 

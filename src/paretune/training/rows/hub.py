@@ -52,24 +52,19 @@ def go_offline_if_unreachable() -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def is_offline() -> bool:
-    """Whether HF_HUB_OFFLINE is set, by the user or by `go_offline_if_unreachable`."""
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
-
-
 def explain(kind: str, name: str, error: BaseException) -> str:
     """One sentence about why loading the `kind` (model or dataset) `name` failed.
 
-    The client libraries wrap errors in one another, so the class names of the whole chain are compared; they are more
-    stable than the messages.
+    The client libraries wrap errors in one another. Class names are more stable than messages.
     """
     names = {type(link).__name__ for link in chain(error)}
+    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
     if "GatedRepoError" in names:
         return f"{kind} {name} needs an access token with accepted terms: log in with `hf auth login`"
-    if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline():
+    if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline:
         return f"{kind} {name} is neither a local path nor on the hub at {endpoint()}: check the spelling"
     no_answer = {"ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
-    if is_offline() or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
+    if is_offline or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
         reached = f"is not in the local cache and the hub at {endpoint()} cannot be reached"
         return f"{kind} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
     return f"{kind} {name} cannot be loaded: {reason(error)}"

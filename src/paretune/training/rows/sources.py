@@ -16,24 +16,19 @@ from sklearn.model_selection import train_test_split
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder
 from paretune.specification import metrics
-from paretune.specification.data_files import (
+from paretune.specification.inputs import (
+    BUNDLED,
+    ROW_FILES,
     column_faults,
     encoding_fault,
     missing_rows,
     separator,
     used_columns,
 )
-from paretune.specification.inputs import BUNDLED, ROW_FILES
 from paretune.specification.job import JobSpec
 from paretune.training.rows import hub
 from paretune.training.rows.tokenised import Rows
-from paretune.training.tasks import (
-    cells_of,
-    missing_faults,
-    read_targets,
-    strata,
-    words_of,
-)
+from paretune.training.tasks import cells_of, missing_faults, read_targets, strata, words_of
 
 SPLIT_SEED = 0  # of the 90/10 split and of samples: fixed, so that all jobs are evaluated on the same rows
 VALIDATION_SHARE = 0.1
@@ -41,7 +36,7 @@ VALIDATION_SHARE = 0.1
 # Only an empty cell is a missing value: "NA" and "null" may be texts.
 _CSV: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
 _OPTIONS = {".csv": _CSV, ".tsv": _CSV | {"sep": "\t"}}
-_READERS = {suffix: (reader, _OPTIONS.get(suffix, {})) for suffix, reader in ROW_FILES.items()}
+_NO_TEXT = {"int": "whole numbers", "uint": "whole numbers", "float": "numbers", "bool": "true or false"}  # dtypes
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
@@ -107,16 +102,18 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
 
 def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     path = at_home(spec.dataset)
-    if path.suffix.lower() in _READERS or is_file(path):
+    if path.suffix.lower() in ROW_FILES or is_file(path):
         return {"train": _read_file(path, "dataset")}
     is_local = spec.dataset.startswith((".", "/", "~")) or is_folder(path)
     if is_local and not exists(path):
         raise BadInput([f"dataset {path} does not exist (looked from {Path.cwd()})"])
     if is_folder(path) and not any(file.is_file() for file in path.rglob("*")):
-        raise BadInput([f"dataset {path} is an empty folder: put files that end in {', '.join(_READERS)} into it"])
+        raise BadInput([f"dataset {path} is an empty folder: put files that end in {', '.join(ROW_FILES)} into it"])
     name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
-        options = _folder_options(name, spec.dataset_config_name) if is_local else {}
+        # Without options for data sets of the hub: offline, `datasets` finds only data fetched with equal options.
+        builder = datasets.load_dataset_builder(name, spec.dataset_config_name) if is_local else None
+        options = _CSV if builder is not None and isinstance(builder.config, CsvConfig) else {}
         tables = dict(datasets.load_dataset(name, spec.dataset_config_name, **options))
     except Exception as error:
         raise BadInput([_load_fault("dataset", spec.dataset, error, is_local=is_local)]) from error
@@ -125,37 +122,22 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     return {split: tables[split] for split in ("train", "validation", "test") if split in tables}
 
 
-def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
-    """Options of `load_dataset` for a local folder: those of a CSV file if the folder holds CSV.
-
-    Data sets of the hub get no options: offline, `datasets` finds only data fetched with equal options.
-    """
-    builder = datasets.load_dataset_builder(path, configuration)
-    return _READERS[".csv"][1] if isinstance(builder.config, CsvConfig) else {}
-
-
 def _read_file(path: Path, parameter: str) -> datasets.Dataset:
     if not is_file(path):
         raise BadInput([f"{parameter} {path} does not exist (looked from {Path.cwd()})"])
-    if path.suffix.lower() not in _READERS:
-        raise BadInput([f"{parameter} must end in {', '.join(_READERS)}, got {path}"])
+    suffix = path.suffix.lower()
+    if suffix not in ROW_FILES:
+        raise BadInput([f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}"])
     if path.stat().st_size == 0:
         raise BadInput([f"{parameter} {path} is empty"])
-    reader, options = _reader_of(path)
+    options = _OPTIONS.get(suffix, {})
+    if suffix == ".csv":  # a first line without a comma may have semicolons or tabs
+        with path.open("rb") as file:
+            options = options | {"sep": separator(path, file.readline(LARGEST_SETTINGS))}
     try:
-        return datasets.load_dataset(reader, data_files={"train": str(path)}, split="train", **options)
+        return datasets.load_dataset(ROW_FILES[suffix], data_files={"train": str(path)}, split="train", **options)
     except Exception as error:
         raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
-
-
-def _reader_of(path: Path) -> tuple[str, dict[str, Any]]:
-    """The reader of a file and its options; a `.csv` whose first line has no comma may have semicolons or tabs."""
-    reader, options = _READERS[path.suffix.lower()]
-    if path.suffix.lower() == ".csv":
-        with path.open("rb") as file:
-            mark = separator(path, file.readline(LARGEST_SETTINGS))
-        options = options if mark == "," else options | {"sep": mark}
-    return reader, options
 
 
 def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bool) -> str:
@@ -174,9 +156,6 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     if is_local:
         return f"{parameter} {name} cannot be loaded: {hub.reason(error)}"
     return hub.explain(parameter, name, error)
-
-
-_NO_TEXT = {"int": "whole numbers", "uint": "whole numbers", "float": "numbers", "bool": "true or false"}  # dtypes
 
 
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
@@ -200,7 +179,6 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
 
 
 def _without_missing(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
-    """The rows that have a text and a label."""
     missing = {
         row
         for parameter, column in used_columns(spec, table.column_names)
@@ -218,8 +196,10 @@ def _pick(
         train, validation = _split(len(tables["train"]), strata(spec.task, ids.get("train")))
         picked |= {"train": ("train", train), "validation": ("train", validation)}
     generator = np.random.default_rng(SPLIT_SEED)
+    ninth = VALIDATION_SHARE / (1 - VALIDATION_SHARE)
+    default = None if spec.max_train_samples is None else max(1, round(spec.max_train_samples * ninth))
     for split, (origin, index) in picked.items():
-        limit = spec.max_train_samples if split == "train" else _eval_limit(spec)
+        limit = spec.max_train_samples if split == "train" else spec.max_eval_samples or default
         if limit is not None and limit < len(index):
             picked[split] = (origin, np.sort(generator.permutation(index)[:limit]))
     return picked
@@ -236,11 +216,3 @@ def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
             ids = None
     parts = train_test_split(np.arange(size), test_size=held_out, random_state=SPLIT_SEED, stratify=ids)
     return np.sort(parts[0]), np.sort(parts[1])
-
-
-def _eval_limit(spec: JobSpec) -> int | None:
-    if spec.max_eval_samples is not None:
-        return spec.max_eval_samples
-    if spec.max_train_samples is None:
-        return None
-    return max(1, round(spec.max_train_samples * VALIDATION_SHARE / (1 - VALIDATION_SHARE)))

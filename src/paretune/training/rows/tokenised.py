@@ -27,7 +27,7 @@ from paretune.specification.metrics import CAUSAL_LM, DROPPED_ROWS, TOKEN_CLASSI
 from paretune.training import device
 from paretune.training.tasks import text_baselines, word_baselines
 
-_FORMAT = 2
+_FORMAT = 3
 _BATCH = 1000  # texts given to the tokenizer at once
 
 
@@ -54,24 +54,23 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     padding and the one that needs most memory comes first.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        pad_id: int,
-        pad_multiple: int = 1,
-        longest_first: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
         column = table.column("input_ids").chunk(0)
         self._tokens: np.ndarray = column.values.to_numpy(zero_copy_only=True)
         offsets: np.ndarray = column.offsets.to_numpy(zero_copy_only=True)
         self._start = offsets[:-1]
         self.lengths: np.ndarray = np.diff(offsets)
-        self._labels = _read_labels(table) if "label" in table.column_names else None
-        self._label_offsets: np.ndarray | None = None
-        if self._labels is not None and pa.types.is_large_list(table.schema.field("label").type):
-            self._label_offsets = table.column("label").chunk(0).offsets.to_numpy(zero_copy_only=True)
+        self._labels: np.ndarray | None = None  # classes (N,), flags (N, C), or those of all tokens of all rows
+        if "label" in table.column_names:
+            label = table.column("label").chunk(0)
+            self._has_token_labels = pa.types.is_large_list(label.type)
+            if self._has_token_labels:
+                self._labels = label.values.to_numpy()
+            elif pa.types.is_fixed_size_list(label.type):
+                self._labels = label.flatten().to_numpy().reshape(len(label), label.type.list_size)
+            else:
+                self._labels = label.to_numpy()
         self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
         self._pad_id = pad_id
         self._pad_multiple = pad_multiple
@@ -86,12 +85,15 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         int64, or (B, C) flags in float32.
         """
         rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
-        tokens, inside = self._padded(self._tokens, self._start[rows], self.lengths[rows], self._pad_id)
+        longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
+        width = -(-longest // self._pad_multiple) * self._pad_multiple
+        inside = np.arange(width) < self.lengths[rows][:, None]
+        places = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
+        tokens = np.where(inside, self._tokens[places], self._pad_id).astype(np.int64)
         if self._labels is None:
             labels = np.where(inside, tokens, -100)
-        elif self._label_offsets is not None:
-            start = self._label_offsets[rows]
-            labels, _ = self._padded(self._labels, start, self._label_offsets[rows + 1] - start, -100)
+        elif self._has_token_labels:
+            labels = np.where(inside, self._labels[places], -100).astype(np.int64)
         else:
             labels = self._labels[rows]
         return {
@@ -100,29 +102,9 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
             "labels": torch.from_numpy(labels),
         }
 
-    def _padded(
-        self, values: np.ndarray, start: np.ndarray, lengths: np.ndarray, padding: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The values of B rows (B, T) int64, with `padding` after them, and which are no padding (B, T)."""
-        longest = max(1, int(lengths.max()))  # texts may be empty; a batch has at least one column
-        width = -(-longest // self._pad_multiple) * self._pad_multiple
-        inside = np.arange(width) < lengths[:, None]
-        index = np.where(inside, start[:, None] + np.arange(width), 0)
-        return np.where(inside, values[index], padding).astype(np.int64), inside
-
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         """The batch of row `index` alone."""
         return self.__getitems__([index])
-
-
-def _read_labels(table: pa.Table) -> np.ndarray:
-    """Labels of all rows: classes int64 (N,), those of all tokens one after the other, or flags float32 (N, C)."""
-    column = table.column("label").chunk(0) if table.num_rows else table.column("label").combine_chunks()
-    if pa.types.is_large_list(column.type):
-        return np.asarray(column.values.to_numpy(), dtype=np.int64)
-    if pa.types.is_fixed_size_list(column.type):
-        return np.asarray(column.flatten().to_numpy(), dtype=np.float32).reshape(len(column), column.type.list_size)
-    return np.asarray(table.column("label").to_numpy())
 
 
 def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -171,7 +153,6 @@ def prepare(
 
 
 def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
-    """Metrics of simple ways to do the task, learnt from the training rows and measured on the validation rows."""
     parts = [rows[split] for split in ("train", "validation") if split in rows]
     pairs = [(part.texts, part.labels) for part in parts if part.labels is not None]
     if len(pairs) < 2:
@@ -182,29 +163,22 @@ def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...])
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
     content = {split: _digest(part) for split, part in sorted(rows.items())}
-    tokens = _tokenizer_text(tokenizer)
-    header = [_FORMAT, spec.task, spec.max_seq_length, tokens, rows["train"].dropped, labels, content]
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
+    else:  # truncation and padding are those of the last call
+        rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    rules = [rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)]
+    header = [_FORMAT, spec.task, spec.max_seq_length, rules, rows["train"].dropped, labels, content]
     return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
 
 def _digest(rows: Rows) -> str:
-    """Hexadecimal digits of the texts and labels of `rows`, in their order."""
     digest = hashlib.sha256()
     for text in rows.texts:
-        encoded = text.encode(errors="surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+        digest.update(json.dumps(text).encode())
     digest.update(b"" if rows.labels is None else json.dumps(rows.labels.tolist()).encode())
     return digest.hexdigest()
-
-
-def _tokenizer_text(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
-    else:
-        # Truncation and padding are those of the tokenizer's last call: leave them out.
-        rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
-    return json.dumps([rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)])
 
 
 def _write_splits(
@@ -214,16 +188,15 @@ def _write_splits(
     for split, part in rows.items():
         tell(f"tokenising {len(part):,} {split} rows")
         labels: Any = part.labels
+        truncated: int | None = None
         if spec.task == CAUSAL_LM:
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
         elif spec.task == TOKEN_CLASSIFICATION and part.labels is not None:
             tokens, labels, truncated = tokenise_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
-            if split == "train":
-                facts[TRUNCATED_SHARE] = truncated / len(tokens)
         else:
             tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
-            if split == "train":
-                facts[TRUNCATED_SHARE] = truncated / len(tokens)
+        if split == "train" and truncated is not None:
+            facts[TRUNCATED_SHARE] = truncated / len(tokens)
         _write_split(folder / f"{split}.arrow", tokens, labels)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
     return facts

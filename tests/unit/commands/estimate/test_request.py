@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.commands.estimate.command import EstimateRequest
+from paretune.commands.estimate import EstimateRequest
 from paretune.core.errors import BadInput
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.estimate.table import COLUMNS, EstimateTable, on_front
+from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
 from paretune.estimating.architecture import well_known
-from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.estimator import Estimate, Estimator, TimeEstimate
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.phases import Seconds
-from paretune.estimating.time_estimate import TimeEstimate
-from paretune.pricing.prices import Price
+from paretune.pricing import Price
 from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")

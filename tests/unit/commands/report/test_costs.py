@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.report.command import TOTAL_KEYS, ReportRequest
+from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.costs import NONE, costs_report, new_cost, totals
 from paretune.commands.report.document import ALL, Report
 from paretune.commands.report.jobs import frame_of, records
-from paretune.pricing.prices import Price, PriceList
+from paretune.pricing import Price, PriceList
 from paretune.tracking import RecordedJob, RecordedRun
 from tests.recorded_jobs import on_p3, recorded
 
@@ -134,18 +134,6 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
     assert (whole["cost_usd"], whole["billed_usd"], whole["failed_usd"]) == (4.0, 1.25, 3.0)
     assert (whole["without_cost"], whole["best_f1"]) == (1, 0.9)
     assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table)
-
-
-def test_a_job_counts_for_each_of_its_tags_and_its_team_is_one_of_them() -> None:
-    (job,) = on_p3(
-        1, [1000], tags={"study": "mine", "mlflow.parentRunId": "abc", "origin": "published", "row_key": "a"}
-    )
-    job.run.params["tags"] = '{"team": "search", "owner": "ann"}'  # type: ignore[index]
-
-    keys = [(row["by"], row["key"]) for row in records(totals(frame_of([job])))]
-
-    assert {("tag", "owner=ann"), ("tag", "team=search"), ("team", "search"), ("study", "mine")} < set(keys)
-    assert ("month", NONE) in keys  # an imported run has none
 
 
 def test_estimates_stand_beside_what_completed_jobs_measured() -> None:

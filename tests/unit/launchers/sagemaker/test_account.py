@@ -1,15 +1,17 @@
-"""Who we are in AWS, found where a user would expect it: typed, configured, in the environment."""
+"""The AWS identity, found where a user would expect it, and what is asked of an account before the first cent."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
+from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import LaunchRefused
-from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.account import Account, account_faults, role_findings
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import ACCOUNT, Aws, Sts
+from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
 CONFIGURATION = f"""
@@ -82,3 +84,109 @@ def test_a_bucket_that_may_be_a_stranger_s_is_refused_with_the_account_it_must_b
 
     with pytest.raises(LaunchRefused, match=rf"use the bucket .*, which must belong to account {ACCOUNT}: Forbidden"):
         Account(JobSpec(), {}).create_default_bucket()
+
+
+CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
+USAGE = "ml.g5.xlarge for training job usage"
+
+
+def faults(cluster: JobSpec = CLUSTER) -> list[str]:
+    return account_faults(cluster, Account(cluster, {}))
+
+
+def test_nothing_stands_against_a_job_that_is_allowed_everything(aws: Aws) -> None:
+    aws.quotas.values = {USAGE: 4, "something else": 0}
+
+    assert faults() == []
+    assert aws.count("PutObject", "CreateBucket", "CreateTrainingJob") == 0
+
+
+def test_all_faults_come_at_once(aws: Aws) -> None:
+    aws.iam.trust = {"Statement": []}
+    aws.s3.buckets.clear()
+    aws.quotas.values = {USAGE: 1, "x": 0}
+
+    messages = faults()
+
+    assert len(messages) == 3
+    assert f"role {ROLE} must trust sagemaker.amazonaws.com" in messages[0]
+    assert f"bucket {BUCKET} does not exist: create it in us-east-1, or leave sagemaker.s3_bucket out" in messages[1]
+    assert f"quota '{USAGE}' in us-east-1 is 1 and the job needs 4" in messages[2]
+    code = f"L-{len(USAGE):04d}"
+    assert (
+        "`aws service-quotas request-service-quota-increase --service-code sagemaker "
+        f"--quota-code {code} --desired-value 4 --region us-east-1`"
+    ) in messages[2]
+
+
+@pytest.mark.parametrize("code", ["InvalidClientTokenId", "ExpiredToken"])
+def test_without_an_identity_nothing_else_is_asked(aws: Aws, code: str) -> None:
+    aws.refuse("GetCallerIdentity", code, times=9)
+
+    with pytest.raises(LaunchRefused):
+        faults()
+
+    assert aws.count() == 1
+
+
+def test_a_bucket_of_another_region_is_a_fault_however_s3_tells_it(aws: Aws) -> None:
+    expected = f"bucket {BUCKET} is in eu-west-1, the job would run in us-east-1: use a bucket of the same region"
+    aws.s3.buckets[BUCKET] = "eu-west-1"
+    assert faults() == [expected]
+
+    elsewhere = {"BucketRegion": "eu-west-1", "ResponseMetadata": {"HTTPHeaders": {}}}
+    aws.s3.head_bucket = lambda **_: elsewhere  # type: ignore[method-assign]
+    assert faults() == [expected]
+
+
+def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
+    aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+    assert faults() == []  # the prefix of our own may be listed
+
+    aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+    aws.refuse("ListObjectsV2", error("AccessDenied", "Forbidden", 403))
+    use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
+    custom = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
+    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {custom}"]
+
+
+@pytest.mark.parametrize(("spot", "kind"), [(False, "training"), (True, "spot training")])
+def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: bool, kind: str) -> None:
+    name = f"Number of instances across all {kind} jobs"
+    aws.quotas.values = {USAGE: 9, "ml.g5.xlarge for spot training job usage": 9, name: 3}
+
+    (messages,) = faults(CLUSTER.replace(spot=spot))
+
+    assert f"quota '{name}' in us-east-1 is 3 and the job needs 4" in messages
+
+
+def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
+    """The finding about a role with these statements in its trust policy."""
+    aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}
+    (finding,) = role_findings(Account(CLUSTER, {}))
+    return finding
+
+
+def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
+    actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    glue = actual | {"Principal": {"Service": "glue.amazonaws.com"}}
+
+    for statements in ([actual], [glue, actual | {"Principal": {"Service": ["x", "sagemaker.amazonaws.com"]}}]):
+        assert trusted(aws, *statements).verdict is Verdict.PASSED
+    for statements in ([], [glue]):
+        assert trusted(aws, *statements).verdict is Verdict.FAILED
+
+    (command,) = trusted(aws, glue).commands
+    assert command.startswith("aws iam update-assume-role-policy --role-name Trainer --policy-document ")
+    policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
+    assert policy["Statement"] == [glue, actual]  # what trusted it before still does
+
+
+def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
+    aws.refuse("GetRole", "NoSuchEntity")
+
+    (result,) = role_findings(Account(CLUSTER, {}))
+
+    assert result.verdict is Verdict.FAILED
+    assert f"role {ROLE} does not exist" in result.text
+    assert result.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")

@@ -9,8 +9,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.errors import LostContact
-from paretune.launchers.base import JobState, WarmPoolStatus
-from paretune.launchers.sagemaker.jobs import SageMakerJob
+from paretune.launchers.base import Job, JobState, WarmPoolStatus
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
@@ -21,7 +20,7 @@ REPORT = JobReport(metrics={"f1": 0.75})
 
 
 @pytest.fixture
-def job(launcher: SageMakerLauncher, order: Callable[..., JobDocument]) -> SageMakerJob:
+def job(launcher: SageMakerLauncher, order: Callable[..., JobDocument]) -> Job:
     return launcher.submit(order(), JobInputs())
 
 
@@ -41,7 +40,7 @@ def line(step: int, time: float = 1000.0) -> str:
     return Event(time=time + step, step=step, metrics={"train/loss": 1 / (step + 1)}).line()
 
 
-def look(job: SageMakerJob, clock: FakeClock, seconds: float = 30) -> JobState:
+def look(job: Job, clock: FakeClock, seconds: float = 30) -> JobState:
     """The state after some time."""
     for _ in range(int(seconds)):
         job.state()
@@ -50,13 +49,13 @@ def look(job: SageMakerJob, clock: FakeClock, seconds: float = 30) -> JobState:
 
 
 def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     seen = [(look(job, clock), job.detail())]
     for status in ("Downloading", "Training", "Uploading"):
         aws.sagemaker.enter(NAME, status)
         seen.append((look(job, clock), job.detail()))
-    leave(aws, {"report.json": REPORT.to_json()})
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.sagemaker.end(NAME)
     seen.append((look(job, clock), job.detail()))
 
@@ -72,9 +71,7 @@ def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
     assert job.status().model == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model.tar.gz"
 
 
-def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
-) -> None:
+def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, job: Job, clock: FakeClock) -> None:
     leave(aws, {"events.jsonl": line(1)})
     aws.sagemaker.end(NAME)
 
@@ -83,8 +80,8 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
     assert job.status().report is None
 
 
-def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
-    leave(aws, {"report.json": REPORT.to_json()})
+def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Job, clock: FakeClock) -> None:
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.refuse("GetObject", EndpointConnectionError(endpoint_url="https://s3"), times=40)
     aws.sagemaker.end(NAME)
 
@@ -99,7 +96,7 @@ def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Sa
     [("MaxRuntimeExceeded", FailureKind.ERROR), ("MaxWaitTimeExceeded", FailureKind.CAPACITY)],
 )
 def test_a_limit_of_time_is_a_stop_with_a_reason(
-    aws: Aws, job: SageMakerJob, clock: FakeClock, secondary: str, kind: FailureKind
+    aws: Aws, job: Job, clock: FakeClock, secondary: str, kind: FailureKind
 ) -> None:
     aws.sagemaker.end(NAME, "Stopped", secondary)
 
@@ -111,7 +108,7 @@ def test_a_limit_of_time_is_a_stop_with_a_reason(
 
 
 def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_then(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     aws.sagemaker.enter(NAME, "Training")
     look(job, clock)
@@ -124,7 +121,7 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
     assert job.status().billable_seconds <= 400
 
 
-def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: Job, clock: FakeClock) -> None:
     aws.sagemaker.enter(NAME, "Training")
     look(job, clock)
     for _ in range(20):  # Describe alone, for as long as it likes: List shows the job
@@ -134,7 +131,7 @@ def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: SageMaker
     hidden = aws.sagemaker.jobs.pop(NAME)  # both, for less than a minute
     assert look(job, clock, 50) is JobState.RUNNING
     aws.sagemaker.jobs[NAME] = hidden
-    leave(aws, {"report.json": REPORT.to_json()})
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.sagemaker.end(NAME, BillableTimeInSeconds=250)
 
     assert look(job, clock, 30) is JobState.COMPLETED
@@ -142,7 +139,7 @@ def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: SageMaker
 
 
 @pytest.mark.parametrize("error", ["ThrottlingException", EndpointConnectionError(endpoint_url="https://aws")])
-def test_passing_trouble_passes(aws: Aws, job: SageMakerJob, clock: FakeClock, error: str | Exception) -> None:
+def test_passing_trouble_passes(aws: Aws, job: Job, clock: FakeClock, error: str | Exception) -> None:
     aws.refuse("DescribeTrainingJob", error, times=3)
     aws.sagemaker.end(NAME, "Stopped")
 
@@ -150,7 +147,7 @@ def test_passing_trouble_passes(aws: Aws, job: SageMakerJob, clock: FakeClock, e
 
 
 def test_a_new_job_that_aws_does_not_know_yet_is_asked_to_stop_until_it_does(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     aws.refuse("StopTrainingJob", "ValidationException", "Requested resource not found.", times=2)
     aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=2)
@@ -161,7 +158,7 @@ def test_a_new_job_that_aws_does_not_know_yet_is_asked_to_stop_until_it_does(
     assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
 
 
-def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: SageMakerJob) -> None:
+def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: Job) -> None:
     aws.refuse("StopTrainingJob", "AccessDeniedException", "no")
 
     with pytest.raises(LostContact, match=f"aws sagemaker stop-training-job --training-job-name {NAME}"):
@@ -169,7 +166,7 @@ def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: SageMakerJo
 
 
 def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     look(job, clock)
     aws.sagemaker.enter(NAME, "Training")
@@ -179,7 +176,7 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     look(job, clock)
     seen = job.events()
     aws.logs.say(f"{NAME}/algo-1-1", *lines[2:4])  # the last one never reaches the log
-    leave(aws, {"report.json": REPORT.to_json(), "events.jsonl": "\n".join(lines) + "\n"})
+    leave(aws, {"report.json": REPORT.model_dump_json(), "events.jsonl": "\n".join(lines) + "\n"})
     aws.sagemaker.end(NAME)
     look(job, clock)
     seen += job.events()
@@ -191,7 +188,7 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     assert job.events() == []
 
 
-def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: Job, clock: FakeClock) -> None:
     aws.sagemaker.enter(NAME, "Training")
     clock.sleep(100)
     aws.sagemaker.end(
@@ -209,20 +206,18 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
 
 
 @pytest.fixture
-def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> SageMakerJob:
+def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> Job:
     """A job that has ended, with instances kept for up to ten minutes."""
     job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
     aws.sagemaker.enter(NAME, "Training")
     clock.sleep(100)
-    leave(aws, {"report.json": REPORT.to_json()})
+    leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.sagemaker.end(NAME, WarmPoolStatus={"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 0})
     assert look(job, clock) is JobState.COMPLETED
     return job
 
 
-def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
-    aws: Aws, kept: SageMakerJob, clock: FakeClock
-) -> None:
+def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(aws: Aws, kept: Job, clock: FakeClock) -> None:
     pool = kept.warm_pool()
     assert pool == WarmPoolStatus(status="Available", is_kept=True, seconds=0.0, most_seconds=600.0)
     message = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42, "ReusedByJob": "paretune-run2-1"}
@@ -239,7 +234,7 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
 
 
 def test_kept_instances_of_a_job_that_was_deleted_count_in_full_and_its_end_stays(
-    aws: Aws, kept: SageMakerJob, clock: FakeClock
+    aws: Aws, kept: Job, clock: FakeClock
 ) -> None:
     del aws.sagemaker.jobs[NAME]
     clock.sleep(700)
@@ -251,7 +246,7 @@ def test_kept_instances_of_a_job_that_was_deleted_count_in_full_and_its_end_stay
     assert kept.state() is JobState.COMPLETED
 
 
-def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
+def test_kept_instances_are_given_back(aws: Aws, kept: Job) -> None:
     kept.release_warm_pool()
 
     (call,) = aws.of("UpdateTrainingJob")
@@ -263,7 +258,7 @@ def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
     assert aws.count("UpdateTrainingJob") == 1
 
 
-def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aws: Aws, kept: SageMakerJob) -> None:
+def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aws: Aws, kept: Job) -> None:
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 4}
     kept.release_warm_pool()
     from_elsewhere = SageMakerLauncher(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), aws.clock, {}).attach(NAME)
@@ -274,16 +269,14 @@ def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aw
     assert (pool.status, pool.is_kept, pool.seconds) == ("Terminated", False, 4.0)
 
 
-def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_does(
-    aws: Aws, kept: SageMakerJob
-) -> None:
+def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_does(aws: Aws, kept: Job) -> None:
     aws.refuse("UpdateTrainingJob", "AccessDeniedException", "no")
     with pytest.raises(LostContact, match=f"(?s)billed for up to 10 minutes.*update-training-job .*{NAME}"):
         kept.release_warm_pool()
 
 
 def test_a_job_that_stopped_itself_at_its_deadline_was_stopped_by_its_limit(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     aws.sagemaker.end(
         NAME, "Failed", FailureReason="AlgorithmError: error: MaxRuntimeExceeded: it stopped itself 8.0 minutes"
@@ -301,7 +294,7 @@ def test_the_results_of_an_uncompressed_job_are_its_files(
     job = launcher.submit(order(model="distilbert-base-uncased"), JobInputs())
     assert aws.of("CreateTrainingJob")[-1].parameters["OutputDataConfig"]["CompressionType"] == "NONE"
     for name, text in {
-        "output/report.json": REPORT.to_json(),
+        "output/report.json": REPORT.model_dump_json(),
         "output/../evil": "x",
         "model/config.json": "{}",
     }.items():
@@ -316,7 +309,7 @@ def test_the_results_of_an_uncompressed_job_are_its_files(
     assert [path.name for path in folder.iterdir()] == ["report.json"]
 
 
-def logged(aws: Aws, job: SageMakerJob, clock: FakeClock) -> list[int]:
+def logged(aws: Aws, job: Job, clock: FakeClock) -> list[int]:
     """The steps of the events in the log."""
     aws.sagemaker.enter(NAME, "Training")
     look(job, clock)
@@ -324,7 +317,7 @@ def logged(aws: Aws, job: SageMakerJob, clock: FakeClock) -> list[int]:
 
 
 def test_events_are_found_behind_other_text_and_lines_that_only_look_like_them_are_kept(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     stream = f"{NAME}/algo-1-1700000000"
     odd = ['{"time": 1, "step": "x"}', f"    {line(9)}", '{"time"']
@@ -335,7 +328,7 @@ def test_events_are_found_behind_other_text_and_lines_that_only_look_like_them_a
 
 
 def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after_a_restart(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     aws.logs.page_size = 3
     aws.logs.say(f"{NAME}/algo-1-1", *(line(step) for step in range(10)))
@@ -348,7 +341,7 @@ def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after
 
 
 def test_without_permission_to_read_logs_the_job_is_watched_and_the_tail_says_why(
-    aws: Aws, job: SageMakerJob, clock: FakeClock
+    aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     aws.refuse("FilterLogEvents", "AccessDeniedException", "no logs:FilterLogEvents", times=99)
 

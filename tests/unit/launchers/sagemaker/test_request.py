@@ -1,4 +1,4 @@
-"""The requests of typical jobs: as the golden files in `requests` have them, and as the API model of AWS takes them.
+"""The requests of typical jobs: as the golden files in `requests` have them, and as AWS takes them; and their images.
 
 `REWRITE_REQUESTS=1 python -m pytest tests/unit/launchers/sagemaker/test_request.py` writes the files anew.
 """
@@ -15,14 +15,16 @@ import pytest
 from botocore.validate import ParamValidator
 
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.request import Image, choose_image, image_faults
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
+from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import BUCKET, Aws
 from tests.stand_ins.sagemaker.jobs import check
 
 Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]
 
-GPU = "ml.p4d.24xlarge"
+GPU, P4D, CPU, V100 = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large", "ml.p3.2xlarge"
 CASES: dict[str, dict[str, Any]] = {
     "cpu": {"num_train_epochs": 2.0, "max_runtime_minutes": 30.5},
     "spot_cluster": {
@@ -97,7 +99,7 @@ def test_what_is_sent_says_nothing_of_this_machine_and_nothing_is_printed(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("instance_type", "uses"), [(GPU, True), ("ml.p5en.48xlarge", True), ("ml.g5.xlarge", False)])
+@pytest.mark.parametrize(("instance_type", "uses"), [(P4D, True), ("ml.p5en.48xlarge", True), ("ml.g5.xlarge", False)])
 def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: str, uses: bool) -> None:
     environment = ask(instance_type=instance_type)["Environment"]
 
@@ -113,3 +115,68 @@ def test_libraries_of_aws_are_switched_on_in_the_request(ask: Ask) -> None:
     assert json.loads(smp["HyperParameters"]["mp_parameters"]).items() >= degrees.items()
     enabled = {"sagemaker_distributed_dataparallel_enabled": True}
     assert json.loads(smddp["Environment"]["SM_FRAMEWORK_PARAMS"]) == enabled
+
+
+def image_of(instance_type: str, region: str = "us-east-1", **changes: object) -> Image:
+    return choose_image(JobSpec(instance_type=instance_type, **changes), region)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "strategy", "image"),
+    [
+        (GPU, "deepspeed", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        ("ml.p5.48xlarge", "ddp", "huggingface-pytorch-training:2.8.0-transformers4.56.2-gpu-py312"),
+        (V100, "ddp", "pytorch-training:2.6.0-gpu-py312"),
+        (CPU, "fsdp", "pytorch-training:2.9.0-cpu-py312"),
+        (P4D, "smddp", "smdistributed-modelparallel:"),
+    ],
+)
+def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
+    instance_type: str, strategy: str, image: str
+) -> None:
+    regions = ["us-east-1", "eu-west-1"] if strategy == "smddp" else ["us-east-1", "us-gov-west-1", "cn-north-1"]
+    for region in regions:
+        uri = image_of(instance_type, region, strategy=strategy).uri
+        assert image in uri
+        assert f".dkr.ecr.{region}." in uri
+
+
+def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
+    bare, full = image_of(CPU).requirements, image_of(GPU).requirements
+
+    assert {line.split("==")[0] for line in bare} >= {"transformers", "accelerate", "scikit-learn"}
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
+    assert {line.split("==")[0] for line in full} == {"transformers", "accelerate", "peft"}
+    assert image_of(GPU, entry_script="train.py").requirements == ()
+    assert image_of(V100).requirements == bare
+    assert image_of(GPU, strategy="deepspeed_zero3").requirements == ("deepspeed", *full)
+    assert "transformers==5.3.0" in image_of(P4D, strategy="smp").requirements
+
+
+def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
+    (fault,) = image_faults(JobSpec(instance_type=GPU), "mars-1")
+
+    assert "on ml.g5.12xlarge in mars-1" in fault
+    assert "give sagemaker.training_image, or another region" in fault
+    assert image_faults(JobSpec(instance_type=GPU, sagemaker={"training_image": "own:1"}), "mars-1") == []
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "image", "part"),
+    [
+        (CPU, "x/pytorch-training:2.9.0-gpu-py312", "use its -cpu- variant"),
+        (GPU, "x/pytorch-training:2.9.0-cpu-py312", "use its -gpu- variant"),
+        (
+            GPU,
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1",
+            "lies in eu-west-1, the job runs in us-east-1",
+        ),
+        (GPU, "x/training:2.1.0-transformers4.36.0-gpu", "holds transformers 4.36, paretune's training needs 5.3 or"),
+    ],
+)
+def test_an_image_that_does_not_suit_the_job_is_one_fault_with_a_way_out(
+    instance_type: str, image: str, part: str
+) -> None:
+    (fault,) = image_faults(JobSpec(instance_type=instance_type, sagemaker={"training_image": image}), "us-east-1")
+
+    assert part in fault

@@ -11,7 +11,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS
-from paretune.pricing.prices import ML_M5_LARGE, PriceList
+from paretune.pricing import ML_M5_LARGE, PriceList
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range

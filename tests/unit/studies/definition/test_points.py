@@ -7,7 +7,6 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.studies.definition.points import Design
-from paretune.studies.results.design import correlations, findings
 
 FACTORS = {"precision": ["fp32", "bf16"], "num_train_epochs": [1, 2, 3], "learning_rate": [1e-5, 3e-5]}
 
@@ -30,8 +29,8 @@ def test_a_fraction_is_balanced_and_an_optimal_design_has_so_many_rows(tmp_path:
 
     assert [row["precision"] for row in fraction.rows].count("fp32") == 3
     assert len(optimal.rows) == 6
-    assert findings(optimal)[0] == "6 rows, 5 terms, D-efficiency 0.78 (main effects, sum contrasts)"
-    assert correlations(optimal).shape == (4, 4)
+    assert optimal.findings()[0] == "6 rows, 5 terms, D-efficiency 0.78 (main effects, sum contrasts)"
+    assert optimal.correlations().shape == (4, 4)
 
 
 def test_a_table_and_further_rows_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -44,7 +43,7 @@ def test_a_table_and_further_rows_are_taken_as_they_are(tmp_path: Path) -> None:
 
 def test_parameters_that_vary_together_are_one_factor() -> None:
     together = [{"precision": "fp32", "learning_rate": 1e-5}, {"precision": "bf16", "learning_rate": 3e-5}]
-    lines = findings(Design({"full": {"batch": together, "num_train_epochs": [1, 2]}}, seed=1))
+    lines = Design({"full": {"batch": together, "num_train_epochs": [1, 2]}}, seed=1).findings()
 
     assert "r of batch and num_train_epochs: 0.00" in lines
     assert "no rows are left to measure noise" not in " ".join(lines)

@@ -79,9 +79,9 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
         {name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high", "lity")} for row in read(text)
     ]
     assert [",".join(row.values()) for row in rows] == [
-        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,10.0",
-        "1,run1,2e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,20.0",
-        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,30.0",
+        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,1.5",
+        "1,run1,2e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,4.0",
+        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,4.25",
     ]
 
 
@@ -123,7 +123,7 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     assert "predicted, not run (2)" in page(result)  # beside the figure
     assert "predicted, not run (" not in page(answer(trials, COST_AND_F1, {}, name="s"))
     assert [pick.point.number for pick in result.picks] == [1]
-    assert result.front.spent_usd == 20.0
+    assert result.front.spent_usd == 6.0
 
 
 def test_ranks_are_in_it_and_odd_texts_survive() -> None:

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.trials import TrialStatus
-from tests.study_examples import COST_AND_F1, failed, trial_of
+from tests.study_examples import COST_AND_F1, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 
@@ -64,34 +63,6 @@ def test_a_completed_trial_without_a_price_has_no_rank_on_dollars() -> None:
     front = StudyFront.of(trials, COST_AND_F1, {})
 
     assert [front.rank(trial) for trial in trials] == [None, 0]
-
-
-def test_points_that_cannot_be_told_apart_are_named_the_cheapest_first() -> None:
-    # 2 standard errors of a difference, from one run each: 0.006 of F1; 5 % of dollars
-    trials = [
-        trial_of(0, 1.00, 0.900),
-        trial_of(1, 1.02, 0.905),  # like 0
-        trial_of(2, 1.05, 0.910),  # like 1, not like 0
-        trial_of(3, 1.03, 0.902),  # dominated by 1, like 0
-        trial_of(4, 9.00, 0.980),
-    ]
-    front = StudyFront.of(trials, COST_AND_F1, {})
-
-    assert {point.number: [each.number for each in front.alike(point)] for point in front.best} == {
-        0: [0, 1, 3],
-        1: [0, 1, 3, 2],
-        2: [1, 2],
-        4: [4],
-    }
-
-
-def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -> None:
-    booked = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
-    unbooked = [trial_of(0, 1.0, 0.6, spent_usd=0.0), failed(1, TrialStatus.FAILED, "x", cost=25.0)]
-
-    assert StudyFront.of(booked, COST_AND_F1, {}).spent_usd == 20.0
-    assert StudyFront.of(unbooked, COST_AND_F1, {}).spent_usd == 26.0
-    assert StudyFront.of([], COST_AND_F1, {}).spent_usd == 0.0
 
 
 def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.studies.results.hypervolume import hypervolume, hypervolume_improvement, reference_point
+from paretune.studies.results.front import hypervolume, reference_point
+from paretune.studies.sampler.sampler import hypervolume_improvement
 
 
 def test_the_reference_is_a_tenth_of_the_range_beyond_the_worst() -> None:

@@ -8,7 +8,7 @@ import pytest
 from paretune.studies.definition.objectives import Objective
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
-from paretune.studies.results.run_noise import pooled_noise
+from paretune.studies.results.points import pooled_noise
 from paretune.studies.results.trials import Trial
 from tests.study_examples import answer, many_trials
 

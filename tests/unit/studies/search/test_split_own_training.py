@@ -12,7 +12,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split import Split
+from paretune.studies.search.next_job import Split
 from paretune.tracking import Tracking
 from tests.scripted_study import Desk, QuickClock
 from tests.unit.jobs.test_retrying_job import LARGE, PRICES, SMALL, ScriptedJob

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.uploading import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
+from paretune.estimating.phases import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.sampled import Sampled, some_jobs
+from paretune.studies.search.next_job import Sampled, some_jobs
 from paretune.studies.search.study_run import default_trial
 from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of

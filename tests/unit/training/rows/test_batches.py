@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.specification.batch_size import BatchPlan
+from paretune.specification.parallelism import BatchPlan
 from paretune.training.rows.batches import GlobalBatchSampler
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=200).map(np.array)

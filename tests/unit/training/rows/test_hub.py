@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import pyarrow as pa
-import pyarrow.ipc
-import pyarrow.parquet
 import pytest
 
 from paretune.core.errors import BadInput
@@ -21,44 +18,6 @@ from tests.stand_ins.hub import Hub
 
 MODEL = "bundled:all-MiniLM-L6-v2"
 REVIEWS = "bundled:rotten_tomatoes"
-CARD = """---
-dataset_info:
-  config_name: amazon_polarity
-  features:
-  - name: label
-    dtype:
-      class_label:
-        names:
-          '0': negative
-          '1': positive
-  - name: title
-    dtype: string
-  - name: content
-    dtype: string
-configs:
-- config_name: amazon_polarity
-  default: true
-  data_files:
-  - split: train
-    path: amazon_polarity/train-*
-  - split: test
-    path: amazon_polarity/test-*
----
-# Amazon reviews
-"""
-
-
-def write_polarity(folder: Path) -> None:
-    """40 training and 8 test rows with the columns and the card of the real amazon_polarity."""
-    (folder / "amazon_polarity").mkdir(parents=True)
-    (folder / "README.md").write_text(CARD)
-    for split, count in (("train", 40), ("test", 8)):
-        rows = {
-            "label": pa.array([number % 2 for number in range(count)], pa.int64()),
-            "title": [f"title {number}" for number in range(count)],
-            "content": [f"{split} story {number} is {('dull', 'great')[number % 2]}" for number in range(count)],
-        }
-        pa.parquet.write_table(pa.table(rows), folder / "amazon_polarity" / f"{split}-00000-of-00001.parquet")
 
 
 def write_stories(folder: Path) -> None:
@@ -72,20 +31,17 @@ def write_stories(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     root = tmp_path_factory.mktemp("hub")
-    write_polarity(root / "datasets" / "fancyzhx" / "amazon_polarity")
-    write_stories(root / "datasets" / "someone" / "stories")
-    for name in ("distilbert/distilbert-base-uncased", "someone/tiny", "someone/secret"):
+    write_stories(root / "datasets" / "fancyzhx" / "ag_news")
+    for name in ("distilbert/distilbert-base-uncased", "someone/secret"):
         shutil.copytree(tiny_model, root / "models" / name)
-    (root / "models" / "someone" / "tiny" / "pytorch_model.bin").write_bytes(b"the same weights in an older format")
+    model = root / "models" / "distilbert" / "distilbert-base-uncased"
+    (model / "pytorch_model.bin").write_bytes(b"the same weights in an older format")
     return root
 
 
 @pytest.fixture
 def server(root: Path) -> Iterator[Hub]:
-    moved = {
-        "distilbert-base-uncased": "distilbert/distilbert-base-uncased",
-        "amazon_polarity": "fancyzhx/amazon_polarity",
-    }
+    moved = {"distilbert-base-uncased": "distilbert/distilbert-base-uncased"}
     with Hub(root, moved=moved, gated=("someone/secret",)) as running:
         yield running
 
@@ -104,46 +60,20 @@ def closed_port() -> int:
         return port
 
 
-def rows_of(prepared: str, split: str) -> int:
-    with pa.memory_map(str(Path(prepared) / f"{split}.arrow")) as file:
-        return int(pa.ipc.open_file(file).read_all().num_rows)
-
-
 @pytest.mark.slow
-def test_a_legacy_data_set_name_and_a_model_of_one_segment_load_under_their_new_names(
+def test_old_names_load_with_their_splits_the_same_weights_once_and_all_works_again_without_the_hub(
     server: Hub, run_prepare: Callable[..., Any]
 ) -> None:
-    prepared = run_prepare(
-        online(server.url),
-        model="distilbert-base-uncased",
-        dataset="amazon_polarity",
-        text_column="content",
-        max_seq_length="16",
-    )
-
-    assert prepared.code == 0, prepared.output
-    assert prepared.dataset()["labels"] == ["negative", "positive"]
-    assert rows_of(prepared.answer["dataset"], "train") == 36
-    assert rows_of(prepared.answer["dataset"], "validation") == 4
-    assert rows_of(prepared.answer["dataset"], "test") == 8
-    assert (Path(prepared.answer["model"]) / "model.safetensors").is_file()
-    fetched = [path for _, path, status in server.requests if status == 200]
-    assert any("fancyzhx/amazon_polarity/resolve" in path for path in fetched)
-
-
-@pytest.mark.slow
-def test_own_splits_are_kept_the_same_weights_are_not_fetched_twice_and_all_works_again_without_the_hub(
-    server: Hub, run_prepare: Callable[..., Any]
-) -> None:
-    job = {"model": "someone/tiny", "dataset": "someone/stories", "max_seq_length": "16"}
+    job = {"model": "distilbert-base-uncased", "dataset": "ag_news", "max_seq_length": "16"}
     first = run_prepare(online(server.url), **job)
     text = " ".join(path for method, path, _ in server.requests if method == "GET")
     gone = run_prepare(online(f"http://127.0.0.1:{closed_port()}"), **job)
 
     assert first.code == 0, first.output
     assert first.dataset()["labels"] == ["bad", "good"]
-    counts = [rows_of(first.answer["dataset"], split) for split in ("train", "validation", "test")]
-    assert counts == [20, 6, 4]
+    facts = first.dataset()["facts"]
+    assert [facts[f"{split}_rows"] for split in ("train", "validation", "test")] == [20, 6, 4]
+    assert "fancyzhx/ag_news/resolve" in text
     assert "model.safetensors" in text
     assert "pytorch_model.bin" not in text
     assert gone.code == 0, gone.faults

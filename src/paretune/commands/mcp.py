@@ -1,0 +1,233 @@
+"""The command `mcp`: a server for agents on standard input and output (Model Context Protocol, package `mcp`).
+
+Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
+agent can neither name another one, nor choose code, image, account or owner of a job. A launched command is a process
+of its own, whose output and process id are in files of a folder, so that it outlives the server and the next one finds
+it.
+"""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from paretune.commands.command import command_of
+from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
+from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
+from paretune.core.result import CommandOutput
+from paretune.core.untrusted import absolute, is_file, printable
+from paretune.launchers.processes import is_alive, process_text
+from paretune.specification.catalog import instances
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Parameters, parameter, spell
+from paretune.specification.profile import with_profile
+from paretune.studies.definition.file import StudyFile
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+_INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
+One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
+preview checks a job and bounds its dollars; launch starts a job or a study within the budget of this server; status
+says how it goes; front shows the best trade-offs of a study."""
+_NOT_OF_AGENTS = {
+    *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
+    *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
+}
+"""Options that choose the code that runs, the account that pays, or what is recorded of it."""
+_SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
+_DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
+
+
+class McpOptions(Parameters):
+    """What agents may spend through this server."""
+
+    budget: str | None = parameter(
+        None, "YAML file with monthly budgets that all launches count against; without it agents may look only"
+    )
+    listed_by: ClassVar[str] = "mcp"
+
+
+def _run(options: McpOptions) -> CommandOutput:
+    """Serve until the agent disconnects, running jobs go on; raises BadInput if the package `mcp` is not installed."""
+    from paretune.jobs.workplace import home_of
+
+    if options.budget is not None and not is_file(options.budget):
+        raise BadInput([f"budget must name a YAML file with budgets, and {options.budget} is none"])
+    budget = None if options.budget is None else absolute(options.budget)
+    try:
+        server = make_server(Tools(home_of(os.environ).resolve() / "agents", budget))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mcp":
+            raise
+        install = "python -m pip install 'paretune[mcp]'"
+        raise BadInput([f"paretune mcp needs the package mcp, which is not installed: {install}"]) from error
+    server.run("stdio")
+    return CommandOutput()
+
+
+def make_server(tools: "Tools") -> "MCPServer":
+    """The server with its tools; raises ModuleNotFoundError without the package `mcp`."""
+    from mcp.server import MCPServer  # an optional extra
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.tools import Tool
+
+    one_at_a_time = threading.Lock()  # checks set MLflow's globals
+
+    def guarded(act: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        @wraps(act)
+        def answer(*positional: Any, **named: Any) -> dict[str, Any]:
+            try:
+                with one_at_a_time:
+                    return act(*positional, **named)
+            except ParetuneError as error:
+                raise ToolError(printable(str(error))) from error
+
+        return answer
+
+    acts = (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
+    listed = {act.__name__: Tool.from_function(guarded(act)) for act in acts}
+    job = JobSpec.model_json_schema()["properties"]
+    allowed = {
+        name: {key: schema[key] for key in _SHOWN if key in schema} if "$ref" not in str(schema) else {"type": "object"}
+        for name, schema in job.items()
+        if name not in _NOT_OF_AGENTS
+    }
+    types = {"enum": sorted({"local", *instances()})}
+    allowed["instance_type"] |= types
+    lists = {"instance_type": {"type": ["string", "array"], "items": types}}
+    lists |= {name: {**allowed[name], "type": ["string", "array"]} for name in MAY_BE_LISTS if name not in lists}
+    for act, schemas in (("preview", allowed), ("estimate", allowed | lists)):
+        listed[act].parameters["properties"]["parameters"]["properties"] = schemas
+    name, tools_of_server = "paretune", list(listed.values())
+    return MCPServer(name, version=version(name), instructions=_INSTRUCTIONS, tools=tools_of_server)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools of an agent. `folder` has the launched commands; without a `budget` nothing can be launched."""
+
+    folder: Path
+    budget: str | None
+
+    def estimate(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Predicted seconds, dollars and memory of a job with 80 % intervals, on one cluster or on many.
+
+        Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
+        the cheapest that fits into memory.
+        """
+        from paretune.commands.estimate.estimate import run_estimate
+
+        request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
+        answer: dict[str, Any] = run_estimate(request).to_dict()
+        rows = [{name: value for name, value in row.items() if value is not None} for row in answer["rows"]]
+        rows.sort(key=lambda row: (row.get("fits") == "no", row.get("cost_usd", math.inf)))
+        return answer | {"rows": rows}
+
+    def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Check a job and bound its dollars; launches nothing."""
+        from paretune.jobs.launch import launch
+
+        return launch(JobSpec.read(_texts(parameters)), dry_run=True, quiet=True).to_dict()
+
+    def launch(self, parameters: dict[str, Any], study: str | None = None) -> dict[str, Any]:
+        """Launch a job, or the study of this file with `parameters` that win over it, if the budget allows it."""
+        from paretune.jobs.launch import launch
+
+        if self.budget is None:
+            raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
+        texts = _texts(parameters)
+        if study is None:
+            launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
+        else:
+            _refuse_names(StudyFile.read(study, texts).job.given().keys() - {"tags"})
+            texts["study"] = study
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = "train" if study is None else "study"
+        name = f"{command}-{len(list(self.folder.iterdir())) + 1}"
+        start(self.folder / name, command, texts | {"budget": self.budget})
+        return self._described(name)
+
+    def status(self, name: str | None = None) -> dict[str, Any]:
+        """State, result and last lines of one launched command, or of all."""
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+        return {"launched": [self._described(each) for each in names if name in (None, each)]}
+
+    def stop(self, name: str) -> dict[str, Any]:
+        """Stop a launched command by its name, as Ctrl-C does; its cost is booked."""
+        self._described(name)
+        process = _text(self.folder / name / _PROCESS)
+        if is_alive(process):
+            os.kill(int(process.split()[1]), signal.SIGINT)
+        return self._described(name)
+
+    def front(self, study: str) -> dict[str, Any]:
+        """The Pareto front of a recorded study, by its name."""
+        from paretune.studies.recorded_front import front
+
+        return front(study).to_dict()
+
+    def _described(self, name: str) -> dict[str, Any]:
+        """A launched command; one that nobody can look at from here, such as on another machine, counts as running."""
+        folder = self.folder / name
+        if Path(name).name != name or not folder.is_dir():
+            raise BadInput([f"nothing was launched under the name {name!r}: status lists all"])
+        has_ended = is_alive(_text(folder / _PROCESS)) is False  # before the document is read, which is written last
+        lines = _text(folder / _LOG).splitlines()[-10:]
+        try:
+            result = json.loads(_text(folder / _DOCUMENT))
+        except ValueError:
+            result = {"error": {"message": "\n".join(lines) or "no answer"}} if has_ended else None
+        is_running = result is None
+        return {
+            "name": name,
+            "state": "running" if is_running else "ended",
+            "result": result,
+            "last_lines": lines if is_running else [],
+        }
+
+
+def start(folder: Path, name: str, parameters: Mapping[str, str]) -> None:
+    """Start `paretune NAME --key=value ... --json` as a process that does not end with this one."""
+    folder.mkdir(parents=True)
+    words = [f"--{key}={text}" for key, text in parameters.items()]  # a value such as --help stays a value
+    with (folder / _DOCUMENT).open("wb") as output, (folder / _LOG).open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "paretune", name, *words, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C of the server is not its own; its job is paid for and goes on
+        )
+    (folder / _PROCESS).write_text(process_text(process.pid))
+    threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Values as they would be typed, lists as comma-separated texts; BadInput for options that no agent may set."""
+    _refuse_names(name.replace("-", "_").partition(".")[0] for name in parameters)
+    return {
+        name: ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
+        for name, value in parameters.items()
+    }
+
+
+def _refuse_names(names: Iterable[str]) -> None:
+    wrong = [name for name in dict.fromkeys(names) if name in _NOT_OF_AGENTS]
+    refuse([f"{name} cannot be set by an agent: it chooses code, account or money" for name in wrong])
+
+
+COMMAND = command_of(McpOptions, _run)

@@ -1,0 +1,227 @@
+"""The command `prices`: the known prices of a region, read anew from AWS's Pricing API if asked for."""
+
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, ClassVar
+
+from paretune.commands.command import command_of, describe_opened_run
+from paretune.core.clock import SystemClock
+from paretune.core.errors import LaunchRefused, refuse
+from paretune.core.result import CommandOutput, Result, Row
+from paretune.core.untrusted import printable
+from paretune.presentation.text import aligned, texts
+from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
+from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Fault, Parameters, Rules, parameter, split_list
+from paretune.specification.profile import read_profile
+
+_API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
+_USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...
+_LONGEST_SOURCE = 60  # characters in the text
+_COLUMNS: Mapping[str, Any] = {
+    "instance type": "instance_type",
+    "accelerators": "accelerators",
+    "USD/hour": ("price_usd_per_hour", ".3f"),
+    "as of": "as_of",
+    "confidence": "confidence",
+    "source": ("source", lambda text: text[:_LONGEST_SOURCE]),
+    "remark": "remark",
+}
+
+
+class PricesRequest(Parameters):
+    """The prices to show, and whether to read them anew; raises BadInput with all faults at once."""
+
+    region: str | None = parameter(
+        None, "AWS region; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1"
+    )
+    instance_type: str | None = parameter(None, "types to show, comma-separated; all that are known by default")
+    refresh: bool = parameter(
+        False, "first read today's prices of SageMaker Training from AWS's Pricing API (pricing:GetProducts)"
+    )
+
+    listed_by: ClassVar[str] = "prices"
+    rules: ClassVar[Rules] = (lambda it: (Fault(("region",), text) for text in region_faults(it.region)),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceTable(Result):
+    """On-demand prices of SageMaker Training in one region; None if unknown. Ages are counted to `today`."""
+
+    region: str
+    prices: dict[str, Price | None]
+    today: date
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], region: str, instance_types: Sequence[str]) -> "PriceTable":
+        """The table of these types, or of all with a price in the region; raises BadInput for an unknown type."""
+        priced = PriceList.read(environment).of_region(region)
+        possible = list(dict.fromkeys([*instances(), *priced]))  # the smallest size first
+        refuse([unknown_type(name, possible) for name in instance_types if name not in possible])
+        names = instance_types or [name for name in possible if name in priced]
+        return cls(region=region, prices={name: priced.get(name) for name in names}, today=_today())
+
+    @property
+    def title(self) -> str:
+        """Kind and region of the prices."""
+        return f"SageMaker Training, on demand, {self.region}"
+
+    def rows(self) -> list[Row]:
+        """One row per type: hardware, price, date, source and remarks."""
+        return [self._row(name, price) for name, price in self.prices.items()]
+
+    def to_dict(self) -> dict[str, object]:
+        """Region, rows and notes."""
+        return {"region": self.region, "rows": self.rows(), "notes": self.notes()}
+
+    def notes(self) -> list[str]:
+        """A sentence on how to get the unknown prices."""
+        if not self.prices:
+            read = f"`paretune prices --refresh true --region {self.region}` reads them"
+            none = f"no price of SageMaker Training in {self.region} is known"
+            return [f"{none}: {read}, or name a CSV of your own in {VARIABLE}"]
+        unknown = [name for name, price in self.prices.items() if price is None]
+        return [text for name in unknown for text in price_remarks(None, name, self.region, self.today)]
+
+    def __str__(self) -> str:
+        """The table for a terminal."""
+        if not self.prices:
+            return "\n".join(self.notes())
+        several = [row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}" for row in self.rows()]
+        frame = self.to_frame().assign(accelerators=several)
+        return "\n".join([self.title, aligned(texts(frame, _COLUMNS)), *self.notes()])
+
+    def _row(self, name: str, price: Price | None) -> Row:
+        instance = instances().get(name)
+        count = instance.accelerator_count if instance else None
+        return {
+            "instance_type": name,
+            "accelerator": instance.accelerator if instance and count else None,
+            "accelerator_count": count,
+            "price_usd_per_hour": price and price.usd_per_hour,
+            "region": self.region,
+            "as_of": (price and price.as_of) or None,
+            "confidence": price and price.confidence,
+            "source": price and price.plain_source,
+            "remark": "price unknown" if price is None else "; ".join(price.doubts(self.today)) or None,
+        }
+
+
+def prices(region: str | None = None, instance_type: str | Collection[str] = ()) -> PriceTable:
+    """The known on-demand prices of SageMaker Training in a region, in USD per hour and instance.
+
+    `paretune prices --refresh true` reads today's prices from AWS.
+
+    Args:
+        region: by default the region of the profile, AWS_REGION, AWS_DEFAULT_REGION, or us-east-1.
+        instance_type: one or several types; by default all with a known price.
+
+    Raises:
+        BadInput: there is no such region or type, or a file of prices cannot be read.
+
+    Examples:
+        >>> import paretune
+        >>> table = paretune.prices("us-east-1", ["ml.g5.xlarge", "ml.p4d.24xlarge"])
+        >>> table.to_frame()[["instance_type", "accelerator_count", "price_usd_per_hour"]].round(3).values.tolist()
+        [['ml.g5.xlarge', 1, 1.408], ['ml.p4d.24xlarge', 8, 25.251]]
+    """
+    environment = dict(os.environ)
+    types = [instance_type] if isinstance(instance_type, str) else list(instance_type)
+    return PriceTable.of(environment, _region(region, environment), types)
+
+
+def run_prices(request: PricesRequest) -> CommandOutput:
+    """Return the known prices of a region, after reading today's into the user's cache if asked for."""
+    environment = dict(os.environ)
+    region = _region(request.region, environment)
+    document: dict[str, object] = {}
+    if request.refresh:
+        text, document["refreshed"] = _refresh(region, environment)
+        print(printable(text))  # at once: the prices are kept, whatever is wrong with the types to show
+        if not request.instance_type:
+            describe_opened_run("prices", text)
+            return CommandOutput(document=document | {"region": region})
+    table = PriceTable.of(environment, region, split_list(request.instance_type))
+    unknown = sum(price is None for price in table.prices.values())
+    describe_opened_run("prices", f"{table.title}: {len(table.prices)} types, {unknown} without a known price")
+    return CommandOutput(text=str(table), document=document | table.to_dict())
+
+
+def _region(region: str | None, environment: Mapping[str, str]) -> str:
+    return usual_region(region or read_profile(environment).get("region"), environment)
+
+
+def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str, object]]:
+    """Read today's prices and keep them; return what has changed as text and as a document."""
+    print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
+    before = PriceList(listed=PriceList.read(environment).listed).of_region(region)
+    read = read_prices(region, environment, _today())
+    path = keep(environment, read)
+    pairs = [(before[new.instance_type].usd_per_hour, new) for new in read if new.instance_type in before]
+    changes = [
+        {"instance_type": new.instance_type, "old": old, "new": new.usd_per_hour}
+        for old, new in pairs
+        if old != new.usd_per_hour
+    ]
+    lines = [f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"]
+    lines += [f"  {item['instance_type']}: {item['old']:g} -> {item['new']:g} USD an hour" for item in changes]
+    lines += [] if changes else ["no price that was known has changed"]
+    return "\n".join(lines), {"count": len(read), "file": str(path), "changes": changes}
+
+
+def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:
+    """On-demand prices of SageMaker Training in a region from the Pricing API, the highest of several of a type.
+
+    Raises:
+        LaunchRefused: AWS does not answer or refuses (pricing:GetProducts), or it has no such prices.
+    """
+    from paretune.launchers.sagemaker.account import Account  # imports boto3
+    from paretune.launchers.sagemaker.aws_errors import refused_to
+
+    fields = {"regionCode": region, "component": "Training"}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
+    with refused_to("read the price list (pricing:GetProducts)"):
+        listing = Account(JobSpec(region=_API_REGION), environment).client("pricing").get_paginator("get_products")
+        pages = listing.paginate(ServiceCode="AmazonSageMaker", Filters=filters)
+        products = [json.loads(text) for page in pages for text in page["PriceList"]]
+    usages: dict[str, dict[float, str]] = {}  # type to prices, each with its usage type
+    for product in products:
+        attributes = product["product"]["attributes"]
+        usage = _USAGE.search(attributes.get("usagetype", ""))
+        is_here = attributes.get("regionCode", region) == region
+        if usage is None or not is_here or attributes.get("locationType", "AWS Region") != "AWS Region":
+            continue
+        for term in product["terms"].get("OnDemand", {}).values():
+            for dimension in term.get("priceDimensions", {}).values():
+                usd = float(dimension.get("pricePerUnit", {}).get("USD") or "nan")
+                if dimension.get("unit", "").lower() in {"hrs", "hours", "hour"} and 0 < usd < math.inf:
+                    usages.setdefault(usage[1], {})[usd] = usage.string
+    if not usages:
+        raise LaunchRefused(f"the AWS Pricing API has no price of SageMaker Training in {region}")
+    return [_price(name, region, prices, today) for name, prices in sorted(usages.items())]
+
+
+def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> Price:
+    doubt = "" if len(usages) == 1 else f"uncertain: {len(usages)} prices from {min(usages):g} USD; "
+    return Price(
+        usd_per_hour=max(usages),  # because budgets must hold
+        region=region,
+        as_of=today.isoformat(),
+        source=f"{doubt}AWS Pricing API, {usages[max(usages)]}",
+        instance_type=name,
+        confidence="uncertain" if doubt else "confirmed",
+    )
+
+
+def _today() -> date:
+    return date.fromtimestamp(SystemClock().now())
+
+
+COMMAND = command_of(PricesRequest, run_prices)

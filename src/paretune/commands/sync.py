@@ -1,0 +1,44 @@
+"""The command `sync`: collect jobs that have ended, follow jobs that still run. `paretune.jobs` does the work."""
+
+from typing import ClassVar
+
+from paretune.commands.command import command_of
+from paretune.core.clock import SystemClock
+from paretune.core.result import CommandOutput
+from paretune.specification.parameters import Parameters
+
+
+class SyncOptions(Parameters):
+    """The command takes no options."""
+
+    listed_by: ClassVar[str] = "sync"
+
+
+def _run(_: SyncOptions) -> CommandOutput:
+    """Bring MLflow up to date with every job whose launcher has ended."""
+    from paretune.jobs.progress import watched
+    from paretune.jobs.sync import Sync
+    from paretune.jobs.workplace import Workplaces
+    from paretune.tracking import Tracking
+
+    workplaces = Workplaces.of_process()
+    tracking = Tracking(workplaces.environment, SystemClock())
+    if tracking.opened_run_id() is not None:
+        tracking.begin("sync")  # `mlflow run` shows a run for every command
+    with watched(workplaces.interruption) as on_events:
+        jobs = Sync(
+            workplace_of=workplaces.of,
+            tracking=tracking,
+            interruption=workplaces.interruption,
+            on_events=on_events,
+        ).run()
+    lines = [str(job.result) for job in jobs if job.result is not None]
+    lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
+    runs = [
+        {"run_id": job.run_id, "remark": job.remark or None, "result": job.result and job.result.to_dict()}
+        for job in jobs
+    ]
+    return CommandOutput(text="\n".join(lines) or "nothing to do: no run is unfinished", document={"runs": runs})
+
+
+COMMAND = command_of(SyncOptions, _run)

@@ -1,0 +1,450 @@
+"""Replay: seconds and F1 of a job, looked up in a table of recorded runs.
+
+Rows of the same instance type and the same further hyperparameters answer a job. Between them, in the logarithms of
+learning rate, per-device batch size and instance count, seconds are interpolated in their logarithm and F1 as it is;
+outside them is an error. A batch that ran out of memory does so with every larger size, too.
+
+A table is a CSV file with one finished training job a row, read strictly:
+
+    instance_type,instance_count,per_device_train_batch_size,learning_rate,f1   needed
+    billable_seconds             of all completed runs, or no such column: simulated jobs then take what is estimated
+    status                       Completed (the default), OutOfMemory or Failed
+    train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
+    num_steps                    optimiser steps; with num_train_epochs, train_rows follows from them
+    dataset_size                 rows before validation rows were split off
+    hourly_price_usd,price_as_of what an hour of one instance cost then, and the day, month or year of that price
+    cost_usd                     cost of the job; if left out, it follows from seconds and price
+    any parameter of a job       hyperparameters: a job is answered only from rows with the same value
+
+If `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
+"""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
+from paretune.core.untrusted import read_table
+from paretune.estimating.workload import training_rows, training_steps
+from paretune.pricing import as_of_fault
+from paretune.specification.job import JobSpec, share_of
+from paretune.specification.parallelism import DEEPSPEED, SHARDED, BatchPlan
+from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter, spell
+
+COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
+MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
+CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
+NEEDED = (*CLUSTER, "f1")
+_BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
+OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
+"""Parameters of a job that are further hyperparameters if a table has columns for them."""
+OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run
+_NONE: Mapping[str, str] = MappingProxyType({})
+_MOST_FAULTS, _SHOWN = 20, 8  # faults and values that a message lists
+STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
+CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
+QUALITY_AXES = ("learning_rate", "global_batch_size")
+_DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
+Point = tuple[float, ...]
+Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
+Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of the repeats of a run
+
+
+class Cells(Parameters):
+    """What a row may have beside the parameters of a job."""
+
+    status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED, "how the run ended")
+    billable_seconds: float | None = parameter(None, "seconds billed per instance", gt=0)
+    f1: float | None = parameter(None, "macro F1", ge=0, le=1)
+    train_seconds: float | None = parameter(None, "seconds of the training loop", gt=0)
+    throughput_samples_per_second: float | None = parameter(None, "training samples per second", gt=0)
+    peak_memory_gib: float | None = parameter(None, "peak memory of a device, GiB", gt=0)
+    train_rows: float | None = parameter(None, "training rows", gt=0)
+    num_steps: float | None = parameter(None, "optimiser steps", gt=0)
+    dataset_size: int | None = parameter(None, "rows before validation rows were split off", gt=0)
+    hourly_price_usd: float | None = parameter(None, "price of an hour of one instance", gt=0)
+    price_as_of: str = parameter("", "day, month or year of that price")
+    cost_usd: float | None = parameter(None, "dollars of the job", ge=0)
+
+
+_COLUMNS = {*Cells.model_fields, *CLUSTER, "seed"}
+"""Columns that mean something in every table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRow:
+    """One run of a table."""
+
+    line: int  # its line in the file, from 1
+    spec: JobSpec  # the job, with what the table does not tell at its default
+    plan: BatchPlan  # its batch, and the learning rate that was used
+    others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
+    seed: int | None
+    status: str
+    billable_seconds: float | None  # seconds billed per instance; None if the run did not complete or has none
+    f1: float | None  # None unless the status is Completed
+    measured: Mapping[str, float]  # the metrics of MEASURED that the row has
+    cells: Cells  # all that the row has beside parameters
+    texts: Mapping[str, str]  # the same as texts; empty ones left out
+
+    def digest(self) -> str:
+        """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
+        return hashlib.sha256(repr(sorted(self.texts.items())).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """A table of recorded runs, at least one."""
+
+    name: str  # the file's name, without its folder
+    rows: tuple[RecordedRow, ...]
+    columns: tuple[str, ...]  # their names here
+    others: tuple[str, ...]  # the further hyperparameters it has columns for
+    ignored: tuple[str, ...]  # columns without a meaning here
+
+    @classmethod
+    def read(
+        cls, path: Path, columns: Mapping[str, str] = _NONE, common_texts: Mapping[str, str] = _NONE
+    ) -> "RunTable":
+        """Read the table in a CSV file.
+
+        `columns` maps names of columns in the file to names here; `common_texts` has values for every row. Raises
+        BadInput with everything that is wrong, with line numbers.
+        """
+        own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
+        faults = _header_faults(own_names, columns)
+        header = [columns.get(name, name) for name in own_names]
+        if not faults and not lines:
+            faults = ["it holds no run: below the header line, each line is one"]
+        rows, lines_of = list[RecordedRow](), dict[str, list[int]]()
+        for line, cells in [] if faults else lines:
+            try:
+                rows.append(_row(line, header, cells, common_texts))
+            except BadInput as error:
+                for fault in error.faults:
+                    lines_of.setdefault(fault, []).append(line)
+        faults += [located(fault, numbers) for fault, numbers in lines_of.items()]
+        more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+        refuse([f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS] + more])
+        others = tuple(name for name in header if name in OTHERS)
+        ignored = tuple(name for name in header if name not in {*_COLUMNS, *_BATCH, *OTHERS})
+        return cls(name=path.name, rows=tuple(rows), columns=tuple(header), others=others, ignored=ignored)
+
+
+def located(fault: str, lines: Sequence[int]) -> str:
+    """The fault with the lines that have it."""
+    numbers = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
+    return f"line{'s' * (len(lines) > 1)} {numbers}: {fault}"
+
+
+def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """Return the faults of the header line of a file, and of the names that its columns are given."""
+    names, own = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
+    absent = {name: did_you_mean(name, own_names) or own for name in columns if name not in own_names}
+    faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
+    for name in {*columns.values()} - names:
+        hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
+        faults.append(f"columns: {name} is no name of a column here: {hint}")
+    header = [columns.get(name, name) for name in own_names]
+    faults += [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
+    for name in (*NEEDED, "billable_seconds"):
+        hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
+        if name not in header and (hint or name in NEEDED):
+            faults.append(f"column {name} is missing: {hint or own}")
+    return faults
+
+
+def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> RecordedRow:
+    """Return the row of a line; an empty cell has no value. Raises BadInput with all its faults."""
+    own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+    texts, faults = {**common_texts, **own}, list[str]()
+    parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
+    if texts.get("strategy") == "none":  # AWS's word for a job without a library for it
+        texts["strategy"] = "ddp"
+    values, spec = Cells(), JobSpec()
+    with collecting(faults):
+        values = Cells.read({name: text for name, text in texts.items() if name in Cells.model_fields})
+    with collecting(faults):
+        spec = JobSpec.read({name: text for name, text in texts.items() if name in parameters})
+    if len(cells) != len(header):
+        faults.append(f"has {len(cells)} cells, the header line {len(header)}")
+    needed = list(CLUSTER)
+    has_completed = values.status == COMPLETED
+    if has_completed:
+        needed += [name for name in ("f1", "billable_seconds") if name in header]
+    faults += [f"{name} is empty" for name in needed if name not in texts]
+    faults += as_of_fault("price_as_of", values.price_as_of)
+    refuse(faults)
+    plan = spec.plan()
+    others = {name: spell(getattr(spec, name)) for name in header if name in OTHERS}
+    measured: dict[str, Any] = {name: value for name in MEASURED if (value := getattr(values, name)) is not None}
+    if values.num_steps is not None and "num_train_epochs" in others:
+        rows = float(round(values.num_steps * plan.global_batch_size / spec.num_train_epochs))
+        measured.setdefault("train_rows", rows)
+    return RecordedRow(
+        line=line,
+        spec=spec,
+        plan=plan,
+        others=others,
+        seed=spec.seed if "seed" in own else None,
+        status=values.status,
+        billable_seconds=values.billable_seconds,
+        f1=values.f1 if has_completed else None,
+        measured=measured,
+        cells=values,
+        texts=own,
+    )
+
+
+@dataclass(frozen=True)
+class MatchingRows:
+    """Rows that match a point, each with its weight; one of the repeats if there are several."""
+
+    parts: tuple[tuple[RecordedRow, float], ...]
+    repeats: int = 1
+
+    def seconds(self) -> float:
+        """Return billable seconds, interpolated in their logarithm."""
+        if len(self.parts) == 1:
+            return self.parts[0][0].billable_seconds or math.nan
+        return math.exp(sum(weight * math.log(row.billable_seconds or math.nan) for row, weight in self.parts))
+
+    def f1(self) -> float:
+        """Return F1, interpolated linearly."""
+        return sum(weight * row.f1 for row, weight in self.parts if row.f1 is not None)
+
+    def words(self) -> str:
+        """Return the lines of the rows, in words."""
+        lines = sorted(row.line for row, _ in self.parts)
+        if len(lines) == 1:
+            chosen = f", one of {self.repeats} repeats" if self.repeats > 1 else ""
+            return f"the recorded run in line {lines[0]}{chosen}"
+        return f"interpolated between the recorded runs in lines {', '.join(map(str, lines))}"
+
+
+def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> MatchingRows | None:
+    """Return the row at a point, or those around it, or None. Only an exact row may be a failed one."""
+    by_point: dict[Point, list[RecordedRow]] = {}
+    for row in rows:
+        if row.status != OUT_OF_MEMORY:
+            by_point.setdefault(point_of(row, axes), []).append(row)
+    if at in by_point:
+        repeats = by_point[at]
+        return MatchingRows(((choose(repeats), 1.0),), len(repeats))
+    completed = {point: [row for row in group if row.status == COMPLETED] for point, group in by_point.items()}
+    corners = enclosing({point for point, group in completed.items() if group}, at)
+    if corners is None:
+        return None
+    return MatchingRows(tuple((choose(completed[point]), weight) for point, weight in corners))
+
+
+def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
+    """Whether the per-device batch is as large as one that did not fit, or larger than the largest that did."""
+    batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
+    steps = plan.gradient_accumulation_steps
+    exact = {row.status for row in rows if point_of(row) == at and row.plan.gradient_accumulation_steps == steps}
+    if exact:
+        return OUT_OF_MEMORY in exact
+    is_divided = spec.strategy in _DIVIDED
+    full, fitting = list[int](), [0]
+    for row in rows:
+        more = is_divided * (row.spec.instance_count - spec.instance_count)
+        if row.status == OUT_OF_MEMORY and more >= 0:
+            full.append(row.plan.per_device_train_batch_size)
+        elif row.status == COMPLETED and more <= 0:
+            fitting.append(row.plan.per_device_train_batch_size)
+    least = min(full, default=math.inf)
+    return batch >= least or (bool(full) and batch > max(size for size in fitting if size < least))
+
+
+def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
+    """Return the point of a job on some axes, in natural logarithms.
+
+    They are rounded, so that equal settings written differently (5e-5, 0.00005) are one point.
+    """
+    values = [spec.instance_count if axis == "instance_count" else getattr(plan, axis) for axis in axes]
+    return tuple(round(math.log(value), 9) for value in values)
+
+
+def point_of(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
+    """Return the point of a row on some axes."""
+    return point_at(row.spec, row.plan, axes)
+
+
+def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
+    """Return the corners of the smallest cell around `at` that are all in `points`, with their weights.
+
+    Returns the point itself with weight 1 if it is in `points`, and None if no cell is complete. Never extrapolates.
+    """
+    brackets = []
+    for axis, value in enumerate(at):
+        values = sorted({point[axis] for point in points})
+        exact = [(value, value)] if value in values else []
+        brackets.append(exact + [(low, high) for low in values for high in values if low < value < high])
+    for cell in sorted(itertools.product(*brackets), key=lambda cell: sum(high - low for low, high in cell)):
+        shares = [(value - low) / ((high - low) or 1.0) for (low, high), value in zip(cell, at, strict=True)]
+        ends = [((low, 1 - share), (high, share)) for (low, high), share in zip(cell, shares, strict=True)]
+        weighed = [(tuple(v for v, _ in ends), math.prod(w for _, w in ends)) for ends in itertools.product(*ends)]
+        corners = [(point, weight) for point, weight in weighed if weight]
+        if all(point in points for point, _ in corners):
+            return corners
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedJob:
+    """The result of one job, according to the table."""
+
+    billable_seconds: float  # seconds billed per instance, start-up included; not a number if the table has none
+    f1: float | None  # None for a probe and for a job that does not complete
+    status: str = COMPLETED  # Completed, OutOfMemory or Failed
+    basis: str  # the rows of the figures, in words
+    startup_seconds: float = 0.0  # of `billable_seconds`, those before the first step
+    uploaded_bytes: float = 0.0  # of the model; 0 if unknown
+    steps: int | None = None  # optimiser steps in all; None if the number of rows is unknown
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics of the row, if a single row holds the whole job."""
+
+
+class RecordedRuns:
+    """Replays jobs from a table."""
+
+    def __init__(self, table: RunTable) -> None:
+        self.table = table
+        self._groups: dict[tuple[str, ...], list[RecordedRow]] = {}
+        for row in table.rows:
+            self._groups.setdefault((row.spec.instance_type, *row.others.values()), []).append(row)
+
+    @property
+    def has_seconds(self) -> bool:
+        """Whether the table has the seconds of its runs, and not their F1 alone."""
+        return "billable_seconds" in self.table.columns
+
+    @classmethod
+    def read(cls, path: Path | str) -> "RecordedRuns":
+        """The runs in a CSV file, see `run_table`; raises BadInput with all its faults and their line numbers."""
+        return cls(RunTable.read(Path(path)))
+
+    def answer(
+        self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
+    ) -> ReplayedJob:
+        """Return the result of the job with this batch; raises BadInput with what the table holds if not this job.
+
+        `draw` selects, with the job itself, one of several repeats of a run. `startup_seconds` are those of a row
+        before its first step; half of its seconds if it has fewer.
+        """
+        rows, at = self._rows_like(spec), point_at(spec, plan)
+        choose = _choice(spec, plan, draw)
+        if runs_out_of_memory(rows, spec, plan):
+            full = [row for row in rows if row.status == OUT_OF_MEMORY]
+            nearest = min(full, key=lambda row: math.dist(at, point_of(row)))
+            return ReplayedJob(
+                billable_seconds=nearest.billable_seconds or startup_seconds,
+                f1=None,
+                status=OUT_OF_MEMORY,
+                basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
+            )
+        alike = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
+        timed = quality = rows_at(alike, CLUSTER_AXES, at, choose) if alike else None
+        if timed is None and plan.gradient_accumulation_steps > 1:  # the same cluster and per-device batch
+            completed = [row for row in rows if row.status == COMPLETED]
+            timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
+        if timed is None:
+            what = f"completed runs on all sides of {_setting(spec, plan)}"
+            raise self._lacking(what, alike or rows, at, CLUSTER_AXES)
+        row = timed.parts[0][0]
+        if row.status == FAILED:
+            seconds = row.billable_seconds or startup_seconds
+            return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
+        seconds = timed.seconds()
+        startup = startup_seconds if seconds > startup_seconds else seconds / 2
+        rows_per_epoch = training_rows(spec, row.measured)
+        steps = None if rows_per_epoch is None else training_steps(spec, plan, rows_per_epoch)
+        basis = timed.words()
+        if spec.probe_steps is not None:
+            if steps is None:
+                unknown = f"a probe is a share of all steps, and the training rows of {spec.dataset} are not known"
+                raise BadInput([f"{unknown}: set max_train_samples, or give recorded_runs a column train_rows"])
+            done = min(spec.probe_steps, steps)
+            return ReplayedJob(
+                billable_seconds=startup + (seconds - startup) * done / steps,
+                f1=None,
+                basis=f"{done} of {steps} steps of {basis}",
+                startup_seconds=startup,
+                steps=done,
+            )
+        if quality is None:
+            quality = self._quality(spec, plan, choose)
+            basis = (
+                f"seconds from {basis} (same cluster and per-device batch, other accumulation), "
+                f"F1 from {quality.words()} (same global batch size {plan.global_batch_size} and learning rate)"
+            )
+        return ReplayedJob(
+            billable_seconds=seconds,
+            f1=quality.f1(),
+            basis=basis,
+            startup_seconds=startup,
+            steps=steps,
+            measured=row.measured if quality is timed and len(timed.parts) == 1 else {},
+        )
+
+    def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
+        """The rows of the same instance type and further hyperparameters."""
+        wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.table.others)}
+        if rows := self._groups.get(tuple(wanted.values())):
+            return rows
+        recorded, must = zip(*self._groups, strict=True), f"must be one that recorded_runs {self.table.name} holds"
+        faults = [
+            f"{name} {must} ({', '.join(sorted(map(_plain, set(values)))[:_SHOWN])}), got {_plain(text)}"
+            for (name, text), values in zip(wanted.items(), recorded, strict=True)
+            if text not in values
+        ]
+        raise BadInput(
+            faults or [f"recorded_runs {self.table.name} holds no run with all of {', '.join(wanted)} as here"]
+        )
+
+    def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
+        """The F1 of the same global batch size and learning rate, from another instance type if need be."""
+        deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
+        rows = [
+            row
+            for row in self.table.rows
+            if row.status == COMPLETED and all(deciding.get(name, text) == text for name, text in row.others.items())
+        ]
+        own = [row for row in rows if row.spec.instance_type == spec.instance_type]
+        at = point_at(spec, plan, QUALITY_AXES)
+        if matches := rows_at(own, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
+            return matches
+        point = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
+        raise self._lacking(f"{point} (nor around it)", rows, at, QUALITY_AXES)
+
+    def _lacking(self, what: str, rows: Sequence[RecordedRow], at: Point, axes: Sequence[str]) -> BadInput:
+        """Says that the table does not hold `what`, and what is nearest."""
+        near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
+        nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.status}" for row in near)
+        return BadInput([f"recorded_runs {self.table.name} holds no {what}; nearest are {nearest or 'none'}"])
+
+
+def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
+    """Choose the repeat with the job's seed, else any, but always the same for the same job and draw."""
+    share = share_of(f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}")
+
+    def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
+        candidates = [row for row in repeats if row.seed == spec.seed] or repeats
+        return candidates[int(share * len(candidates))]
+
+    return choose
+
+
+def _setting(spec: JobSpec, plan: BatchPlan) -> str:
+    sizes = f"per-device batch {plan.per_device_train_batch_size}, learning rate {plan.learning_rate:g}"
+    return f"{spec.instance_count} x {spec.instance_type}, {sizes}, accumulation {plan.gradient_accumulation_steps}"
+
+
+def _plain(text: str) -> str:
+    return text.removesuffix(".0") or "the default"

@@ -1,0 +1,240 @@
+"""Bring MLflow up to date with jobs whose launcher has ended.
+
+Jobs that run are adopted and followed, jobs that have ended are collected, and the run of a job that was never created
+is closed. A finished job that MLflow did not take whole is recorded again, and a finished model that should have been
+registered gets its version. Instances kept after a job are booked once they are given back. Jobs of MLflow projects are
+treated like jobs of our training.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from paretune.core.clock import Interruption
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
+from paretune.jobs.bill import KeptPool, kept_runs
+from paretune.jobs.model import overdue, register
+from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.record import JobRecord
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
+from paretune.launchers.processes import is_alive, is_watched
+from paretune.ledger.budget_ledger import BudgetLedger
+from paretune.specification import metrics
+from paretune.specification.container import Event
+from paretune.specification.job import JobSpec
+from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
+
+_UNKNOWN = (BadInput, LaunchRefused, LostContact)
+_ENDED = {state.value for state in JobState if state.is_terminal}
+_GONE_RUNS = 20  # the newest runs of vanished jobs, which are looked for again
+_RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """The result of an update of one run: the finished job, and a sentence on what is missing or why there is none."""
+
+    run_id: str
+    result: JobOutcome | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync:
+    """Follows every unfinished job to its end and books warm pools; an interruption leaves the jobs running."""
+
+    workplace_of: Callable[[JobSpec], Workplace]
+    """Returns the workplace of a specification; the same one for jobs of one place."""
+    tracking: Tracking
+    interruption: Interruption
+    on_events: Callable[[list[Event]], None]
+    _under_way: dict[str, Attempts] = field(default_factory=dict)
+    _collected: list[Collected] = field(default_factory=list)
+
+    def run(self) -> list[Collected]:
+        """Follow all unfinished runs to their end; returns how each ended.
+
+        Raises:
+            Interrupted: Ctrl-C or SIGTERM; the jobs go on.
+            TrackingUnavailable: MLflow does not answer; nothing was touched.
+        """
+        unregistered = overdue(self.tracking)  # read first: a job collected below registers its model itself
+        for run in self.tracking.unfinished():
+            with self._saying_why(run.run_id, "its job cannot be looked at: "):
+                self._adopt(run)
+        for run in gone_runs(self.tracking):
+            with suppress(*_UNKNOWN):
+                self._adopt_again(run)
+        try:
+            while self._under_way:
+                for run_id, job in list(self._under_way.items()):
+                    if (entry := _poll(job)) is not None:
+                        self._collected.append(entry)
+                        del self._under_way[run_id]
+                self.interruption.check()
+                clocks = [job.record.workplace.clock for job in self._under_way.values()]
+                for clock in {id(clock): clock for clock in clocks}.values():
+                    clock.sleep(WATCH_INTERVAL_S)
+        finally:
+            for job in self._under_way.values():
+                job.record.leave()
+        for run in unregistered:
+            self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
+        self._settle_pools()
+        self._book_budgets()
+        return self._collected
+
+    def _say(self, run_id: str, remark: str) -> None:
+        self._collected.append(Collected(run_id=run_id, remark=remark))
+
+    @contextmanager
+    def _saying_why(self, run_id: str, what: str = "") -> Iterator[None]:
+        """Go on with the next run after what cannot be known of this one."""
+        try:
+            yield
+        except _UNKNOWN as error:
+            self._say(run_id, f"{what}{error}")
+
+    def _adopt(self, run: RecordedRun) -> None:
+        """Begin to follow the job of a run, or say why it is not followed; raises one of _UNKNOWN."""
+        if is_watched(run.tags.get(schema.WATCHED_BY, "")):
+            self._say(run.run_id, "another process on this machine is watching it")
+            return
+        spec, workplace = self._location(run)
+        name = job_name(run.run_id, 1)  # the next attempts follow from it
+        if not _is_there(name, run, workplace):
+            if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
+                workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
+                self._say(run.run_id, "its record has gaps, which stay, because its job is no longer there")
+            else:
+                self._say(run.run_id, _close_never_created(run, spec, workplace))
+            return
+        record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
+        record.adopt()
+        record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
+        record.watch()
+        job = Attempts(record, self.on_events)
+        try:
+            job.begin()
+        except (LaunchRefused, LostContact):
+            record.leave()
+            raise
+        self._under_way[run.run_id] = job
+
+    def _adopt_again(self, run: RecordedRun) -> None:
+        """Follow the job of a run that was closed because AWS did not know it, if AWS knows it now; see `_adopt`."""
+        _, workplace = self._location(run)
+        if workplace.launcher.attach(job_name(run.run_id, 1)) is None:
+            return
+        again = workplace.tracking.run(run.run_id)
+        again.reopen()
+        again.set_tags({schema.STATE: JobState.RUNNING.value, schema.FAILURE_REASON: ""})
+        with self._saying_why(run.run_id, "its job cannot be looked at: "):
+            self._adopt(run)
+
+    def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace]:
+        """The specification of a run's job and the workplace where it runs; raises BadInput or LaunchRefused."""
+        try:
+            spec = RecordedJob(run).spec()
+        except (BadInput, ValueError, KeyError) as error:
+            raise BadInput([f"it cannot be read back: {error}"]) from error
+        workplace = self.workplace_of(spec)
+        if elsewhere := workplace.elsewhere(run.tags):
+            raise BadInput([elsewhere])
+        return spec, workplace
+
+    def _settle_pools(self) -> None:
+        """Book the warm pools that are no longer kept."""
+        for run in kept_runs(self.tracking):
+            with self._saying_why(run.run_id, "its warm pool cannot be looked at: "):
+                pool = KeptPool(run, self._location(run)[1])
+                settled = pool.settle()
+                kept = f"the instances of {pool.name} are kept and billed: `sync` books them once they are given back"
+                self._say(run.run_id, kept if settled is None else settled[1])
+
+    def _book_budgets(self) -> None:
+        """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
+        recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
+        for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
+            with self._saying_why(run.run_id, "its budgets cannot be booked: "):
+                (_, workplace), budget = self._location(run), RecordedJob(run).budget
+                if (ledger := workplace.budget_ledger(budget)) is None:
+                    continue
+                for run_id, usd in _book_ended(ledger, self.tracking).items():
+                    cost = "its worst case" if usd is None else f"{usd:.4g} USD"
+                    self._say(run_id, f"{cost} booked against the budgets of {budget}")
+
+
+def gone_runs(tracking: Tracking) -> list[RecordedRun]:
+    """The newest runs that were closed because AWS did not know their job any more."""
+    runs = tracking.runs(f"tags.`{schema.SECONDARY_STATUS}` = '{schema.GONE}'", newest=_GONE_RUNS)
+    return [run for run in runs if run.tags.get(schema.STATE) in _ENDED]
+
+
+def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:
+    """Whether the job exists.
+
+    AWS may show a job a moment after its watcher was killed while it created the job, and one answer is no proof that a
+    job which has run is gone.
+    """
+    has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
+    patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
+    return workplace.launcher.find(name, workplace.clock, patience_s) is not None
+
+
+def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
+    """Close the run of a job that does not exist; left open while another process may be about to create the job."""
+    again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
+    lives = is_alive(run.tags.get(schema.WATCHED_BY, ""))
+    is_on_another_machine = lives is None and schema.WATCHED_BY in run.tags
+    if not workplace.launcher.jobs_outlive_submitter and is_on_another_machine:
+        return f"it was started on another machine, and its job cannot be seen from here; {again}"
+    age_s = workplace.clock.now() - float(run.tags.get(schema.CLAIMED_AT, run.started))
+    if age_s < CREATED_WITHIN_S and lives is not False:
+        minutes = (CREATED_WITHIN_S - age_s) / 60
+        return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
+    record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
+    job = Attempts(record, lambda _: None)
+    reason = "its job was never created"
+    if schema.SECONDARY_STATUS in run.tags:  # it has run
+        job.bill.attempts_usd = None  # nobody can tell any more for how long
+        record.run.set_tags({schema.SECONDARY_STATUS: schema.GONE})
+        reason = (
+            "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
+        )
+    job.close(Interrupted(reason))
+    return f"{reason}, so the run is closed; {again}"
+
+
+def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
+    """Book jobs that have ended while the ledger did not answer; returns dollars by run, None for a worst case.
+
+    Jobs whose warm pool is still kept are left to the process that books the pool.
+    """
+    booked = {}
+    for run_id in ledger.unbooked():
+        for run in tracking.runs(f"attributes.run_id = '{run_id}'"):
+            if run.tags.get(schema.STATE) in _ENDED and run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
+                booked[run_id] = run.metrics.get(metrics.COST_USD)
+                ledger.book(run_id, booked[run_id])
+    return booked
+
+
+def _poll(job: Attempts) -> Collected | None:
+    run_id, spec = job.record.run.run_id, job.record.spec
+    try:
+        end = job.poll()
+    except (LostContact, LaunchRefused, BadInput, JobFailed) as error:
+        # All but LostContact are of the next attempt, JobFailed if its inputs cannot be prepared: sync gives up no job.
+        job.record.leave()
+        return Collected(run_id=run_id, remark=str(error))
+    if end is None:
+        return None
+    if not end.has_completed:
+        return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
+    remarks = [*end.remarks]
+    if spec.register is not None:
+        remarks.append(register(spec.register, run_id, job.record.workplace.tracking))
+    return Collected(run_id=run_id, result=end, remark="; ".join(remarks))

@@ -1,0 +1,108 @@
+"""Values as text (dollars, durations, values with their errors), and tables of texts in a terminal and in Markdown.
+
+`macros.html` shows tables on pages.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paretune.core.untrusted import markdown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_TO_THE_MINUTE_S = 1800  # durations from here on are rounded to the minute, shorter ones to the second
+_NUMBER = re.compile(r"[-+]? ?[\d,.]*\d(e[-+]\d+)?%?( ± \S+)?")
+Format = str | Callable[[Any], str]
+"""Format specification such as `,.2f`, or a function from the value to its text."""
+
+
+def usd(value: float) -> str:
+    """Dollars to the cent, or to three digits below one dollar: 1,204.50 USD, 0.0123 USD."""
+    return f"{dollars(value)} USD"
+
+
+def dollars(value: float) -> str:
+    """Dollars as `usd` writes them, without the unit."""
+    return plain(value, 3) if value and abs(value) < 1 else f"{value:,.2f}"
+
+
+def with_error(value: float, error: float | None = None) -> str:
+    """The value with its error to two digits: 0.9130 ± 0.0049; the value to four digits if there is no error."""
+    text = to_error(value, error)
+    return f"{text} ± {error:,.{len(text.partition('.')[2])}f}" if error and math.isfinite(error) else text
+
+
+def to_error(value: float, error: float | None = None) -> str:
+    """The value with as many decimals as `with_error` gives it, without the error; 0.8 if that is 0."""
+    if not error or not math.isfinite(error):
+        text = plain(value, 4)
+        return text.rstrip("0").rstrip(".") if error == 0 and "." in text else text
+    return f"{value:,.{min(max(0, 1 - math.floor(math.log10(error))), 12)}f}"
+
+
+def plain(value: float, digits: int) -> str:
+    """The value with this many significant digits, without an exponent."""
+    if not value:
+        return "0"
+    decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)
+    return f"{value:,.{decimals}f}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s; rounded to the minute from half an hour on."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 59.95:
+        return f"{plain(seconds, 2 if seconds < 10 else 3)} s"
+    step = 60 if seconds >= _TO_THE_MINUTE_S else 1
+    whole = round(seconds / step) * step
+    parts = [(whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")]
+    return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
+
+
+def p_value(value: float) -> str:
+    """The p-value of a test: p 0.0006, p 0.12, p < 0.0001."""
+    return "p < 0.0001" if value < 0.0001 else f"p {plain(value, 1 if value < 0.01 else 2)}"
+
+
+def texts(frame: "DataFrame", columns: Mapping[str, str | tuple[str, Format]]) -> "DataFrame":
+    """Columns of a frame as texts, without those that would be empty; what is not known is an empty text.
+
+    `columns` is header to column, or to column and format.
+    """
+    import pandas as pd
+
+    table = pd.DataFrame(index=frame.index)
+    for header, column in columns.items():
+        name, form = (column, str) if isinstance(column, str) else column
+        write = form if callable(form) else f"{{:{form}}}".format
+        table[header] = ["" if pd.isna(value) else write(value) for value in frame[name]]
+    return table.loc[:, table.ne("").any()]
+
+
+def aligned(frame: "DataFrame | Mapping[str, Sequence[str]]") -> str:
+    """A frame or columns of texts for a terminal: columns of numbers to the right."""
+    columns = [[str(name), *map(str, frame[name])] for name in frame]
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(not text or _NUMBER.fullmatch(text) for text in column[1:]) for column in columns]
+    lines = zip(*columns, strict=True)
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def markdown_table(frame: "DataFrame") -> str:
+    """A frame of texts in Markdown, which nothing in a cell can leave."""
+    lines = [
+        [" ".join(markdown(str(text)).replace("|", "\\|").split()) for text in row]
+        for row in (frame, *frame.to_numpy())
+    ]
+    lines.insert(1, ["---"] * frame.shape[1])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

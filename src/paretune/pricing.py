@@ -1,0 +1,345 @@
+"""Hourly prices of SageMaker Training instances, costs of jobs, and limits on them.
+
+A price has its region, date, source and confidence. There are three lists, and a later one overrides the earlier:
+instances.csv of this package; the file that `paretune prices --refresh true` writes from AWS's Pricing API; and the
+user's CSV, named by PARETUNE_PRICES. Prices of EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as
+high, depending on the instance family.
+"""
+
+import calendar
+import csv
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cache, cached_property
+from itertools import zip_longest
+from operator import attrgetter
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
+from paretune.core.untrusted import read_table
+from paretune.specification import catalog
+from paretune.specification.catalog import REGIONS, region_faults, usual_region
+from paretune.specification.job import JobSpec
+
+VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
+COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
+"""Columns of files of prices; a column `confidence` is optional."""
+_CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
+_DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
+_STALE_DAYS = 180
+ROUNDING_USD = 1e-9  # dollars by which sums of floating-point numbers may differ
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """The hourly price of one instance, with region, date and source."""
+
+    usd_per_hour: float
+    region: str  # empty, as is `instance_type`, for a local instance with `local_price_usd_per_hour`
+    as_of: str  # year, month or day on which the price was read; empty if unknown
+    source: str  # where it was read, with the prefix "uncertain: " or "one source: " for these confidences
+    instance_type: str = ""
+    confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV) or notional
+
+    def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
+        """Cost of a job in dollars. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""
+        return billable_seconds * instance_count * self.usd_per_hour / 3600
+
+    @property
+    def since(self) -> date:
+        """First day of `as_of`, or the earliest possible date if that is empty."""
+        return _days(self.as_of)[0] if self.as_of else date.min
+
+    @property
+    def stated(self) -> str:
+        """Dollars of an hour and the date of a billed price, for messages: `1.408 USD per hour, price of 2026-08`."""
+        date_of = f", price of {self.as_of}" if self.as_of and self.confidence != "notional" else ""
+        return f"{self.usd_per_hour:g} USD per hour{date_of}"
+
+    @property
+    def plain_source(self) -> str:
+        """The first of its sources, without the prefix for the confidence and its date, beside which `as_of` stands."""
+        source = self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+        return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
+
+    def doubts(self, today: date) -> list[str]:
+        """Reasons to distrust the price, in a few words each: its confidence, an age of more than 180 days."""
+        if self.confidence == "notional":
+            return []
+        reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
+        age = (today - self.since).days
+        if self.as_of and age > _STALE_DAYS:
+            first, last = _days(self.as_of)
+            return [*reasons, f"{age} days old" if first == last else f"up to {age} days old"]
+        return reasons if self.as_of else [*reasons, "without a date"]
+
+    def remarks(self, today: date) -> list[str]:
+        """`doubts` as one sentence with the next step; empty if there are none."""
+        doubts = self.doubts(today)
+        if not doubts:
+            return []
+        age = f"is of {self.as_of}" if self.as_of else f"is {doubts.pop()}"
+        about = ", ".join([f"price of {self.instance_type} in {self.region} {age}", *doubts])
+        remedy = f"`paretune prices --refresh true --region {self.region}` reads today's"
+        if self.confidence == "user":
+            remedy = f"bring the file of {VARIABLE} (a design's `prices`) up to date"
+        return [f"{about} ({self.plain_source}): {remedy}"]
+
+
+# SageMaker Training price of ml.m5.large (2 vCPUs, 8 GiB), us-east-1: usage type USE1-Train:ml.m5.large of the AWS
+# price list, read on 2026-08-11.
+ML_M5_LARGE = Price(
+    usd_per_hour=0.115,
+    region="us-east-1",
+    as_of="2026-08-11",
+    source="notional: AWS price list, SageMaker Training, ml.m5.large; a local job is not billed",
+    instance_type="ml.m5.large",
+    confidence="notional",
+)
+
+
+def dates_of(prices: Iterable[Price | None]) -> str:
+    """Dates of prices in words: `of 2026-08`, `of 2026-04 to 2026-10`; empty if none has one."""
+    dates = sorted({price.as_of for price in prices if price is not None and price.as_of})
+    return "of " + " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
+
+
+def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
+    """Sentences for the user before a job is paid: doubts about its price, or that it is unknown."""
+    if price is not None:
+        return price.remarks(today)
+    return [
+        f"price of {instance_type} in {region} is not known, so cost will be absent: `paretune prices --refresh true "
+        f"--region {region}` reads it from AWS, or name your own CSV in {VARIABLE}"
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceList:
+    """All price rows on this machine: `listed` ones of package and AWS, overridden by those of the user's CSV."""
+
+    listed: tuple[Price, ...]
+    users: tuple[Price, ...] = ()
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "PriceList":
+        """The rows of the package, of `kept_file` and of the CSV in PARETUNE_PRICES.
+
+        Raises:
+            BadInput: a file cannot be read or a value is invalid; all faults at once, with file and line.
+        """
+        faults: list[str] = []
+        cached: list[Price] = []
+        users: list[Price] = []
+        path = kept_file(environment)
+        if path is not None and path.exists():
+            with collecting(faults):
+                cached = read_file(path, is_users=False)
+        if users_path := environment.get(VARIABLE):
+            with collecting(faults):
+                users = read_file(users_path, is_users=True)
+        refuse(faults)
+        return cls(listed=(*_packaged(), *cached), users=tuple(users))
+
+    def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
+        """The newest price of this type in this region up to the date `on`, or None if there is none."""
+        users, listed = self._rows.get((instance_type, region), ([], []))
+        return _newest(users, on) or _newest(users, None) or _newest(listed, on)
+
+    def of_region(self, region: str) -> dict[str, Price]:
+        """Instance type to newest price, for all types with a price in `region`."""
+        names = sorted(name for name, its_region in self._rows if its_region == region)
+        return {name: price for name in names if (price := self.price(name, region)) is not None}
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], tuple[list[Price], list[Price]]]:
+        """(User's rows, listed rows) by type and region; built once, because a study looks up hundreds of prices."""
+        rows: dict[tuple[str, str], tuple[list[Price], list[Price]]] = {}
+        for index, prices in enumerate((self.users, self.listed)):
+            for row in prices:
+                rows.setdefault((row.instance_type, row.region), ([], []))[index].append(row)
+        return rows
+
+
+def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
+    """The price of a job's instances without asking AWS, notional for local jobs, or None; raises BadInput."""
+    if not job.has_instances:
+        return ML_M5_LARGE
+    region = usual_region(job.region, environment)
+    return prices.price(job.instance_type, region)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """Dollars of several jobs together: spent by jobs that ended, and committed as worst cases of jobs that run."""
+
+    spent_usd: float
+    committed_usd: float
+
+    def left_usd(self, budget_usd: float) -> float:
+        """Dollars of a budget that are neither spent nor committed; negative if it was lowered below them."""
+        return budget_usd - self.spent_usd - self.committed_usd
+
+    def covers(self, worst_usd: float, budget_usd: float) -> bool:
+        """Whether one more worst case fits into what is left of a budget."""
+        return worst_usd <= self.left_usd(budget_usd) + ROUNDING_USD
+
+
+def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | None:
+    """Dollars of so many billable seconds on every instance of a cluster, or None if the price is unknown."""
+    return None if price is None else price.cost_usd(seconds, cluster.instance_count)
+
+
+def admit(job: JobSpec, price: Price | None, billed_after_limit_s: float) -> float | None:
+    """The worst case of a job in dollars, or None if its price is unknown.
+
+    It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.
+
+    Raises:
+        BudgetRefused: the worst case exceeds max_cost_usd, or there is such a limit and the price is unknown.
+    """
+    if price is None:
+        if job.max_cost_usd is not None:
+            raise BudgetRefused(
+                f"max_cost_usd is {job.max_cost_usd:g} but the price of {job.instance_type} is not known "
+                "in this region: leave max_cost_usd out, or take another type or region"
+            )
+        return None
+    minutes = job.max_runtime_minutes + job.keep_alive_minutes  # a warm pool is billed like a job
+    worst_usd = price.cost_usd(minutes * 60 + billed_after_limit_s, job.instance_count)
+    if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:
+        raise BudgetRefused(
+            f"worst case {worst_usd:.4g} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and upload, x "
+            f"{job.instance_count} x {price.stated}) must be at most max_cost_usd, "
+            f"{job.max_cost_usd:g}: lower max_runtime_minutes or raise max_cost_usd"
+        )
+    return worst_usd
+
+
+def kept_file(environment: Mapping[str, str]) -> Path | None:
+    """The CSV of prices read from AWS, below XDG_CACHE_HOME or HOME; None without both."""
+    cache_home = environment.get("XDG_CACHE_HOME", "")
+    if cache_home.startswith("/"):  # XDG Base Directory Specification: relative paths are ignored
+        return Path(cache_home) / "paretune" / "prices.csv"
+    home = environment.get("HOME")
+    return Path(home) / ".cache" / "paretune" / "prices.csv" if home else None
+
+
+def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
+    """Add today's prices to `kept_file` and return its path; a process that is killed meanwhile leaves the old file.
+
+    Raises:
+        BadInput: there is no folder for the file, or it cannot be read or written.
+    """
+    path = kept_file(environment)
+    if path is None:
+        raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])
+    rows = [*(read_file(path, is_users=False) if path.exists() else []), *read]
+    newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
+    cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow((*COLUMNS, "confidence"))
+            writer.writerows(cells(newest[key]) for key in sorted(newest))
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or allow it"]) from error
+    return path
+
+
+def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
+    """The rows of a price file, the user's or `kept_file`; raises BadInput with all its faults and their lines."""
+    must = f"{VARIABLE} must name a CSV of prices, but " if is_users else ""
+    try:
+        header, table = read_table(path, must=must)
+    except BadInput as error:
+        hint = "" if is_users else "; delete it, `paretune prices --refresh true` creates it again"
+        raise BadInput([f"{fault}{hint}" for fault in error.faults]) from error
+    if missing := [name for name in COLUMNS if name not in header]:
+        columns = ", ".join(COLUMNS)
+        raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {columns}"])
+    rows = [(line, dict(zip_longest(header, cells[: len(header)], fillvalue=""))) for line, cells in table]
+    faults: list[str] = []
+    prices: list[Price] = []
+    lines: dict[tuple[str, str, str], int] = {}
+    for line, row in rows:
+        row_faults = _row_faults(row, is_users=is_users)
+        key = (row["instance_type"], row["region"], row["as_of"])
+        if not row_faults and key in lines:
+            row_faults = [f"same instance_type, region and as_of as line {lines[key]}"]
+        lines[key] = line
+        faults += [f"{path}:{line}: {fault}" for fault in row_faults]
+        if not row_faults:
+            prices.append(_price(row, "user" if is_users else row.get("confidence") or "confirmed"))
+    refuse(faults)
+    return prices
+
+
+def as_of_fault(name: str, text: str) -> list[str]:
+    """One fault if `text`, the value of `name`, is not the date of a price."""
+    try:
+        _days(text or "2026")
+    except ValueError:
+        return [f"{name} must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got {text!r}"]
+    return []
+
+
+def _row_faults(row: Mapping[str, str], *, is_users: bool) -> list[str]:
+    faults = []
+    name, text = row["instance_type"], row["price_usd_per_hour"]
+    if is_users and name not in catalog.instances():
+        faults.append(catalog.unknown_type(name, catalog.instances()))
+    faults += region_faults(row["region"])
+    try:
+        usd = float(text)
+    except ValueError:
+        usd = math.nan
+    if not (math.isfinite(usd) and usd >= 0):
+        faults.append(f"price_usd_per_hour must be a number of at least 0, got {text!r}")
+    faults += as_of_fault("as_of", row["as_of"])
+    if row.get("confidence") and row["confidence"] not in _CONFIDENCES:
+        faults.append(f"confidence must be one of {', '.join(_CONFIDENCES)}, got {row['confidence']!r}")
+    return faults
+
+
+def _price(row: Mapping[str, str], confidence: str) -> Price:
+    return Price(
+        usd_per_hour=float(row["price_usd_per_hour"]),
+        region=row["region"],
+        as_of=row["as_of"],
+        source=row["source"] or (VARIABLE if confidence == "user" else "unknown source"),
+        instance_type=row["instance_type"],
+        confidence=confidence,
+    )
+
+
+@cache
+def _packaged() -> tuple[Price, ...]:
+    return tuple(
+        _price({**row, "source": _DOUBT.get(row["confidence"], "") + row["source"]}, row["confidence"])
+        for row in catalog.rows()
+        if row["price_usd_per_hour"] and row["region"] in REGIONS
+    )
+
+
+def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
+    candidates = [row for row in rows if on is None or row.since <= on]
+    return max(reversed(candidates), key=lambda row: row.since, default=None)  # the last row of the same day
+
+
+def _days(as_of: str) -> tuple[date, date]:
+    """First and last day of a year, a month or a day; raises ValueError if `as_of` has another form."""
+    parts = as_of.split("-")
+    if [len(part) for part in parts] not in ([4], [4, 2], [4, 2, 2]):
+        raise ValueError(as_of)
+    year, *rest = (int(part) for part in parts)
+    if len(rest) == 2:
+        return date(year, *rest), date(year, *rest)
+    first, last = (rest[0], rest[0]) if rest else (1, 12)
+    return date(year, first, 1), date(year, last, calendar.monthrange(year, last)[1])

@@ -1,0 +1,308 @@
+"""The next job of a study: suggested by a sampler, a point in turn, or a further run of what is recommended."""
+
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from scipy.special import stdtrit
+
+from paretune.core.errors import BudgetRefused, refuse
+from paretune.jobs.preparation import known_inputs
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value
+from paretune.specification.script_arguments import takes_seed
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Range, is_whole
+from paretune.studies.results.points import FEWEST_EQUAL, INTERVAL, Point
+from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
+from paretune.studies.sampler.candidates import Job
+from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
+from paretune.studies.search.driver import Driver
+
+_MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
+_DRAWN = 300
+FIRST_PREDICTED = 1_000_000
+"""Numbers of predicted points begin here, above those of all trials."""
+_COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
+"""Times what a job takes if it goes rather badly: its limit, and the least one."""
+_TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
+_GUESS = 0.5  # deviation of log seconds, from which on they set no limit
+_ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
+_ENOUGH = "no job would add more to the front than it costs to find out"
+_SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
+RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
+MOST_REPEATS = 12  # of a study: twice what three recommended points need, as repeats may change the recommendation
+MOST_SHARE = 1.0  # most dollars of all repeats, as a share of the dollars of the search
+
+
+class Sampled:
+    """Begins the trials of a study whose sampler is not `split`: one of Optuna's, or each point in turn.
+
+    Points of choices are all listed if there are at most 5,000, in an order drawn by the study's seed unless the study
+    keeps its own. Of others some are drawn.
+    """
+
+    is_repeating = False
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._money = driver, driver.money
+        file, size = driver.file, driver.file.size()
+        self._is_exact = size is not None and size <= _MOST_POINTS
+        points = file.jobs_at(file.points_in_turn()) if self._is_exact else []
+        if not file.design:
+            random.Random(file.seed).shuffle(points)
+        self._left = deque(points)
+        self._draw = random.Random(file.seed + len(driver.trials))
+
+    def begin_next(self) -> str:
+        """Start a trial; returns why none is started, or an empty text."""
+        driver, file = self._driver, self._driver.file
+        if reason := driver.why_over():
+            return reason
+        self._is_affordable = self._money.affordable()
+        while self._left and driver.history.is_closed(self._left[0][1]):  # that is looked up once
+            self._left.popleft()
+        drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
+        too_long, dear = 0, list[JobSpec]()
+        for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
+            if not driver.is_open(spec):
+                continue
+            if self._can_be_paid(spec):  # no trial is made before there is such a point
+                if file.tries_all:
+                    driver.begin(point)
+                else:
+                    driver.start(*driver.table.ask(self._accepts, point))
+                return ""
+            if self._money.exceeds_limit(spec):
+                too_long += 1
+            else:
+                dear.append(self._money.limited(spec))
+        tried = f"every {'other ' * bool(too_long)}point was tried"
+        reason = tried if self._is_exact else "no point was found that was not tried"
+        reason = self._why_too_dear(dear) if dear else reason
+        limit = "that max_runtime_minutes would end by their estimates (raise it, or set force)"
+        return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
+
+    def _can_be_paid(self, spec: JobSpec) -> bool:
+        return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
+
+    def _accepts(self, point: Mapping[str, Value]) -> bool:
+        """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
+        jobs = self._driver.file.jobs_at([dict(point)])
+        return any(self._driver.is_open(spec) and self._can_be_paid(spec) for _, spec in jobs)
+
+    def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
+        none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
+        left, worst_usd = self._money.tightest_budget(), list[float]()
+        for spec in specs:
+            with suppress(BudgetRefused):  # above max_cost_usd
+                worst_usd.append(self._money.worst_usd(spec) or math.inf)
+        least_usd = min(worst_usd, default=math.inf)
+        if not left or math.isinf(least_usd):
+            return f"{none_fits} {left or 'max_cost_usd'} with its worst case, or has a known price"
+        mend = "raise that budget, or lower max_runtime_minutes, which bounds each job"
+        return f"{none_fits} {left} with its worst case; the least one is {least_usd:.4g} USD: {mend}"
+
+
+def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
+    """Jobs of at most `most` drawn points, the first with the first value of everything; BadInput if there are none."""
+    draw = random.Random(0)
+    first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
+    jobs = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(most - 1))])]
+    refuse([] if jobs else [f"search: none of {most} points drawn makes a job: leave out what contradicts itself"])
+    return jobs
+
+
+def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
+    point: dict[str, Value] = {}
+    for name, entry in file.search.items():
+        value = entry.at(draw.random()) if isinstance(entry, Range) else draw.choice(entry.values)
+        point[name] = round(value) if isinstance(entry, Range) and is_whole(name, entry) else value
+    return point
+
+
+class Split:
+    """Begins the jobs that a `SplitSampler` suggests and the budgets cover, and limits them."""
+
+    is_repeating = False
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
+        rows = None  # of the whole data set, as far as it was prepared
+        if not file.is_own and file.job.max_train_samples is None:
+            dataset = known_inputs(file.job, driver.workplace).dataset
+            rows = None if dataset is None else float(dataset.facts["train_rows"])
+        self.sampler = SplitSampler(
+            file.job,
+            driver.table.distributions,
+            objectives=list(file.objectives),
+            price_of=lambda spec: (launcher.price(spec) or UNPRICED).cost_usd(1.0, spec.instance_count),
+            rows=rows,
+            metric=file.judged_by.metric if file.judged_by is not None else None,
+            constraints=file.constraints,
+        )
+        self.sampler.accepts = self._accepts
+        self._limited: dict[Any, JobSpec] = {}
+        self._is_short = False  # a job was too dear
+
+    def begin_next(self) -> str:
+        """Start the next job; returns why none is started, or an empty text."""
+        driver = self._driver
+        if reason := driver.why_over():
+            return reason
+        self._limited.clear()
+        self._is_short = False
+        # The search leaves dollars for two further runs of the dearest trial of the front so far.
+        keep_usd = 2.0 * max((trial.cost_usd or 0.0 for trial in driver.history.front), default=0.0)
+        self._is_affordable = driver.money.affordable(keep_usd=keep_usd)
+        job = self.sampler.next_job(driver.table.study)
+        if job is None:
+            return self._why_none()
+        limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
+        if limit.max_runtime_minutes < job.spec.max_runtime_minutes:
+            changes["max_runtime_minutes"] = limit.max_runtime_minutes
+        driver.begin(job.point, changes)
+        return ""
+
+    def forecast(self) -> list[Trial]:
+        """Points that are predicted and were not run, as trials."""
+        predicted = self.sampler.predicted(self._driver.table.study)
+        return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
+
+    def _accepts(self, job: Job) -> bool:
+        """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
+        history, taken = self._driver.history, {trial.identity for trial in self._driver.under_way}
+        if job.spec.spec_hash() in taken | {*history.settled} | history.impossible:
+            return False
+        limited = next(filter(self._is_affordable, self._limits(job)), None)
+        if limited is None:
+            self._is_short = True
+            return False
+        self._limited[job.identity] = limited
+        return True
+
+    def _limits(self, job: Job) -> list[JobSpec]:
+        """The job with a comfortable limit, and with one that it will probably keep; with that of its estimate."""
+        money, expected, spec = self._driver.money, self.sampler.seconds_of(job), job.spec
+        if not money.has_budget:
+            return [spec]
+        if job.is_probe and expected is None:  # one that was cut off gets twice as long
+            cut_off = sum(trial.is_probe and trial.is_cut_off for trial in self._driver.trials.values())
+            limits_s = [_LEAST_LIMIT_S * 2.0**cut_off]
+        elif expected is None or expected[1] > _GUESS:
+            return [] if money.exceeds_limit(spec) else [money.limited(spec)]
+        else:
+            slow_s = expected[0] * math.exp(2.0 * expected[1])
+            limits_s = [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
+        minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
+        return [spec.replace(max_runtime_minutes=each) for each in minutes]
+
+    def _why_none(self) -> str:
+        driver = self._driver
+        if self._is_short and (left := driver.money.tightest_budget()):
+            return f"no worthwhile job fits {left} with its worst case and the repeats of what is recommended"
+        quality = driver.file.judged_by
+        name = quality.metric if quality is not None else ""
+        if driver.running or any(name in trial.values for trial in driver.trials.values()):
+            return _ENOUGH + (f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else "")
+        return f"no training has measured {label(name)}"
+
+    def _predicted(self, job: Job, belief: Any, *, number: int) -> Trial:
+        quality = self._driver.file.judged_by
+        assert quality is not None  # else nothing is split
+
+        def values(deviations: float) -> dict[str, float]:
+            seconds = belief.seconds * math.exp(deviations * belief.log_deviation)
+            reached = quality.sign * (belief.mean + deviations * belief.deviation)
+            measured = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS), seconds)
+            measured[metrics.COST_USD] = seconds * self.sampler.price_of(job.spec)
+            measured[quality.metric] = min(max(reached, quality.lowest), quality.highest)
+            return self._driver.table.values({name: float(value) for name, value in measured.items()})
+
+        low, high = values(-_ENDS), values(_ENDS)
+        return Trial(
+            number=number,
+            point=job.point,
+            given=job.spec.changed(),
+            status=TrialStatus.COMPLETED,
+            values=values(0.0),
+            origin=PREDICTED,
+            intervals={name: (min(low[name], high[name]), max(low[name], high[name])) for name in low},
+            collapse_probability=round(1.0 - float(belief.chance), 4),
+        )
+
+
+class Verification:
+    """Begins the repeats of a study's `recommended` points with other seeds, within the budget, until three runs each.
+
+    The best of many noisy values is too good by its noise; further runs of the same job are not. They also show how far
+    runs differ, on which every ± of the study is based. A repeat can change the recommendation: then that is repeated.
+    """
+
+    is_repeating = True
+
+    def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
+        self._driver = driver
+        self._recommended = recommended
+        self._judged, self._points = -1, list[Point]()  # bookings that the recommended points follow from, and these
+        self.repeats = 0  # number of repeats that this process has begun
+        self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
+
+    def begin_next(self) -> str:
+        """Start the next repeat; returns why none is started, or an empty text."""
+        driver = self._driver
+        if self._judged != driver.bookings:
+            self._judged, self._points = driver.bookings, [pick.point for pick in self._recommended()]
+            self.reasons.clear()
+        under_way = Counter(trial.repeats for trial in driver.under_way if trial.repeats is not None)
+        for point in self._points:  # the most important first
+            if point.trained + under_way[point.number] >= RUNS or point.number in self.reasons:
+                continue
+            reason = self._begin(point, under_way[point.number], under_way.total())
+            if not reason:
+                self.repeats += 1
+                return ""
+            self.reasons[point.number] = reason
+        return "no recommended point lacks runs"
+
+    def _begin(self, point: Point, under_way: int, all_under_way: int) -> str:
+        """Start a repeat of a point's job, with its changes and the next seed; returns why not, or an empty text."""
+        driver = self._driver
+        retries, trials = driver.history.retries, driver.trials.values()
+        ended = [each.repeats for each in trials if each.repeats is not None and each.identity not in retries]
+        repeats = ended.count(point.number) + under_way
+        changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
+        spec = driver.file.spec_at(point.trial.point).replace(**changes)
+        usd = {False: 0.0, True: 0.0}  # of the search, of repeats
+        for trial in trials:
+            usd[trial.repeats is not None] += trial.cost_usd or 0.0
+        if driver.money.has_budget and not driver.money.fits(spec):
+            return f"another does not fit {driver.money.tightest_budget()} at its worst"
+        if repeats >= RUNS:
+            collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
+            return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"
+        if len(ended) + all_under_way >= MOST_REPEATS:
+            return f"a study makes {MOST_REPEATS} repeats at most"
+        if self._is_without_chance(spec):
+            return "the training does not depend on the seed: all repeats gave exactly the same values"
+        if usd[True] + (all_under_way + 1) * (point.usd_per_run or 0.0) > MOST_SHARE * usd[False]:
+            return f"repeats would cost more than the search has cost ({usd[False]:.4g} USD)"
+        begun = driver.begin(point.trial.point, changes, point.number)
+        return "its job could not be started again" if begun is None else ""
+
+    def _is_without_chance(self, spec: JobSpec) -> bool:
+        """Whether all repeats (one, if it was the same command) have exactly the quality of the trial they repeat."""
+        trials, quality = self._driver.trials, self._driver.file.judged_by
+        metric = "" if quality is None else quality.metric
+        same = [
+            trial.qualities == trials[trial.repeats].qualities  # its loss, too: F1 of few rows is often the same
+            for trial in trials.values()
+            if trial.repeats is not None and metric in trial.values
+        ]
+        has_no_seed = spec.entry_script is not None and not takes_seed(spec)
+        return len(same) >= (1 if has_no_seed else FEWEST_EQUAL) and all(same)

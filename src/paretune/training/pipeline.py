@@ -1,0 +1,260 @@
+"""The stages of a pipeline, and batches through them.
+
+A stage is the whole Hugging Face model without the parts of other stages: names of weights stay those of the whole
+model, and the model's own code makes masks and positions from `inputs_embeds`, which are the outputs of the stage
+before. `_FAMILIES` lists the supported model families.
+
+The schedule is PyTorch's 1F1B (`torch.distributed.pipelining`): after a warm-up each stage alternates between the
+forward pass of one micro-batch and the backward pass of an earlier one, so that a stage holds the activations of at
+most as many micro-batches as there are stages.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import DTensor
+
+from paretune.training import processes
+
+Batch = Mapping[str, torch.Tensor]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and labels, not averaged over micro-batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Family:
+    """Names of modules in the base model: before its layers, the list of layers, and after them.
+
+    In later stages the modules `first` return their input, and the modules `added`, whose output is added to it, return
+    0. A classifier of these models reads one token, chosen by padding.
+    """
+
+    first: tuple[str, ...]
+    layers: str
+    last: tuple[str, ...]
+    added: tuple[str, ...] = ()
+
+
+_LLAMA = _Family(first=("embed_tokens",), layers="layers", last=("norm",))
+_FAMILIES: Mapping[str, _Family] = {
+    "gpt2": _Family(first=("wte", "drop"), added=("wpe",), layers="h", last=("ln_f",)),
+    "gpt_neox": _Family(first=("embed_in", "emb_dropout"), layers="layers", last=("final_layer_norm",)),
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+}
+"""Model type to its modules, in transformers 5.23."""
+
+
+def stage_faults(config: Any, degree: int, name: str) -> list[str]:
+    """The reasons why the layers of the model `name` cannot be divided into `degree` stages; empty if they can."""
+    if config.model_type not in _FAMILIES:
+        rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"
+        return [f"{rule}, got {name} ({config.model_type}): set strategy=fsdp without it, which shards the weights"]
+    layers = config.num_hidden_layers
+    if layers % degree == 0:
+        return []
+    fits = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
+    return [f"pipeline_parallel_degree must divide the {layers} layers of {name}, got {degree}: use {fits}"]
+
+
+class _Identity(torch.nn.Module):
+    """Replaces a part of another stage: hidden states pass unchanged.
+
+    Models of transformers 5.3 read the `attention_type` of every layer to choose its mask.
+    """
+
+    def __init__(self, attention_type: str | None = None) -> None:
+        super().__init__()
+        self.attention_type = attention_type
+
+    def forward(self, hidden: Any = None, *_: Any, **options: Any) -> Any:
+        return options["inputs_embeds"] if hidden is None else hidden
+
+
+class _Zero(torch.nn.Module):
+    """Replaces a part whose output another stage has already added."""
+
+    def forward(self, positions: torch.Tensor) -> torch.Tensor:
+        return torch.zeros((), device=positions.device)
+
+
+class Pipeline:
+    """A copy of a model in stages, each in a process of `group`, which all get the same batches.
+
+    Removes from the Hugging Face model of this process, stage `number` of `stages`, the parts of the other stages, and
+    replaces its `forward`: inputs are tokens (B, T) in the first stage, else the output of the stage before, (B, T,
+    hidden size). The last one gives logits, (B, T, vocabulary) or (B, classes).
+
+    Attributes:
+        copy: name of the output layer's weights in the last stage, if the whole model has the embedding table there.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        group: distributed.ProcessGroup,
+        *,
+        number: int,
+        stages: int,
+        micro_batches: int,
+        device: torch.device,
+    ) -> None:
+        self._model, self._group, self._number, self._stages = model, group, number, stages
+        self._micro_batches, self._device = micro_batches, device
+        self._is_first, self._is_last = number == 0, number == stages - 1
+        self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
+        self._head = next(name for name, child in model.named_children() if child is not model.base_model)
+        head, table = model.get_output_embeddings(), model.get_input_embeddings()
+        self._classifies = head is None  # one row of logits per text, not per token
+        self._is_tied = head is not None and head.weight is table.weight
+        self.copy = f"{self._head}.weight" if self._is_tied and self._is_last else None
+        if self.copy is not None:
+            head.weight = torch.nn.Parameter(table.weight.detach().clone())
+        self._remove_other_stages()
+
+        def forward(inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
+            """`tokens` and the `others`, such as `attention_mask`, are the same for all stages."""
+            name = "input_ids" if self._is_first else "inputs_embeds"
+            hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
+            if not self._is_last:
+                return hidden
+            scores: torch.Tensor = getattr(model, self._head)(hidden)
+            if not self._classifies:
+                return scores
+            positions = torch.arange(tokens.shape[-1], device=tokens.device)
+            last = (positions * (tokens != model.config.pad_token_id)).argmax(-1)  # as in transformers
+            return scores[torch.arange(len(tokens), device=tokens.device), last]
+
+        model.forward = forward
+
+    def _remove_other_stages(self) -> None:
+        model, base, family = self._model, self._model.base_model, _FAMILIES[self._model.config.model_type]
+        layers = base.get_submodule(family.layers)
+        per_stage = len(layers) // self._stages
+        for index in range(len(layers)):
+            if index // per_stage != self._number:
+                layers[index] = _Identity(getattr(layers[index], "attention_type", None))
+        for name in () if self._is_first else family.first:
+            setattr(base, name, _Identity())
+        for name in () if self._is_first else family.added:
+            setattr(base, name, _Zero())
+        if not self._is_last:
+            for name in family.last:
+                setattr(base, name, _Identity())
+            for name, child in list(model.named_children()):
+                if child is not base:
+                    setattr(model, name, None)
+
+    def _tied_weight(self) -> torch.nn.Parameter | None:
+        """The copy here of a table that embeddings and head share; None if they do not, or in a middle stage."""
+        owner = None
+        if self._is_tied and (self._is_first or self._is_last):
+            owner = self._model.get_input_embeddings() if self._is_first else getattr(self._model, self._head)
+        return None if owner is None else owner.weight
+
+    def train(self, batch: Batch, loss: Loss) -> torch.Tensor:
+        """The loss of a batch, in every process, after its gradients were added to the stages'."""
+        batch = _pad_rows(batch, self._micro_batches)
+        tokens: torch.Tensor = batch["input_ids"]
+        others: dict[str, Any] = {"attention_mask": batch["attention_mask"]}
+        self._loss: Loss = loss  # read by the schedules
+        losses: list[torch.Tensor] = []
+        inputs = (tokens,) if self._is_first else ()
+        target = batch["labels"] if self._is_last else None
+        schedule = self._schedule(tokens)
+        schedule.step(*inputs, target=target, losses=losses, return_outputs=False, tokens=tokens, **others)
+        total = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
+        distributed.broadcast(total, group=self._group, group_src=self._stages - 1)
+        return total
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> torch.Tensor | None:
+        """The logits of a batch in the process of the last stage; None in the others."""
+        tokens, others = batch["input_ids"], {"attention_mask": batch["attention_mask"]}
+        inputs = tokens
+        if not self._is_first:
+            inputs = self._hidden(*tokens.shape, device=self._device)
+            distributed.recv(inputs, group=self._group, group_src=self._number - 1)
+        output: torch.Tensor = self._model(inputs, tokens=tokens, **others)
+        if self._is_last:
+            return output
+        distributed.send(output.contiguous(), group=self._group, group_dst=self._number + 1)
+        return None
+
+    def add_up_tied_gradients(self) -> None:
+        """Give both copies of a tied table the sum of their gradients; once per optimiser step, before clipping."""
+        weight = self._tied_weight()
+        if weight is None:
+            return
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        gradient = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad  # shares its memory
+        received = torch.empty_like(gradient)
+        peer = self._stages - 1 if self._is_first else 0
+        exchange = [
+            distributed.P2POp(distributed.isend, gradient.contiguous(), group=self._group, group_peer=peer),
+            distributed.P2POp(distributed.irecv, received, group=self._group, group_peer=peer),
+        ]
+        for work in distributed.batch_isend_irecv(exchange):
+            work.wait()
+        gradient.add_(received)
+
+    def gradient_norm(self) -> torch.Tensor:
+        """The norm of the gradients of all stages; a tied table counts once."""
+        left_out = self._tied_weight() if not self._is_first else None
+        items = [item.grad for item in self._model.parameters() if item.grad is not None and item is not left_out]
+        norm = torch.nn.utils.get_total_norm(items) if items else torch.zeros((), device=self._device)
+        squares = processes.whole(norm).to(self._device).square()
+        distributed.all_reduce(squares, group=self._group)
+        return squares.sqrt()
+
+    def _hidden(self, rows: int, length: int, **options: Any) -> torch.Tensor:
+        """An empty tensor with the shape of what a stage sends to the next."""
+        return torch.empty(rows, length, self._model.config.hidden_size, **options)
+
+    def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
+        """The schedule for batches of this shape, with known shapes of the tensors that stages send to each other."""
+        rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
+        if key not in self._schedules:
+            config = self._model.config
+            inputs = output = self._hidden(*key, device="meta", requires_grad=True)
+            if self._is_first:
+                inputs = torch.empty(key, dtype=tokens.dtype, device="meta")
+            if self._is_last:
+                shape = (rows, config.num_labels) if self._classifies else (rows, length, config.vocab_size)
+                output = torch.empty(shape, device="meta", requires_grad=True)
+            stage = _StageOfKnownShape(
+                self._model,
+                self._number,
+                self._stages,
+                self._device,
+                input_args=inputs,
+                output_args=output,
+                group=self._group,
+            )
+            self._schedules[key] = Schedule1F1B(
+                stage,
+                self._micro_batches,
+                loss_fn=lambda logits, labels: self._loss(logits, labels),
+                scale_grads=False,
+            )
+        return self._schedules[key]
+
+
+class _StageOfKnownShape(PipelineStage):
+    def _post_metadata_inference_cleanup(self) -> None:
+        """No effect: PyTorch 2.13 removes the gradients of earlier batches here, also where it inferred no shapes."""
+
+
+def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
+    """The batch with its first row repeated, without labels, until `micro_batches` divides the number of rows."""
+    missing = -len(batch["input_ids"]) % micro_batches
+    if not missing:
+        return dict(batch)
+    padded = {name: torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for name, item in batch.items()}
+    padded["labels"][-missing:] = -100  # transformers computes no loss for this label
+    return padded

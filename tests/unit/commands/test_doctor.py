@@ -1,0 +1,178 @@
+"""The command `doctor`: a line for each check, exit code 2 if something is wrong, and nothing is changed by asking."""
+
+import http.server
+import importlib.metadata
+import json
+import socket
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from paretune.cli import main
+from paretune.commands.doctor import checks
+from paretune.commands.doctor.checks import store_findings
+from paretune.core import packages
+from paretune.core.checks import Finding, Verdict
+from tests.unit.cli.test_json import fields_of
+
+
+@pytest.fixture
+def nobody(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without an AWS account; what PyTorch sees is another test's question."""
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "PARETUNE_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(workplace / "none"))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    done = subprocess.CompletedProcess([], 0, stdout="PyTorch sees no GPU\n", stderr="")
+    monkeypatch.setattr(checks.subprocess, "run", lambda *_, **__: done)
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_machine_without_an_account_is_in_order_for_local_jobs(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor"]) == 0
+
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert [line.split()[:2] for line in lines[:4]] == [
+        ["ok", name] for name in ("environment", "torch", "mlflow", "aws")
+    ]
+    assert "local and simulated jobs need nothing of AWS" in lines[3]
+    assert "`paretune doctor --paid true` settles by small jobs what else is open, for at most 0.50 USD" in lines[-1]
+    assert not (workplace / ".paretune").exists()
+
+
+@pytest.mark.usefixtures("nobody")
+def test_all_that_is_wrong_is_told_at_once_with_its_commands(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        code = main(["doctor", "--instance_type", "ml.g5.xlarge", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert code == 2
+    assert set(document) == fields_of("`doctor`")
+    verdicts = {check["subject"]: check["verdict"] for check in document["checks"]}
+    assert [name for name, verdict in verdicts.items() if verdict == "wrong"] == ["mlflow", "credentials"]
+    assert [verdicts[name] for name in ("role", "bucket", "quotas")] == ["could not be asked"] * 3
+    assert document["wrong"] == 2
+    commands = {check["subject"]: check["commands"] for check in document["checks"]}
+    assert "aws configure" in commands["credentials"]
+    assert commands["torch"] == []
+
+
+def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = ["mlflow<2", "torch>=2.6", "gone>=1", 'demo-data==1; extra == "demo"', 'tool>=3; extra == "test"']
+    custom = importlib.metadata.version
+    there = {"mlflow": "3.17.2", "torch": "2.13.0+cpu", "paretune": custom("paretune")}
+
+    def version(name: str) -> str:
+        if name not in there:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return there[name]
+
+    for module in (checks, packages):
+        monkeypatch.setattr(module, "requires", lambda _: request)
+        monkeypatch.setattr(module, "version", version)
+
+    wrong, *_ = checks.environment_findings()
+
+    assert wrong.verdict is Verdict.FAILED
+    assert "mlflow is 3.17.2, gone is absent" in wrong.text
+    assert wrong.commands == ["pip install 'mlflow<2' 'gone>=1'"]
+
+
+def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return list(store_findings({}))
+
+
+def test_a_store_that_is_not_there_yet_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (result,) = found_at(f"sqlite:///{tmp_path / 'new.db'}", monkeypatch)
+
+    assert result.verdict is Verdict.PASSED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'acf3f17fdcc7'")
+
+    (result,) = store_findings({})
+
+    assert result.verdict is Verdict.FAILED
+    assert "acf3f17fdcc7" in result.text
+    assert result.commands == [f"mlflow db upgrade sqlite:///{database}"]
+
+
+def test_a_server_that_does_not_answer_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listener:  # bound, and nobody listens
+        listener.bind(("127.0.0.1", 0))
+        (result,) = found_at(f"http://ada:secret@127.0.0.1:{listener.getsockname()[1]}", monkeypatch)
+
+    assert result.verdict is Verdict.FAILED
+    assert "does not answer" in result.text
+    assert "secret" not in result.text
+    assert "mlflow server --port 5000" in result.commands
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
+    """Address of a server, and what it answers: status and text, by beginning of the path."""
+    answers: dict[str, tuple[int, str]] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = next((say for path, say in answers.items() if self.path.startswith(path)), (404, ""))
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}", answers
+        listening.shutdown()
+
+
+NAMED = "/api/2.0/mlflow/experiments/get-by-name"
+
+
+@pytest.mark.parametrize(
+    ("version", "verdicts"),
+    [
+        (mlflow.__version__, [Verdict.PASSED, Verdict.PASSED]),
+        ("2.22.4", [Verdict.PASSED, Verdict.FAILED]),
+        ("99.0", [Verdict.PASSED, Verdict.FAILED]),
+        ("<html>", [Verdict.PASSED, Verdict.NOT_CHECKED]),
+    ],
+)
+def test_the_version_of_a_server_is_compared(
+    server: tuple[str, dict[str, tuple[int, str]]],
+    version: str,
+    verdicts: list[Verdict],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri, answers = server
+    answers |= {"/version": (200, version), NAMED: (200, '{"experiment": {"experiment_id": "0"}}')}
+
+    assert [finding.verdict for finding in found_at(uri, monkeypatch)] == verdicts

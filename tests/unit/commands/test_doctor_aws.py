@@ -1,0 +1,154 @@
+"""What `doctor` asks of an AWS account and of budgets, and the jobs that it would pay for."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import NoCredentialsError
+
+from paretune.commands.doctor import DoctorRequest
+from paretune.commands.doctor.checks import budget_findings, cloud_findings
+from paretune.commands.doctor.paid import CHECKS, LIMIT_USD
+from paretune.core.checks import Finding, Verdict
+from paretune.core.errors import BadInput
+from paretune.ledger.budget_file import BudgetFile
+from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
+from paretune.pricing import PriceList, admit
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, error
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
+
+USAGE = "ml.m5.large for training job usage"
+ACCOUNT = {"role": ROLE, "sagemaker.s3_bucket": BUCKET}
+
+
+def findings(environment: dict[str, str] | None = None, **typed: str) -> list[Finding]:
+    request = DoctorRequest.from_text(typed, environment or {})
+    return list(cloud_findings(request, environment or {}))
+
+
+def subjects(result: list[Finding], verdict: Verdict) -> list[str]:
+    return [finding.subject for finding in result if finding.verdict is verdict]
+
+
+def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
+    aws.quotas.values = {USAGE: 2}
+
+    checks = findings(**ACCOUNT)
+
+    expected = ["region", "credentials", "role", "bucket", "quotas"]
+    assert subjects(checks, Verdict.PASSED) == expected
+    assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
+
+
+@pytest.mark.parametrize("typed", [{"launcher": "local"}, {"launcher": "simulated"}, {"instance_type": "local"}])
+def test_nothing_of_aws_is_looked_at_for_local_and_simulated_jobs(aws: Aws, typed: dict[str, str]) -> None:
+    (checks,) = findings(**typed)
+
+    assert checks.verdict is Verdict.PASSED
+    assert aws.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("refusal", "command"),
+    [
+        (NoCredentialsError(), "aws configure"),
+        (error("ExpiredToken", "The security token included in the request is expired"), "aws sso login"),
+    ],
+)
+def test_without_usable_credentials_the_rest_is_told_all_the_same(aws: Aws, refusal: Exception, command: str) -> None:
+    aws.refuse("GetCallerIdentity", refusal, times=9)
+
+    checks = findings(**ACCOUNT)
+
+    (wrong,) = [finding for finding in checks if finding.verdict is Verdict.FAILED]
+    assert wrong.subject == "credentials"
+    assert command in wrong.commands
+    assert subjects(checks, Verdict.NOT_CHECKED) == ["role", "bucket", "quotas"]
+    assert subjects(checks, Verdict.PASSED) == ["region"]
+
+
+def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> None:
+    aws.refuse("GetRole", "NoSuchEntity")
+    aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+    aws.refuse("ListObjectsV2", error("AccessDenied", "Forbidden", 403))
+    aws.quotas.values = {"ml.g5.xlarge for training job usage": 0, "x": 0}
+
+    checks = findings(instance_type="ml.g5.xlarge", **ACCOUNT)
+
+    assert subjects(checks, Verdict.FAILED) == ["role", "bucket", "quotas"]
+    assert all(finding.commands for finding in checks if finding.verdict is Verdict.FAILED)
+
+
+def test_the_paid_checks_but_the_last_fit_the_limit_and_keep_the_account() -> None:
+    account = {"role": "Trainer", "sagemaker.s3_bucket": "models", "region": "us-east-1", "tags": '{"team": "search"}'}
+    large = {"instance_type": "ml.p4d.24xlarge", "instance_count": "4", "spot": "true", "max_cost_usd": "500"}
+    typed = {**account, **large, "paid": "true", "model": "some/model", "num_train_epochs": "9"}
+    request, prices = DoctorRequest.from_text(typed, {}).spec, PriceList.read({})
+    worst_usd = list[float]()
+    for check in CHECKS:
+        specs = check.specs(request)
+        assert {(spec.role, spec.region, spec.spot, spec.num_train_epochs) for spec in specs} == {
+            ("Trainer", "us-east-1", False, 1)
+        }
+        assert specs[-1].sagemaker.s3_bucket == "models"
+        assert specs[0].tags == {"team": "search"}
+        bills = [admit(each, prices.price(each.instance_type, "us-east-1"), 300.0) for each in specs]
+        worst_usd.append(sum(filter(None, bills)))
+
+    assert sum(worst_usd[:-1]) < LIMIT_USD < worst_usd[-1]
+
+
+def test_all_faults_of_what_was_typed_come_at_once() -> None:
+    with pytest.raises(BadInput) as refused:
+        DoctorRequest.from_text({"paid": "perhaps", "instance_typ": "x", "region": "mars"}, {})
+
+    assert len(refused.value.faults) >= 2
+    with pytest.raises(BadInput, match="paid=true launches jobs on SageMaker"):
+        DoctorRequest.from_text({"paid": "true", "launcher": "simulated"}, {})
+
+
+@pytest.mark.parametrize(
+    ("typed", "wants"),
+    [({}, False), ({"launcher": "sagemaker"}, True), ({"role": "Trainer"}, True), ({"seed": "3"}, False)],
+)
+def test_an_account_is_needed_only_where_it_is_asked_for(typed: dict[str, str], wants: bool) -> None:
+    assert DoctorRequest.from_text(typed, {}).wants_sagemaker is wants
+
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
+TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
+
+
+def profile(text: str = 'budget = "team.yaml"') -> dict[str, str]:
+    """The variable that names a new profile; only the user's own may set a budget."""
+    Path("own.toml").write_text(text)
+    return {"PARETUNE_PROFILE": "own.toml"}
+
+
+def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wrong(workplace: Path) -> None:
+    environment = {"PARETUNE_HOME": str(workplace / "home")}
+    assert list(budget_findings(None, environment, NOW)) == []
+
+    Path("team.yaml").write_text(TEAM)
+    environment |= profile()
+    budget = DoctorRequest.from_text({}, environment).spec.budget
+    accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / '.paretune' / 'studies.db'}")
+    requests = {
+        "worst_usd": 5.0,
+        "tags": {"team": "nlp"},
+        "origin": "measured",
+        "now": NOW,
+        "instance_type": "ml.g5.xlarge",
+    }
+    accounts.reserve(BudgetRequest(run_id="a", **requests))  # type: ignore[arg-type]
+    every, nlp = budget_findings(budget, environment, NOW)
+    shared = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'shared.db'}"}  # has accounts of its own
+    assert all("0.00 promised" in result.text for result in budget_findings(budget, environment | shared, NOW))
+
+    report = "budget all: 15.00 of 20 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; every job"
+    assert (every.verdict, every.text) == (Verdict.PASSED, report)
+    assert nlp.verdict is Verdict.FAILED
+    assert nlp.text.startswith("budget nlp: 0.00 of 5 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; team=nlp: ")
+    assert nlp.commands == ["paretune sync"]

@@ -1,0 +1,178 @@
+"""Runs of other teams: from a table into a real MLflow store, each once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.commands.imports import ImportRequest, import_runs
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.estimating.evidence import collect
+from paretune.pricing import Price
+from paretune.specification.job import JobSpec
+from paretune.tracking import Tracking
+from paretune.tracking.schema import unpacked
+
+HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
+ROWS = (
+    "ml.g5.xlarge,2,16,5e-5,900,0.8,Completed",
+    "ml.g5.xlarge,1,64,5e-5,130,,OutOfMemory",
+    "ml.p3.2xlarge,1,16,5e-5,500,0.7,Completed",
+)
+
+TOLD = {"model": "m", "dataset": "d", "num_train_epochs": "1", "max_seq_length": "128", "precision": "auto"}
+
+
+@pytest.fixture
+def store(workplace: Path) -> MlflowClient:
+    """A client of an empty store."""
+    return MlflowClient()
+
+
+def price_of(spec: JobSpec) -> Price | None:
+    if spec.instance_type != "ml.g5.xlarge":
+        return None
+    return Price(usd_per_hour=2.0, region="us-east-1", as_of="2026-01-01", source="test")
+
+
+def table(rows: Sequence[str] = ROWS, more: str = "", name: str = "theirs.csv") -> str:
+    path = Path(name)
+    path.write_text("\n".join([HEADER + more, *rows]) + "\n")
+    return str(path)
+
+
+def bring(path: str, **typed: str) -> dict[str, Any]:
+    columns = Path(path).read_text().splitlines()[0].split(",")
+    typed = {name: text for name, text in TOLD.items() if name not in columns} | typed
+    request = ImportRequest.from_text({"recorded_runs": path, **typed})
+    return import_runs(request, Tracking({}, SystemClock()), price_of).to_dict()
+
+
+def runs(store: MlflowClient) -> list[Run]:
+    return sorted(store.search_runs(["0"]), key=lambda run: int(run.data.tags["paretune.source_line"]))
+
+
+def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient) -> None:
+    imported = bring(table(), model="bert-base-uncased", max_train_samples="5000")
+    first, memory, unpriced = runs(store)
+
+    assert (len(imported["run_ids"]), imported["known"]) == (3, 0)
+    assert first.data.params["model"] == "bert-base-uncased"
+    assert first.data.params["max_train_samples"] == "5000"
+    assert (first.data.params["instance_type"], first.data.params["instance_count"]) == ("ml.g5.xlarge", "2")
+    assert first.data.params["global_batch_size"] == "32"
+    assert first.data.metrics == {"f1": 0.8, "billable_seconds": 900, "cost_usd": pytest.approx(1.0)}
+    assert (first.info.status, memory.info.status) == ("FINISHED", "FAILED")
+    assert memory.data.metrics == {"billable_seconds": 130, "cost_usd": pytest.approx(130 * 2 / 3600)}
+    assert memory.data.tags["paretune.failure_reason"].startswith("out of memory")
+    assert "cost_usd" not in unpriced.data.metrics
+    assert "no price of ml.p3.2xlarge is known: the cost is absent" in str(imported["remarks"])
+
+
+def test_what_was_published_is_marked_as_such(store: MlflowClient) -> None:
+    bring(table())
+    tags = unpacked(runs(store)[0].data.tags)
+
+    assert tags["paretune.origin"] == "published"
+    assert (tags["paretune.source"], tags["paretune.source_line"]) == ("theirs.csv", "2")
+    assert (tags["paretune.state"], tags["paretune.price_region"]) == ("Completed", "us-east-1")
+    assert tags["paretune.spec_hash"]
+    assert tags["paretune.command"].startswith("paretune train --model m --dataset d")
+
+
+def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(store: MlflowClient) -> None:
+    bring(table())
+    again = bring(table())
+    longer = bring(table([*ROWS, "ml.g5.xlarge,4,16,5e-5,300,0.75,Completed"]))
+
+    assert (len(again["run_ids"]), again["known"]) == (0, 3)
+    assert (len(longer["run_ids"]), longer["known"]) == (1, 3)
+    assert len(runs(store)) == 4
+
+
+def test_an_import_that_was_killed_is_finished_by_the_next(store: MlflowClient) -> None:
+    bring(table())
+    key = runs(store)[0].data.tags["paretune.row_key"]
+    store.delete_run(runs(store)[0].info.run_id)
+    half = store.create_run("0", tags={"paretune.origin": "published", "paretune.row_key": key}).info.run_id
+    again = bring(table())
+
+    assert (again["run_ids"], again["known"]) == ([half], 2)
+    assert store.get_run(half).data.metrics["f1"] == 0.8
+
+
+def test_a_store_that_goes_away_is_said(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(MlflowClient, "log_batch", away)
+    with pytest.raises(TrackingUnavailable, match="the same command imports what is missing"):
+        bring(table())
+
+
+def test_the_dollars_and_the_data_size_of_a_table_are_kept(store: MlflowClient) -> None:
+    columns = ",hourly_price_usd,price_as_of,cost_usd,dataset_size"
+    path = table([f"{ROWS[0]},3.825,2021-08,0.57,100000"], columns.replace("hourly_price_usd", "usd an hour"))
+    bring(path, columns='{"usd an hour": "hourly_price_usd"}')
+    (run,) = runs(store)
+
+    assert run.data.metrics["cost_usd"] == 0.57  # and not 900 x 2 x 3.825 / 3600
+    assert run.data.params["dataset_size"] == "100000"
+    tags = unpacked(run.data.tags)
+    assert {name: tags[f"paretune.price_{name}"] for name in ("usd_per_hour", "as_of", "source")} == {
+        "usd_per_hour": "3.825",
+        "as_of": "2021-08",
+        "source": "theirs.csv: hourly_price_usd",
+    }
+    assert "paretune.price_region" not in tags
+
+
+def test_what_must_be_known_and_is_not_told_is_asked_for_in_one_message(workplace: Path) -> None:
+    path = table([f"{ROWS[0]},"], ",model")
+    typed = {name: text for name, text in TOLD.items() if name in ("dataset", "num_train_epochs")}
+    with pytest.raises(BadInput) as caught:
+        ImportRequest.from_text({"recorded_runs": path, **typed})
+
+    untold, empty = caught.value.faults
+    assert untold.startswith("max_seq_length, precision must be known of every run, and theirs.csv has no column")
+    assert "--max_seq_length 512 --precision fp32" in untold
+    assert empty == "theirs.csv: line 2: model must be known of every run, and is empty: fill it in"
+
+
+@pytest.mark.parametrize(
+    ("texts", "part"),
+    [
+        ({}, "import needs a table"),
+        ({"recorded_runs": "nowhere.csv"}, "nowhere.csv does not exist"),
+        ({"recorded_runs": "theirs.csv", "learning_rate": "1e-5"}, "learning_rate is a column of theirs.csv already"),
+        ({"recorded_runs": "theirs.csv", "modle": "x"}, "unknown parameter modle: did you mean model"),
+        ({"recorded_runs": "theirs.csv", "precision": "fp8"}, "precision must be one of"),
+        ({"recorded_runs": "theirs.csv", "global_batch_size": "32"}, "theirs.csv: line 3: global_batch_size 32"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_is_imported(
+    workplace: Path, texts: dict[str, str], part: str
+) -> None:
+    table()
+    with pytest.raises(BadInput) as caught:
+        ImportRequest.from_text(texts)
+
+    assert part in str(caught.value)
+    assert len([fault for fault in caught.value.faults if part in fault]) == 1
+
+
+def test_runs_of_a_model_in_a_folder_teach_estimates_after_the_folder_has_gone(store: MlflowClient) -> None:
+    folder = Path("own-model")
+    folder.mkdir()
+    sizes = '"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100'
+    (folder / "config.json").write_text(f'{{"model_type": "bert", {sizes}}}')
+
+    imported = bring(table(ROWS[:1]), model=str(folder.absolute()), max_train_samples="5000")
+    (folder / "config.json").unlink()
+
+    assert "estimates" not in str(imported["remarks"])
+    assert len(collect(Tracking({}, SystemClock())).times) == 1

@@ -1,0 +1,127 @@
+"""The tools of the server, called as an agent calls them."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from paretune.cli import main
+from paretune.commands import mcp
+
+JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
+BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
+
+
+class Agent:
+    """Calls tools, and remembers which commands they have begun."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, budgets: str | None = BUDGETS) -> None:
+        self.begun: list[tuple[str, Mapping[str, str]]] = []
+        path = folder / "budgets.yaml"
+        path.write_text(budgets or BUDGETS)
+
+        def begin(commands: Path, name: str, parameters: Mapping[str, str]) -> None:
+            commands.mkdir(parents=True)
+            self.begun.append((name, parameters))
+
+        monkeypatch.setattr(mcp, "start", begin)
+        self.budget = str(path)
+        self._server = mcp.make_server(mcp.Tools(folder / "agents", self.budget if budgets else None))
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        async def act() -> Any:
+            async with Client(self._server) as client:
+                return await client.call_tool(tool, arguments)
+
+        result = asyncio.run(act())
+        text = "".join(part.text for part in result.content)
+        return text if result.is_error else json.loads(text)
+
+    def tools(self) -> dict[str, Any]:
+        """Name of each tool to the schema of its arguments."""
+
+        async def act() -> Any:
+            async with Client(self._server) as client:
+                return await client.list_tools()
+
+        return {tool.name: tool.input_schema for tool in asyncio.run(act()).tools}
+
+
+@pytest.fixture
+def agent(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    return Agent(workplace, monkeypatch)
+
+
+def test_a_job_is_estimated_previewed_and_launched_within_the_budget_of_the_server(agent: Agent) -> None:
+    assert agent.call("estimate", parameters=JOB)["rows"][0]["seconds"] > 0
+    assert agent.call("preview", parameters=JOB)["worst_case_usd"] == pytest.approx(1.4777, abs=1e-3)
+    launched = agent.call("launch", parameters=JOB)
+
+    assert (launched["name"], launched["state"]) == ("train-1", "running")
+    assert agent.begun == [("train", JOB | {"budget": agent.budget})]
+    assert [entry["name"] for entry in agent.call("status")["launched"]] == ["train-1"]
+
+
+def test_the_cheapest_cluster_is_found_by_the_descriptions_of_the_tools_alone(agent: Agent) -> None:
+    schema = agent.tools()["estimate"]["properties"]["parameters"]["properties"]
+    words = {"model", "max_train_samples", "max_seq_length", "num_train_epochs", "instance_count"}
+    assert words <= schema.keys()  # of "DistilBERT on 50,000 texts of 128 tokens, two epochs, one or two machines"
+    types = [name for name in schema["instance_type"]["items"]["enum"] if name.startswith(("ml.g", "ml.p"))]
+    training = {"model": "distilbert-base-uncased", "max_train_samples": 50_000, "max_seq_length": 128}
+    training |= {"num_train_epochs": 2, "max_runtime_minutes": 300, "launcher": "simulated"}
+
+    rows = agent.call("estimate", parameters={**training, "instance_type": types, "instance_count": [1, 2]})["rows"]
+    best = {name: rows[0][name] for name in ("instance_type", "instance_count")}
+    checked = agent.call("preview", parameters=training | best)
+
+    assert len(rows) == 2 * len(types)
+    assert rows[0]["cost_usd"] == min(row["cost_usd"] for row in rows if row["fits"] != "no" and "cost_usd" in row)
+    assert checked["worst_case_usd"] > rows[0]["cost_usd"]
+
+
+def test_without_a_budget_nothing_is_launched(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = Agent(workplace, monkeypatch, budgets=None)
+
+    assert "start it with --budget" in agent.call("launch", parameters=JOB)
+    assert not agent.begun
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        ({"entry_script": "evil.py"}, "entry_script"),
+        ({"sagemaker": {"training_image": "evil/image"}}, "sagemaker"),
+        ({"sagemaker.training_image": "evil/image"}, "sagemaker"),
+        ({"budget": "mine.yaml"}, "budget"),
+        ({"role": "Admin"}, "role"),
+        ({"keep-alive-minutes": 60}, "keep_alive_minutes"),
+        ({"force": True}, "force"),
+    ],
+)
+def test_an_agent_chooses_neither_code_nor_account_nor_money(
+    agent: Agent, parameters: dict[str, Any], name: str
+) -> None:
+    for tool in ("estimate", "preview", "launch"):
+        assert f"{name} cannot be set by an agent" in agent.call(tool, parameters=JOB | parameters)
+    assert not agent.begun
+
+
+def test_a_study_is_launched_by_its_file_and_may_not_bring_a_script(agent: Agent, workplace: Path) -> None:
+    path = workplace / "rates.yaml"
+    path.write_text(
+        "name: rates\nn_trials: 2\njob: {launcher: local}\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\n"
+    )
+    assert agent.call("launch", parameters={"n_trials": 1}, study=str(path))["name"] == "study-1"
+
+    path.write_text(f"entry_script: evil.py\n{path.read_text()}")
+    assert "entry_script cannot be set by an agent" in agent.call("launch", parameters={}, study=str(path))
+    assert agent.begun == [("study", {"n_trials": "1", "study": str(path), "budget": agent.budget})]
+
+
+def test_a_wrong_budget_is_refused_before_the_server_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--budget", "nowhere.yaml"]) == 2
+    assert "budget must name a YAML file" in capsys.readouterr().err

@@ -1,0 +1,166 @@
+"""`paretune prices` as a user meets it, with AWS's Pricing API in memory."""
+
+import os
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.cli import main
+from paretune.commands.prices import read_prices
+from paretune.core.errors import LaunchRefused
+from paretune.pricing import Price
+from tests.stand_ins.aws import Aws
+
+Run = Callable[..., tuple[int, str, str]]
+FILE = Path("cache/paretune/prices.csv")
+OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east-1,0.05,2026,contract\n"
+
+
+@pytest.fixture
+def run(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `paretune prices ...` in an empty place; (exit code, standard output, its error)."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["prices", *arguments])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def product(usd: str = "0.115", *, unit: str = "Hrs", sku: str = "S", **attributes: str) -> dict[str, Any]:
+    """A product as GetProducts has it."""
+    dimension = {"unit": unit, "pricePerUnit": {"USD": usd}, "description": "$0.115 per Training hour"}
+    reference = {
+        "regionCode": "us-east-1",
+        "locationType": "AWS Region",
+        "component": "Training",
+        "usagetype": "USE1-Train:ml.m5.large",
+        **attributes,
+    }
+    return {
+        "product": {"sku": sku, "attributes": reference},
+        "terms": {"OnDemand": {f"{sku}.JRTC": {"priceDimensions": {f"{sku}.JRTC.6YS6": dimension}}}},
+    }
+
+
+def gpu(usd: str = "1.408", **attributes: str) -> dict[str, Any]:
+    return product(usd, **{"usagetype": "USE1-Train:ml.g5.xlarge", "sku": "G", **attributes})
+
+
+def read(aws: Aws, *products: dict[str, Any]) -> list[Price]:
+    aws.pricing.products = list(products)
+    return read_prices("us-east-1", {}, date(2026, 11, 20))
+
+
+def dollars(prices: list[Price]) -> dict[str, float]:
+    return {price.instance_type: price.usd_per_hour for price in prices}
+
+
+def lines_of(text: str, name: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(f"{name} ")]
+
+
+def refresh(run: Run, *more: str) -> tuple[int, str, str]:
+    return run("--refresh", "true", "--region", "us-east-1", *more)
+
+
+def test_a_price_comes_with_region_day_and_usage_type(aws: Aws) -> None:
+    (price,) = read(aws, product("0.1150000000"))
+
+    assert (price.instance_type, price.usd_per_hour, price.region) == ("ml.m5.large", 0.115, "us-east-1")
+    assert (price.as_of, price.confidence) == ("2026-11-20", "confirmed")
+    assert price.source == "AWS Pricing API, USE1-Train:ml.m5.large"
+
+
+OTHERS = (
+    {"component": "Hosting", "usagetype": "USE1-Host:ml.g5.xlarge"},
+    {"usagetype": "USE1-SpotTraining:ml.g5.xlarge"},
+    {"usagetype": "USE1-TrainingPlanUpfrontFee:ml.g5.xlarge"},
+    {"locationType": "AWS Outposts"},
+    {"regionCode": "us-west-2"},
+    {"unit": "GB-Mo"},
+    {"usd": "0.0000000000"},
+)
+
+
+def test_only_an_hour_of_on_demand_training_in_the_region_counts(aws: Aws) -> None:
+    assert dollars(read(aws, *(gpu(**other) for other in OTHERS), product())) == {"ml.m5.large": 0.115}
+    named = gpu("130.71", usagetype="Train:ml.p6-b200.48xlarge", unit="Hours")
+    assert dollars(read(aws, named)) == {"ml.p6-b200.48xlarge": 130.71}
+    with pytest.raises(LaunchRefused, match="no price of SageMaker Training in us-east-1"):
+        read(aws, gpu(usagetype="USE1-Host:ml.g5.xlarge"))
+
+
+@pytest.mark.usefixtures("no_store")
+def test_the_table_has_every_known_price_of_the_region_smallest_size_first(run: Run, workplace: Path) -> None:
+    code, out, err = run()
+
+    assert (code, err) == (0, "")
+    assert out.startswith("SageMaker Training, on demand, us-east-1\ninstance type ")
+    (line,) = lines_of(out, "ml.g5.12xlarge")
+    assert line.split()[1:7] == ["4", "x", "NVIDIA", "A10G", "7.090", "2026-08"]
+    sizes = [line.split()[0] for line in out.splitlines() if line.startswith("ml.g5.")]
+    assert sizes[:3] == ["ml.g5.xlarge", "ml.g5.2xlarge", "ml.g5.4xlarge"]
+    assert list(workplace.iterdir()) == []  # no MLflow store, no cache
+
+
+def test_an_unknown_price_is_said_with_what_to_do(run: Run) -> None:
+    code, out, _ = run("--instance_type", "ml.p5en.48xlarge, ml.m5.large", "--region", "us-east-1")
+
+    assert code == 0
+    assert out.splitlines()[2].split()[:5] == ["ml.p5en.48xlarge", "8", "x", "NVIDIA", "H200"]
+    assert lines_of(out, "ml.m5.large")
+    assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
+    code, out, _ = run("--region", "eu-west-3")
+    assert code == 0
+    assert "no price of SageMaker Training in eu-west-3 is known" in out
+    assert "`paretune prices --refresh true --region eu-west-3`" in out
+
+
+def test_without_a_region_it_is_that_of_the_profile_then_of_the_environment(
+    run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    assert "us-west-2" in run()[1].splitlines()[0]
+    (workplace / "ours.toml").write_text('region = "eu-west-3"')
+    monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
+    assert "eu-west-3" in run()[1].splitlines()[0]
+
+
+def test_refreshing_reads_and_keeps_todays_prices_and_says_what_has_changed(
+    run: Run, aws: Aws, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws.pricing.products = [product(), gpu("1.056")]
+    code, out, _ = refresh(run)
+
+    assert code == 0
+    assert out.splitlines() == [
+        f"2 prices read (AWS Pricing API, us-east-1), kept in {workplace / FILE}",
+        "  ml.g5.xlarge: 1.408 -> 1.056 USD an hour",
+    ]
+    assert "1.056" in lines_of(run()[1], "ml.g5.xlarge")[0]
+    (workplace / "own.csv").write_text(OWN)
+    monkeypatch.setenv("PARETUNE_PRICES", "own.csv")
+    _, out, _ = refresh(run, "--instance_type", "ml.m5.large")
+    assert "no price that was known has changed" in out  # 0.115 before and after, beside the user's own
+    assert lines_of(out, "ml.m5.large")[0].split()[1:5] == ["0.050", "2026", "user", "contract"]
+
+
+def test_a_refresh_that_fails_ends_with_2_and_leaves_the_file_as_it_was(run: Run, aws: Aws, workplace: Path) -> None:
+    aws.pricing.products = [product("0.2")]
+    refresh(run)
+    before = (workplace / FILE).read_bytes()
+    aws.pricing.products = []
+
+    code, out, err = refresh(run)
+
+    assert (code, out) == (2, "")
+    assert err.count("paretune: ") == 1
+    assert (workplace / FILE).read_bytes() == before

@@ -1,0 +1,227 @@
+"""`paretune reconcile` and `report --rate effective` against a real store."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import mlflow.artifacts
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from moto import mock_aws
+
+from paretune.cli import main
+from paretune.launchers.base import job_name
+from paretune.launchers.sagemaker.storage import s3_client
+from tests.bills import BEGIN, in_focus, later, line, write
+
+Run = Callable[..., tuple[int, Any, str]]
+VOLUME = {"identity_line_item_id": "volume"}
+
+
+@pytest.fixture
+def store(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    client = MlflowClient()
+    experiment = client.create_experiment("bills", artifact_location=str(workplace / "artifacts"))
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
+    return client
+
+
+def recorded(store: MlflowClient, cost_usd: float = 2.8, hours: float = 2.0, state: str = "Completed") -> str:
+    """A run of a job on one ml.g5.xlarge that has begun with the bill."""
+    run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], start_time=int(BEGIN.timestamp() * 1000)).info.run_id
+    tags = {"job_name": job_name(run_id, 1), "launcher": "sagemaker", "state": state, "origin": "measured"}
+    params = {"instance_type": "ml.g5.xlarge", "instance_count": "1", "dataset": "d"}
+    metrics = {"cost_usd": cost_usd, "billable_seconds": 3600 * hours, "f1": 0.9}
+    store.log_batch(
+        run_id,
+        metrics=[Metric(name, value, 0, 0) for name, value in metrics.items()],
+        params=[Param(name, text) for name, text in params.items()],
+        tags=[RunTag(f"paretune.{name}", text) for name, text in tags.items()],
+    )
+    store.set_terminated(run_id, end_time=int((BEGIN + timedelta(hours=hours)).timestamp() * 1000))
+    return run_id
+
+
+@pytest.fixture
+def run(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command; (exit code, document, standard error)."""
+
+    def command(*words: str) -> tuple[int, Any, str]:
+        capsys.readouterr()
+        code = main([*words, "--json"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out), err
+
+    return command
+
+
+def bill_of(run_id: str, usd: float = 1.4, **more: Any) -> list[dict[str, Any]]:
+    """Two hours and the volume of a run's job."""
+    name = job_name(run_id, 1)
+    return [line(name, usd, at=0, **more), line(name, usd, at=1, **more), line(name, 0.05, at=1, **VOLUME)]
+
+
+@pytest.mark.parametrize("name", ["bill.csv", "bill.csv.gz", "bill.parquet", "focus.csv", "focus.parquet"])
+def test_every_run_gets_what_it_was_billed_once_whatever_form_the_bill_has(
+    run: Run, store: MlflowClient, tmp_path: Path, name: str
+) -> None:
+    run_id, forgotten, stranger = recorded(store), recorded(store), "f" * 32
+    rows = [*bill_of(run_id), line(job_name(stranger, 1), 7.0), line("another-team", 9.0), later()]
+    tax = line(job_name(run_id, 1), 0.5, line_item_line_item_type="Tax")
+    rows = [*rows, tax]
+    path = write([in_focus(row) for row in rows] if name.startswith("focus") else rows, tmp_path / name)
+
+    code, document, _ = run("reconcile", "--bill", str(path))
+    _, again, _ = run("reconcile", "--bill", str(path))
+
+    assert code == 0
+    assert (document["recorded"], again["recorded"]) == (1, 0)
+    data = store.get_run(run_id).data
+    assert data.metrics["billed_usd"] == data.metrics["effective_usd"] == pytest.approx(2.85)
+    assert data.tags["paretune.bill"] == "complete"
+    assert len(store.get_metric_history(run_id, "billed_usd")) == 1
+    by_job = {row["run_id"] or row["job"]: row for row in document["rows"]}
+    assert by_job.keys() == {run_id, forgotten, job_name(stranger, 1)}
+    assert by_job[run_id]["difference_usd"] == pytest.approx(0.05)
+    assert by_job[forgotten]["remark"] == "the bill has no line of it"
+    assert by_job[job_name(stranger, 1)]["billed_usd"] == 7.0
+    table = mlflow.artifacts.load_text(f"{store.get_run(document['run_id']).info.artifact_uri}/reconcile.csv")
+    assert run_id in table
+
+
+def test_hours_of_plans_and_private_rates_cost_what_is_paid_in_effect(
+    run: Run, store: MlflowClient, tmp_path: Path
+) -> None:
+    plan, private, unknown = recorded(store), recorded(store), recorded(store)
+    covered = {"line_item_line_item_type": "SavingsPlanCoveredUsage"}
+    paid = "savings_plan_savings_plan_effective_cost"
+    rows = bill_of(plan, **covered, **{paid: 0.9}) + bill_of(private, line_item_net_unblended_cost=1.2)
+    rows += [*bill_of(unknown, **covered), later()]
+    run("reconcile", "--bill", str(write(rows, tmp_path / "bill.csv")))
+
+    def figures(run_id: str) -> tuple[float, float | None]:
+        metrics = store.get_run(run_id).data.metrics
+        return round(metrics["billed_usd"], 6), metrics.get("effective_usd")
+
+    assert figures(plan) == (2.85, pytest.approx(1.85))
+    assert figures(private) == (2.85, pytest.approx(2.45))
+    assert figures(unknown) == (2.85, None)
+    assert "lacks the effective cost" in store.get_run(unknown).data.tags["paretune.bill"]
+    _, document, _ = run("report", "--rate", "effective")
+    costs = {row["run_id"]: row["new_cost_usd"] for row in document["rows"]}
+    assert costs == {plan: pytest.approx(1.85), private: pytest.approx(2.45), unknown: None}
+
+
+@pytest.mark.parametrize(
+    ("rows", "state", "missing"),
+    [
+        (lambda name: [line(name, 1.4)], "Completed", "the bill ends at 2026-11-03 11:00"),
+        (lambda name: [line(name, 1.4), later(1)], "Completed", "less than 2 days after the job"),
+        (lambda name: [line(name, 1.4), later()], "Running", "has not ended"),
+    ],
+)
+def test_a_bill_that_does_not_tell_all_of_a_run_is_not_final(
+    run: Run, store: MlflowClient, tmp_path: Path, rows: Callable[[str], Any], state: str, missing: str
+) -> None:
+    run_id = recorded(store, state=state)
+    _, document, _ = run("reconcile", "--bill", str(write(rows(job_name(run_id, 1)), tmp_path / "bill.csv")))
+
+    assert missing in store.get_run(run_id).data.tags["paretune.bill"]
+    assert any(missing in remark for remark in document["remarks"])
+
+
+def test_a_partial_bill_does_not_replace_a_whole_one(run: Run, store: MlflowClient, tmp_path: Path) -> None:
+    run_id = recorded(store)
+    run("reconcile", "--bill", str(write([*bill_of(run_id), later()], tmp_path / "whole.csv")))
+
+    _, document, _ = run("reconcile", "--bill", str(write(bill_of(run_id)[:1], tmp_path / "part.csv")))
+
+    assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(2.85)
+    assert any("its figures stay" in remark and run_id in remark for remark in document["remarks"])
+
+
+def test_of_an_export_the_newest_delivery_counts_and_a_line_in_two_files_once(
+    run: Run, store: MlflowClient, tmp_path: Path
+) -> None:
+    run_id = recorded(store)
+    month = tmp_path / "data" / "BILLING_PERIOD=2026-11"
+    write(bill_of(run_id, 99.0), month / "20261104T000000Z-old" / "e-00001.csv")
+    write([*bill_of(run_id)[:2], later()], month / "20261109T000000Z-new" / "e-00001.csv")
+    write(bill_of(run_id)[1:], month / "20261109T000000Z-new" / "e-00002.parquet")
+    run("reconcile", "--bill", str(tmp_path / "data"))
+
+    assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(2.85)
+
+
+def test_two_charges_of_one_job_and_hour_are_two(run: Run, store: MlflowClient, tmp_path: Path) -> None:
+    run_id = recorded(store)
+    name = job_name(run_id, 1)
+    rows = [line(name, 0.7, at=hour, identity_line_item_id=part) for hour in (0, 1) for part in "ab"]
+    run("reconcile", "--bill", str(write([*rows, later()], tmp_path / "bill.csv")))
+
+    assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(2.8)
+    assert store.get_run(run_id).data.tags["paretune.bill"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("rows", "part"),
+    [
+        ([{"lineItem/UnblendedCost": 1}], "missing: make a Data Export of CUR 2.0 or FOCUS"),
+        ([line("x", 1.0, line_item_currency_code="CNY")], "the currency must be USD, got CNY"),
+        ([line("x", math.nan, line_item_unblended_cost="1,50")], "could not convert string to float: '1,50'"),
+    ],
+)
+def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: list[Any], part: str) -> None:
+    code, _, err = run("reconcile", "--bill", str(write(rows, tmp_path / "bill.csv")))
+
+    assert code == 2
+    assert part in err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["reconcile"], ["paretune: bill must name an export of CUR 2.0 or FOCUS"]),
+        (["reconcile", "--bill", "nowhere.csv"], ["got nowhere.csv: there is no such"]),
+        (
+            ["report", "--rate", "effective", "--region", "us-east-1", "--price_date", "2026-10-01"],
+            ["region is a term of list prices, got rate=effective", "price_date is a term of list prices"],
+        ),
+        (["report", "--view", "scaling", "--rate", "effective"], ["rate=effective prices the runs of view=runs again"]),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_next_step(run: Run, words: list[str], parts: list[str]) -> None:
+    code, _, err = run(*words)
+
+    assert code == 2
+    for part in parts:
+        assert part in err
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty bucket of an S3 without a network."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with mock_aws():
+        s3_client(None, {}).create_bucket(Bucket="bills-of-a-company")
+        yield "bills-of-a-company"
+
+
+def test_a_bill_is_read_from_s3_without_what_lies_beside_its_data(
+    run: Run, store: MlflowClient, bucket: str, tmp_path: Path
+) -> None:
+    run_id, s3 = recorded(store), s3_client(None, {})
+    path = write([*bill_of(run_id), later()], tmp_path / "e-00001.csv.gz")
+    s3.upload_file(str(path), bucket, "export/data/BILLING_PERIOD=2026-11/e-00001.csv.gz")
+    s3.put_object(Bucket=bucket, Key="export/metadata/BILLING_PERIOD=2026-11/export-Manifest.json", Body=b"{}")
+    code, document, _ = run("reconcile", "--bill", f"s3://{bucket}/export")
+
+    assert (code, document["recorded"]) == (0, 1)

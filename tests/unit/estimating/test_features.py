@@ -1,0 +1,188 @@
+"""A job as the models see it."""
+
+from typing import Any
+
+import pytest
+
+from paretune.estimating import features as room
+from paretune.estimating.architecture import Architecture, of_config
+from paretune.estimating.features import Footprint, JobFeatures, describe
+from paretune.estimating.hardware import accelerator_of, processor
+from paretune.specification.catalog import instance
+from paretune.specification.job import JobSpec
+
+BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
+
+
+@pytest.fixture(autouse=True)
+def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 8 processors and 16 GiB that multiplies no bf16."""
+    monkeypatch.setattr(room, "_this_gpu", lambda: None)
+    monkeypatch.setattr(room.hardware, "this_processor", lambda: processor(8, 16.0))
+    monkeypatch.setattr(room.hardware, "processor_flags", set)
+
+
+def described(**changes: Any) -> JobFeatures:
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
+    found = describe(spec, spec.plan(), BUILT)
+    assert found is not None
+    return found
+
+
+def test_a_gpu_cluster_in_numbers() -> None:
+    found = described(
+        instance_type="ml.p4d.24xlarge", instance_count=2, per_device_train_batch_size=4, gradient_accumulation_steps=3
+    )
+    time = found.time
+
+    assert (time.instances, time.devices, time.is_local) == (2, 8, False)
+    assert (time.rows, time.accumulation, time.steps) == (4, 3, 5)  # 900 / (4 x 16 x 3) = 4.7
+    assert time.peak_flops == 312e12 * 1.3  # auto is bf16 on an A100, which sustains more than others
+    assert time.network_bytes_per_s == 50e9  # 400 Gbit/s
+    assert time.chip == "NVIDIA A100 bf16"
+    assert found.usable_gib == pytest.approx(40 - 0.9)
+    # After steps 2, 4 and 5; a forward pass is a third of a forward and a backward one.
+    assert time.evaluated_flops == pytest.approx(3 * 100 * time.flops_per_row / 3)
+
+
+LLAMA = of_config(
+    {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    },
+    "causal-lm",
+)
+
+
+P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}
+
+
+def test_a_tensor_group_shares_the_work_of_a_row_and_has_a_part_of_its_activations_each() -> None:
+    whole, shared = described(**P4D).time, described(**P4D, tensor_parallel_degree=4).time
+
+    assert shared.flops_per_row == pytest.approx(whole.flops_per_row / 4)
+    assert shared.moved_per_row == pytest.approx(whole.moved_per_row * (10 + 24 / 4) / 34)
+    assert shared.updated == pytest.approx(1500 / 4 / 2)  # two groups share what each has
+    assert shared.steps == 900 // (8 * 2) + 1
+    assert (shared.bubble, shared.layers) == (0.0, 6)
+
+
+def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:
+    found = described(instance_type="ml.m5.4xlarge", instance_count=2)
+
+    assert (found.time.instances, found.time.devices) == (2, 1)
+    assert found.time.peak_flops == 16 * 96e9
+    assert found.time.chip == "m5 auto"
+    assert found.memory.on_processor
+    assert found.usable_gib == pytest.approx(64 * 0.85)
+
+
+def test_local_processes_share_the_machine() -> None:
+    one, four = described(), described(instance_count=4)
+
+    assert (four.time.instances, four.time.devices, four.time.is_local) == (1, 4, True)
+    assert four.time.peak_flops == one.time.peak_flops / 4 == 8 * 96e9 / 4
+    assert four.usable_gib == one.usable_gib / 4 == 16 * 0.85 / 4
+
+
+def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_this_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
+    found = described(instance_count=2)
+
+    assert (found.time.chip, found.time.devices, found.time.is_local) == ("local bf16", 2, True)
+    assert found.time.peak_flops == 70e12 * 0.85
+    assert found.usable_gib == pytest.approx(22888 / 1024 - 0.9)
+    assert not found.memory.on_processor
+
+
+@pytest.mark.parametrize(
+    ("strategy", "weights", "state"),
+    [("ddp", 1, 1), ("fsdp", 16, 16), ("deepspeed", 1, 16), ("deepspeed_zero3", 16, 16), ("smp", 16, 16)],
+)
+def test_strategies_share_weights_and_state(strategy: str, weights: int, state: int) -> None:
+    memory = described(strategy=strategy, instance_type="ml.p4d.24xlarge", instance_count=2).memory
+
+    assert (memory.weight_sharers, memory.state_sharers) == (weights, state)
+
+
+def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
+    in_turn, alike = described(**job, strategy="device_map"), described(**job)
+
+    assert in_turn.memory.parameters == alike.memory.parameters / 4
+    assert in_turn.memory.units == alike.memory.units / 4
+    assert in_turn.memory.frozen_bytes == alike.memory.frozen_bytes
+    assert in_turn.time.bubble == 3  # of four devices three wait
+    assert in_turn.time.flops_per_row * 4 == pytest.approx(alike.time.flops_per_row)
+    assert in_turn.time.exchange.step.link == in_turn.time.exchange.micro_batch.link == 0
+    assert in_turn.time.exchange.blocking.link > 0
+
+
+def test_logits_are_those_of_the_larger_of_a_training_and_an_evaluation_batch() -> None:
+    few: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "task": "causal-lm", "per_device_train_batch_size": 1}
+    evaluated = {"training_arguments": {"per_device_eval_batch_size": 50}}
+    one = described(**few, probe_steps=10).memory.logits
+
+    assert described(**few, **evaluated).memory.logits == 50 * one
+    assert described(**few, **evaluated, max_eval_samples=10).memory.logits == 10 * one
+    assert described(**few, **evaluated, probe_steps=10).memory.logits == one
+
+
+SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
+
+
+def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Footprint:
+    texts = {"instance_type": instance_type, "per_device_train_batch_size": str(batch)}
+    spec = JobSpec.read(texts | {name: str(value) for name, value in terms.items()})
+    return Footprint.of(spec, spec.plan())
+
+
+FULL = [held(128)]  # of the ml.g5.xlarge, 24 GiB: 128 rows do not fit
+
+
+@pytest.mark.parametrize(
+    ("footprint", "fits"),
+    [
+        (held(32), True),
+        (held(8), True),
+        (held(32, LARGE), True),
+        (held(32, instance_count=4), True),
+        (held(128), False),
+        (held(256), False),
+        (held(128, SMALL), False),
+        (held(128, "ml.g5.12xlarge"), False),
+    ],
+)
+def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_devices(
+    footprint: Footprint, fits: bool
+) -> None:
+    assert (footprint.why_full(FULL) is None) is fits
+
+
+@pytest.mark.parametrize(
+    "footprint",
+    [
+        held(64),
+        held(128, LARGE),
+        held(32, SMALL),
+        held(128, fine_tuning="lora"),
+        held(128, max_seq_length=64),
+        held(128, precision="fp16"),
+        held(128, training_arguments='{"gradient_checkpointing": true}'),
+    ],
+)
+def test_anything_else_is_open(footprint: Footprint) -> None:
+    assert footprint.why_full(FULL) is None
+
+
+def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> None:
+    full = [held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=2)]
+
+    assert held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1).why_full(full)
+    assert not held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4).why_full(full)
+    assert not held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1).why_full(full)

@@ -1,0 +1,273 @@
+"""Tables of recorded runs: what is read, and everything that is wrong at once."""
+
+import math
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli import main
+from paretune.core.errors import BadInput
+from paretune.estimating.recorded_runs import RecordedRuns, ReplayedJob, RunTable
+from paretune.specification.job import JobSpec
+
+HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
+ROW = "ml.g5.xlarge,1,16,5e-5,900,0.8"
+
+
+def read(tmp_path: Path, *lines: str) -> RunTable:
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return RunTable.read(path)
+
+
+def faults(tmp_path: Path, *lines: str) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, *lines)
+    return caught.value.faults
+
+
+def test_the_learning_rate_is_the_one_that_was_used(tmp_path: Path) -> None:
+    header = f"{HEADER},learning_rate_scaling,reference_batch_size"
+    (row,) = read(tmp_path, header, "ml.g5.xlarge,1,64,5e-5,900,0.8,linear,16").rows
+
+    assert row.plan.learning_rate == pytest.approx(2e-4)
+
+
+def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_name(tmp_path: Path) -> None:
+    table = read(tmp_path, f"{HEADER},run_id,num_train_epochs,cost_usd,model,region", f"{ROW},7,3,0.35,bert,us-east-1")
+
+    assert table.others == ("num_train_epochs", "model")
+    assert table.rows[0].others == {"num_train_epochs": "3.0", "model": "bert"}
+    assert table.ignored == ("run_id", "region")
+
+
+def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
+    messages = faults(
+        tmp_path,
+        f"{HEADER},status,seed",
+        "ml.g5.xlarg,1,16,5e-5,900,0.8,Completed,1",
+        "ml.g5.xlarge,0,16,-5e-5,900,0.8,,1",
+        "ml.g5.xlarge,1,16,5e-5,-900,1.8,,1",
+        "ml.g5.xlarge,1,16,5e-5,0,nan,,x",
+        "ml.g5.xlarge,1,1.5,many,900,0.8,Done,",
+        "ml.g5.xlarge,1,16,5e-5,,,,",
+        "ml.g5.xlarge,1,16,None,900,0.8,,",
+    )
+    text = "\n".join(messages)
+
+    for part in (
+        "line 2: instance_type must be one of the",
+        "did you mean ml.g5.xlarge",
+        "line 3: instance_count must be at least 1",
+        "line 3: learning_rate must be greater than 0",
+        "line 4: billable_seconds must be greater than 0, got '-900'",
+        "line 4: f1 must be at least 0 and at most 1, got '1.8'",
+        "line 5: billable_seconds must be greater than 0, got '0'",
+        "line 5: f1 must be a finite number, got nan",
+        "line 5: seed must be a whole number",
+        "line 6: per_device_train_batch_size must be a whole number",
+        "line 6: learning_rate must be a number greater than 0",
+        "line 6: status must be one of Completed, OutOfMemory, Failed, got 'Done'",
+        "line 7: billable_seconds is empty",
+        "line 7: f1 is empty",
+        "line 8: learning_rate",
+    ):
+        assert part in text
+    assert all(fault.startswith("runs.csv: line ") for fault in messages)
+
+
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        ([HEADER], "it holds no run"),
+        ([""], "column instance_type is missing"),
+        ([HEADER.replace("learning_rate", "lerning_rate"), ROW], "column learning_rate is missing: did you mean"),
+        (
+            [HEADER.replace("billable_seconds", "bilable_seconds"), ROW],
+            "column billable_seconds is missing: did you mean",
+        ),
+        ([HEADER.replace(",f1", ""), ROW], "column f1 is missing: it has instance_type"),
+        ([f"{HEADER},f1", f"{ROW},1"], "column f1 is there twice"),
+        ([HEADER, ROW + ",7"], "line 2: has 7 cells, the header line 6"),
+        ([f"{HEADER},global_batch_size", f"{ROW},100"], "line 2: global_batch_size 100 on 1 device"),
+        ([f"{HEADER},precision", f"{ROW},fp8"], "line 2: precision must be one of"),
+        ([HEADER, ",1,16,5e-5,900,0.8"], "line 2: instance_type is empty"),
+    ],
+)
+def test_a_table_with_a_fault_is_refused_with_one_clear_message(tmp_path: Path, lines: list[str], part: str) -> None:
+    messages = faults(tmp_path, *lines)
+
+    assert any(part in fault for fault in messages), messages
+
+
+def test_a_digest_depends_on_what_a_row_says_and_on_nothing_else(tmp_path: Path) -> None:
+    first, second = read(tmp_path, HEADER, ROW, ROW.replace("0.8", "0.81")).rows
+    turned = ",".join(reversed(HEADER.split(","))), ",".join(reversed(ROW.split(",")))
+    (same,) = read(tmp_path, *turned).rows
+
+    assert first.digest() == same.digest() != second.digest()
+
+
+SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"  # one accelerator each
+
+
+def seconds_of(count: int, batch: int) -> float:
+    return 1600.0 / count * (16 / batch) ** 0.5
+
+
+def f1_of(rate: float, batch: int) -> float:
+    return 0.9 - 0.05 * abs(math.log2(rate / 4e-5)) - 0.01 * math.log2(batch / 16)
+
+
+GRID = [
+    f"{SMALL},{count},{batch},{rate},{seconds_of(count, batch)},{f1_of(rate, batch * count)}"
+    for count in (1, 2, 4)
+    for batch in (16, 32, 64)
+    for rate in (1e-5, 4e-5)
+]
+
+
+def runs(tmp_path: Path, *lines: str, more: str = "") -> RecordedRuns:
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join([HEADER + more, *lines]) + "\n")
+    return RecordedRuns.read(path)
+
+
+def ask(table: RecordedRuns, draw: int = 0, startup_seconds: float = 120.0, **changes: object) -> ReplayedJob:
+    spec = JobSpec(**{"launcher": "simulated", "instance_type": SMALL, "learning_rate": 4e-5, **changes})  # type: ignore[arg-type]
+    return table.answer(spec, spec.plan(), draw=draw, startup_seconds=startup_seconds)
+
+
+def replay_faults(table: RecordedRuns, **changes: object) -> str:
+    with pytest.raises(BadInput) as caught:
+        ask(table, **changes)
+    return "\n".join(caught.value.faults)
+
+
+def test_a_recorded_job_is_answered_from_its_row(tmp_path: Path) -> None:
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=2)
+
+    assert answer.billable_seconds == seconds_of(2, 32)
+    assert answer.f1 == pytest.approx(f1_of(4e-5, 64))
+    assert answer.basis == "the recorded run in line 11"
+
+
+def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(tmp_path: Path) -> None:
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=1, learning_rate=2e-5)
+    assert answer.f1 == pytest.approx((f1_of(1e-5, 32) + f1_of(4e-5, 32)) / 2)
+    assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
+
+    # log(24) lies between log(16) and log(32) by log2(1.5) = 0.585; log(3) between log(2) and log(4) by the same.
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=24, instance_count=3)
+    assert answer.billable_seconds == pytest.approx(1600 / 3 * (16 / 24) ** 0.5)
+    assert answer.f1 == pytest.approx(0.9 - 0.01 * math.log2(24 * 3 / 16))
+    assert answer.basis.startswith("interpolated between the recorded runs in lines ")
+
+
+def test_outside_the_table_is_an_error_with_the_nearest_rows(tmp_path: Path) -> None:
+    text = replay_faults(runs(tmp_path, *GRID), per_device_train_batch_size=128, instance_count=8, learning_rate=8e-5)
+
+    assert "holds no completed runs on all sides of 8 x ml.g5.xlarge, per-device batch 128" in text
+    assert "nearest are line 19: 4 x ml.g5.xlarge, per-device batch 64" in text
+
+
+def test_other_hyperparameters_must_be_in_the_table_and_are_never_mixed(tmp_path: Path) -> None:
+    lines = [f"{SMALL},1,{batch},4e-5,{100 * epochs},0.8,{epochs},bert" for batch in (16, 64) for epochs in (1, 3)]
+    table = runs(tmp_path, *lines, more=",num_train_epochs,model")
+
+    assert ask(table, model="bert", num_train_epochs=3.0, per_device_train_batch_size=32).f1 == 0.8
+    assert ask(table, model="bert", num_train_epochs=3.0).billable_seconds == 300
+    text = replay_faults(table, model="t5", num_train_epochs=2.0)
+    assert "num_train_epochs must be one that recorded_runs runs.csv holds (1, 3), got 2" in text
+    assert "model must be one that recorded_runs runs.csv holds (bert), got t5" in text
+
+
+def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Path) -> None:
+    table = runs(tmp_path, *(f"{SMALL},1,16,4e-5,{100 + number},0.{number}" for number in range(1, 6)))
+    result = {ask(table, seed=seed).billable_seconds for seed in range(60)}
+    again = {ask(table, draw=draw).billable_seconds for draw in range(60)}
+
+    assert ask(table, seed=7) == ask(table, seed=7)
+    assert result == again == {101, 102, 103, 104, 105}
+    assert ask(table).basis.endswith(", one of 5 repeats")
+
+
+MEMORY = [
+    *(
+        f"{SMALL},{count},{batch},{rate},100,0.8,Completed"
+        for count in (1, 4)
+        for batch in (16, 32)
+        for rate in (1e-5, 4e-5)
+    ),
+    f"{SMALL},1,128,4e-5,140,,OutOfMemory",
+]
+
+
+@pytest.mark.parametrize(
+    ("batch", "count", "status"),
+    [
+        (16, 1, "Completed"),
+        (32, 4, "Completed"),
+        (24, 2, "Completed"),
+        (128, 1, "OutOfMemory"),
+        (128, 3, "OutOfMemory"),
+        (256, 1, "OutOfMemory"),  # larger than one that did not fit
+        (48, 1, "OutOfMemory"),  # larger than the largest that did, up to one that did not
+    ],
+)
+def test_what_did_not_fit_does_not_fit_with_a_larger_batch(tmp_path: Path, batch: int, count: int, status: str) -> None:
+    table = runs(tmp_path, *MEMORY, more=",status")
+    answer = ask(table, per_device_train_batch_size=batch, instance_count=count)
+
+    assert answer.status == status
+    assert (answer.f1 is None) == (status == "OutOfMemory")
+    assert answer.billable_seconds == pytest.approx(100 if status == "Completed" else 140)
+
+
+def test_a_failed_run_fails_where_it_failed_and_nowhere_else(tmp_path: Path) -> None:
+    failed = f"{SMALL},2,32,4e-5,77,,Failed"
+    others = [f"{line},Completed" for line in GRID if not line.startswith(f"{SMALL},2,32,4e-05")]
+    table = runs(tmp_path, *others, failed, more=",status")
+
+    exact = ask(table, per_device_train_batch_size=32, instance_count=2)
+    near = ask(table, per_device_train_batch_size=33, instance_count=2)
+    assert (exact.status, exact.billable_seconds, exact.f1) == ("Failed", 77, None)
+    assert near.status == "Completed"
+
+
+def test_accumulation_takes_seconds_of_the_cluster_and_f1_of_the_global_batch(tmp_path: Path) -> None:
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, gradient_accumulation_steps=4)
+
+    assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
+    assert answer.f1 == pytest.approx(f1_of(4e-5, 128))
+    assert (
+        "seconds from the recorded run in line 5 (same cluster and per-device batch, other accumulation)"
+        in answer.basis
+    )
+    assert "(same global batch size 128 and learning rate)" in answer.basis
+
+
+def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
+    table = runs(tmp_path, *GRID)
+    answer = ask(table, probe_steps=24, num_train_epochs=2.0)  # 7677 rows in batches of 16: 480 steps an epoch
+
+    assert answer.billable_seconds == pytest.approx(120 + (1600 - 120) * 24 / 960)
+    assert (answer.f1, answer.steps) == (None, 24)
+    assert ask(table, probe_steps=24, startup_seconds=60).billable_seconds == pytest.approx(60 + 1540 * 24 / 480)
+
+
+def test_without_a_table_seconds_are_estimated_from_published_runs_and_f1_is_absent(workplace: Path) -> None:
+    rows = (f"{SMALL},1,16,{rate},{seconds},0.6" for rate, seconds in ((1e-5, 400), (1e-3, 420), (1e-3, 440)))
+    (workplace / "published.csv").write_text("\n".join([HEADER, *rows]))
+    names = ("model", "dataset", "num_train_epochs", "max_seq_length", "precision")
+    given = [word for name in names for word in (f"--{name}", JobSpec().as_text()[name])]
+
+    assert main(["import", "--recorded_runs", "published.csv", *given]) == 0
+    assert main(["train", "--launcher", "simulated", "--instance_type", SMALL]) == 0
+
+    client = MlflowClient(f"sqlite:///{workplace / 'mlflow.db'}")
+    result = client.search_runs(["0"], order_by=["attributes.start_time DESC"])[0].data
+    assert result.metrics["billable_seconds"] == pytest.approx(420, rel=0.1)
+    assert "3 published runs of this model on this cluster" in result.tags["paretune.basis"]
+    assert "f1" not in result.metrics

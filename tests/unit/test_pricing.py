@@ -1,0 +1,286 @@
+"""Which price counts, where it comes from, and what is said of it; dollars, and whether a job may be paid for."""
+
+import csv
+import re
+from dataclasses import replace
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.pricing import (
+    ML_M5_LARGE,
+    Price,
+    PriceList,
+    admit,
+    cost_usd,
+    dates_of,
+    keep,
+    price_remarks,
+    usual_price,
+)
+from paretune.specification.catalog import instances
+from paretune.specification.job import JobSpec
+
+HEADER = "instance_type,region,price_usd_per_hour,as_of,source\n"
+TODAY = date(2026, 11, 20)
+
+
+def row(usd: float, as_of: str = "2026-11-01", region: str = "eu-west-1", **others: str) -> Price:
+    reference = {"source": "test", "instance_type": "ml.m5.large", **others}
+    return Price(usd_per_hour=usd, region=region, as_of=as_of, **reference)
+
+
+def dollars(prices: PriceList, on: date | None = None, region: str = "eu-west-1") -> float | None:
+    result = prices.price("ml.m5.large", region, on)
+    return result.usd_per_hour if result is not None else None
+
+
+def own(path: Path, text: str) -> PriceList:
+    path.write_text(text)
+    return PriceList.read({"PARETUNE_PRICES": str(path)})
+
+
+def faults_of(path: Path, text: str) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as caught:
+        own(path, text)
+    return caught.value.faults
+
+
+# local jobs
+
+
+def test_a_job_s_price_is_that_of_its_region_or_a_local_one() -> None:
+    prices = PriceList(listed=(row(1, region="eu-west-1"), row(2, region="us-east-1")))
+    there = {"AWS_REGION": "eu-west-1"}
+    remote = JobSpec(launcher="sagemaker", instance_type="ml.m5.large")
+
+    assert usual_price(remote, prices, there) == row(1, region="eu-west-1")
+    assert usual_price(remote, prices, {}) == row(2, region="us-east-1")
+    assert usual_price(remote.replace(instance_type="ml.g5.xlarge"), prices, {}) is None
+
+
+# the list that travels with the package
+
+
+def packaged() -> list[dict[str, str]]:
+    lines = files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    return [row for row in csv.DictReader(lines) if row["price_usd_per_hour"]]
+
+
+def test_every_packaged_price_says_source_and_day_and_how_far_it_can_be_trusted() -> None:
+    prices, message = PriceList.read({}), {"uncertain": "uncertain: ", "single_source": "one source: "}
+    result = [(history, prices.price(history["instance_type"], history["region"])) for history in packaged()]
+
+    assert {reference["confidence"] for reference, price in result if price is not None} & set(message)
+    for recorded_values, price in result:
+        if recorded_values["region"] == "unspecified":
+            assert price is None
+            continue
+        assert price is not None
+        assert price.usd_per_hour > 0
+        assert re.fullmatch(r"20\d\d(-\d\d(-\d\d)?)?", price.as_of)
+        assert price.source == message.get(recorded_values["confidence"], "") + recorded_values["source"]
+        assert price.confidence == recorded_values["confidence"]
+
+
+# which row counts
+
+
+@pytest.mark.parametrize(
+    ("on", "usd"),
+    [
+        (date(2024, 12, 31), 9),  # only the undated row is not newer
+        (date(2025, 1, 1), 1),
+        (date(2025, 12, 31), 1),
+        (date(2026, 6, 1), 2),  # 2026-06 begins on this day
+        (date(2026, 9, 14), 2),
+        (date(2026, 9, 15), 3),
+    ],
+)
+def test_on_a_day_the_newest_row_counts_that_is_not_newer(on: date, usd: float) -> None:
+    rows = (row(9, ""), row(1, "2025"), row(2, "2026-06"), row(3, "2026-09-15"))
+
+    assert dollars(PriceList(listed=rows), on) == usd
+
+
+def test_the_user_s_own_row_wins_over_newer_ones_and_on_every_day() -> None:
+    prices = PriceList(listed=(row(1, "2026-11-19"),), users=(row(5, "2025-06-01"), row(6, "2026-06-01")))
+
+    assert dollars(prices) == 6
+    assert dollars(prices, date(2025, 7, 1)) == 5
+    assert dollars(prices, date(2020, 1, 1)) == 6
+
+
+# the user's files
+
+
+def test_the_user_s_csv_is_read_with_spaces_byte_order_mark_and_columns_of_its_own(tmp_path: Path) -> None:
+    text = (
+        "\ufeffinstance_type, region, price_usd_per_hour, as_of, source, note\n"
+        "ml.m5.large, eu-west-1, 0.10, 2026-10, contract, x\n"
+        "ml.g5.xlarge, eu-west-1, 1.5, , , \n"
+    )
+    prices = own(tmp_path / "own.csv", text)
+    price = prices.price("ml.m5.large", "eu-west-1")
+
+    assert price == row(0.1, "2026-10", source="contract", confidence="user")
+    assert dollars(prices, region="us-east-1") == 0.115  # what it does not name stays
+    undated = prices.price("ml.g5.xlarge", "eu-west-1")
+    assert undated is not None
+    assert undated.source == "PARETUNE_PRICES"
+
+
+KEPT = Path("paretune/prices.csv")
+
+
+def test_kept_prices_add_regions_and_newer_rows_to_the_packaged_ones(tmp_path: Path) -> None:
+    there = {"XDG_CACHE_HOME": str(tmp_path)}
+    path = keep(there, [row(0.2, "2030-01-01", "us-east-1"), row(3, "2030-01-01", instance_type="ml.zz9.large")])
+    prices = PriceList.read(there)
+
+    assert path == tmp_path / KEPT
+    assert dollars(prices, region="us-east-1") == 0.2
+    assert dollars(prices, date(2029, 1, 1), region="us-east-1") == 0.115
+    assert prices.price("ml.zz9.large", "eu-west-1") is not None  # newer than the catalogue
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_damaged_file_is_not_overwritten_and_one_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "paretune").write_text("a file where a folder should be")
+    with pytest.raises(BadInput, match=r"prices\.csv cannot be written"):
+        keep({"XDG_CACHE_HOME": str(tmp_path)}, [row(1)])
+    (tmp_path / "paretune").unlink()
+    (tmp_path / "paretune").mkdir()
+    (tmp_path / KEPT).write_text("something of the user's")
+    with pytest.raises(BadInput, match="column instance_type"):
+        keep({"XDG_CACHE_HOME": str(tmp_path)}, [row(1)])
+    assert (tmp_path / KEPT).read_text() == "something of the user's"
+    (tmp_path / KEPT).write_bytes(b"\xff\xff")
+    with pytest.raises(BadInput, match=r"prices\.csv is not UTF-8 .*delete it"):
+        PriceList.read({"XDG_CACHE_HOME": str(tmp_path)})
+
+
+def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    faults = faults_of(
+        path,
+        HEADER + "ml.m5.larg,us-east-1,1,2026-01-01,x\nml.m5.large,us-est-1,-1,yesterday,x\n"
+        "ml.m5.large,us-east-1,,,x\nml.m5.large,us-east-1,nan,2026-13,x\n"
+        "ml.m5.xlarge,us-east-1,1,2026,x\nml.m5.xlarge,us-east-1,2,2026,x\n",
+    )
+
+    assert [fault.removeprefix(f"{path}:").partition(" ")[0] for fault in faults] == [
+        *("2:", "3:", "3:", "3:", "4:", "5:", "5:", "7:")
+    ]
+    text = "\n".join(faults)
+    for message in (
+        f"instance_type must be one of the {len(instances())} known types, got 'ml.m5.larg': did you mean ml.m5.large",
+        "got 'us-est-1': did you mean us-",
+        "price_usd_per_hour must be a number of at least 0, got '-1'",
+        "price_usd_per_hour must be a number of at least 0, got ''",
+        "as_of must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got 'yesterday'",
+        "got '2026-13'",
+        "same instance_type, region and as_of as line 6",
+    ):
+        assert message in text
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00", b"a\0b"])
+def test_a_user_s_csv_that_is_absent_or_is_none_is_one_fault(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "own.csv"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(BadInput) as caught:
+        PriceList.read({"PARETUNE_PRICES": str(path)})
+
+    assert len(caught.value.faults) == 1
+    assert str(path) in str(caught.value)
+    assert "delete it" not in str(caught.value)
+
+
+# what is said
+
+
+REFRESH = "`paretune prices --refresh true --region eu-west-1` reads today's"
+
+
+@pytest.mark.parametrize(
+    ("as_of", "message"),
+    [
+        ("2026-05-24", []),  # 180 days
+        ("2026-05-23", ["is of 2026-05-23, 181 days old (test): "]),
+        ("2026-01-05", ["is of 2026-01-05, 319 days old (test): "]),
+        ("2026", ["is of 2026, up to 323 days old (test): "]),
+        ("", ["is without a date (test): "]),
+    ],
+)
+def test_a_row_older_than_180_days_is_said(as_of: str, message: list[str]) -> None:
+    assert row(1, as_of).remarks(TODAY) == [f"price of ml.m5.large in eu-west-1 {part}{REFRESH}" for part in message]
+
+
+def test_an_unknown_price_is_said_with_what_to_do() -> None:
+    (price_remark,) = price_remarks(None, "ml.g5.xlarge", "eu-west-3", TODAY)
+
+    assert price_remark.startswith("price of ml.g5.xlarge in eu-west-3 is not known, so cost will be absent")
+    assert "`paretune prices --refresh true --region eu-west-3`" in price_remark
+    assert price_remarks(row(1), "ml.m5.large", "eu-west-1", TODAY) == []
+
+
+def test_a_price_that_decides_something_is_stated_with_its_date() -> None:
+    prices = [
+        PriceList(listed=()).price("ml.m5.large", "us-east-1"),
+        *(row(2.0, as_of) for as_of in ("2026-10", "2026-08-02", "")),
+    ]
+
+    assert row(2.0, "2026-08-02").stated == "2 USD per hour, price of 2026-08-02"
+    assert row(2.0, "").stated == "2 USD per hour"
+    assert ML_M5_LARGE.stated == "0.115 USD per hour"  # notional: nobody is billed
+    assert dates_of(prices) == "of 2026-08-02 to 2026-10"
+    assert dates_of(prices[:2]) == "of 2026-10"
+    assert dates_of([None]) == ""
+
+
+# costs and limits
+
+
+PRICE = Price(usd_per_hour=3.06, region="us-east-1", as_of="2026-11", source="a price list")
+
+
+def spec(**changes: object) -> JobSpec:
+    return JobSpec(instance_type="ml.p3.2xlarge", instance_count=4, max_runtime_minutes=30.0, **changes)
+
+
+def test_a_job_costs_its_billed_seconds_on_all_instances() -> None:
+    # Half an hour on 4 instances at 3.06 USD per hour: 2 instance hours.
+    assert PRICE.cost_usd(1800, 4) == pytest.approx(6.12)
+    assert cost_usd(PRICE, spec(), 1800) == pytest.approx(6.12)
+    assert cost_usd(PRICE, spec(), 0) == 0
+
+
+def test_without_a_price_dollars_are_absent() -> None:
+    assert cost_usd(None, spec(), 1800) is None
+    assert admit(spec(), None, 180.0) is None
+
+
+def test_the_worst_case_is_the_longest_runtime_what_follows_it_and_the_warm_pool_on_all_instances() -> None:
+    assert admit(spec(), PRICE, 0.0) == pytest.approx(6.12)
+    assert admit(spec(), PRICE, 180.0) == pytest.approx(6.12 + 0.05 * 4 * 3.06)
+    assert admit(spec(keep_alive_minutes=30.0), PRICE, 0.0) == pytest.approx(12.24)
+
+
+def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() -> None:
+    even = replace(PRICE, usd_per_hour=3.0)  # 2 instance hours at 3 USD: no rounding
+    assert admit(spec(max_cost_usd=6.0), even, 0.0) == 6.0
+    with pytest.raises(BudgetRefused, match=r"worst case 6.12 USD .* at most max_cost_usd, 6.11"):
+        admit(spec(max_cost_usd=6.11), PRICE, 0.0)
+    with pytest.raises(BudgetRefused, match=r"30 minutes and 180 s to stop and upload, x 4 x 3 USD per hour"):
+        admit(spec(max_cost_usd=6.0), even, 180.0)
+
+
+def test_a_limit_cannot_be_held_without_a_price() -> None:
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.p3\.2xlarge is not known"):
+        admit(spec(max_cost_usd=6.11), None, 0.0)

@@ -1,0 +1,45 @@
+"""How torchrun is called on each instance."""
+
+from pathlib import Path
+
+import pytest
+from torch.distributed import run
+
+from paretune.specification.container import Hosts
+from paretune.specification.job import JobSpec
+from paretune.training.processes import network_environment, torchrun_arguments
+
+ROOT = Path("/opt/ml")
+TWO = JobSpec(instance_type="ml.g5.12xlarge", instance_count=2)
+
+
+def hosts(current: str, *names: str) -> Hosts:
+    return Hosts(names=names or ("algo-1", "algo-2"), current=current, network_interface="eth0")
+
+
+def test_an_instance_starts_its_processes_and_meets_the_others_at_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SM_MASTER_PORT", raising=False)
+    parsed = run.parse_args(torchrun_arguments(TWO, hosts("algo-2"), ROOT, grace_s=110))
+
+    assert (parsed.nnodes, parsed.node_rank, parsed.nproc_per_node) == ("2", 1, "4")
+    assert (parsed.master_addr, parsed.master_port, parsed.rdzv_backend) == ("algo-1", 7777, "static")
+    assert parsed.max_restarts == 0
+    assert parsed.shutdown_timeout == 110
+    assert (parsed.module, parsed.training_script, parsed.training_script_args) == (
+        True,
+        "paretune.training",
+        ["/opt/ml"],
+    )
+
+
+def test_processes_of_one_machine_meet_on_a_free_port() -> None:
+    parsed = run.parse_args(torchrun_arguments(JobSpec(instance_count=3), None, ROOT, grace_s=60))
+
+    assert parsed.standalone
+    assert parsed.nproc_per_node == "3"
+
+
+def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:
+    result = network_environment(hosts("algo-1"), {"NCCL_SOCKET_IFNAME": "ib0"})
+
+    assert result == {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}

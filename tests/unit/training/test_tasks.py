@@ -1,0 +1,245 @@
+"""Tasks: labels however they are written, losses beside transformers', metrics and baselines beside scikit-learn's."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from transformers import AutoModelForSequenceClassification, EvalPrediction, GPT2Config, GPT2LMHeadModel
+
+from paretune.core.errors import BadInput
+from paretune.specification.job import JobSpec
+from paretune.training.rows.sources import read_rows
+from paretune.training.tasks import Evaluation, entities, read_targets, summed_loss, text_baselines, word_metrics
+
+SETS = [["a", "b"], ["b"], [], ["c"]] * 5
+
+
+def jsonl(path: Path, labels: list[Any], **columns: list[Any]) -> Path:
+    """Rows with a text, a label and what `columns` give."""
+    rows = ({"text": f"film {number}", "label": label} for number, label in enumerate(labels))
+    whole = [row | {name: column[number] for name, column in columns.items()} for number, row in enumerate(rows)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in whole))
+    return path
+
+
+def read(path: Path, **parameters: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels of the rows in the order of the file, and their names."""
+    spec = JobSpec(dataset=str(path), task="multi-label", validation_file=str(path), **parameters)
+    rows, names = read_rows(spec)
+    assert rows["train"].labels is not None
+    return rows["train"].labels, names
+
+
+def faults_of(path: Path, task: str, **parameters: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        read_rows(JobSpec(dataset=str(path), task=task, **parameters))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda labels: labels, json.dumps, repr, "|".join, " , ".join],
+    ids=["list", "json", "python", "bar", "comma"],
+)
+def test_sets_of_labels_are_read_however_they_are_written(tmp_path: Path, write: Any) -> None:
+    result, names = read(jsonl(tmp_path / "rows.jsonl", [write(labels) for labels in SETS]))
+
+    assert names == ("a", "b", "c")
+    assert result.tolist() == [[float(name in labels) for name in names] for labels in SETS]
+    assert result.dtype == np.float32
+
+
+def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "rows.jsonl", [0] * 8, war=[1, 0] * 4, old=[True, True, False, False] * 2)
+
+    result, names = read(path, label_column="war, old")
+
+    assert names == ("war", "old")
+    assert result[:4].tolist() == [[1, 1], [0, 1], [1, 0], [0, 0]]
+    path = jsonl(tmp_path / "wrong.jsonl", [0] * 8, war=[1, 2] * 4, old=[0] * 8)
+    fault = faults_of(path, "multi-label", label_column="war,old")
+    assert "'war' must hold 0 or 1, and train row 2 has 2" in fault
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "words"),
+    [
+        ("multi-label", [[], [], []], "holds no label in any training row"),
+        ("multi-label", [f"only {number}" for number in range(9)], "has 9 classes in 9 rows: is it the right column"),
+        ("multi-label", [1.5, 2.5, 1.5], "3 train rows hold others: row 1 has 1.5"),
+        ("multi-label", [{"a": 1}, {"a": 2}], "text such as a|b; 2 train rows hold others"),
+        ("classification", [["a"], ["b"]], "set task=multi-label for rows with several labels"),
+        ("classification", [{"a": 1}, {"a": 2}], "row 2 has {'a': 2}: set label_column to another column"),
+        ("classification", [0.5, 1.5], "row 2 has 1.5: a script of your own (entry_script) can learn numbers"),
+    ],
+)
+def test_labels_that_do_not_go_with_the_task_are_bad_input(
+    tmp_path: Path, task: str, labels: list[Any], words: str
+) -> None:
+    assert words in faults_of(jsonl(tmp_path / "rows.jsonl", labels), task)
+
+
+def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "rows.jsonl", [["a"]] * 60 + [["b"]] * 2)
+
+    assert "labels (b): raise max_train_samples" in faults_of(path, "multi-label", max_train_samples=5)
+
+
+def test_rows_with_equally_many_words_are_rows_of_words() -> None:
+    rows = {"text": [["a", "b"], ["c", "d"]], "label": [["O", "B-X"], ["B-X", "O"]]}
+    labels, names = read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
+
+    assert names == ("B-X", "O")
+    assert labels["train"].tolist() == [[1, 0], [0, 1]]
+    rows["label"][1] = ["O"]
+    with pytest.raises(BadInput, match="1 of 2 train rows do not: row 2 has 2 words and 1 labels"):
+        read_targets(JobSpec(task="token-classification"), {"train": datasets.Dataset.from_dict(rows)})
+
+
+# --- losses
+
+
+def test_the_loss_of_labels_is_that_of_transformers_also_in_parts(tiny_model: Path) -> None:
+    labels, loss = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]), partial(summed_loss, "multi-label")
+    torch.manual_seed(0)
+    problem: dict[str, Any] = {"num_labels": 4, "problem_type": "multi_label_classification"}
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_model, **problem).eval()
+    tokens = torch.randint(5, 30, (3, 7))
+
+    with torch.no_grad():
+        outputs = model(input_ids=tokens, labels=labels)
+    items = int(labels.ne(-100).sum())  # as the Trainer counts them
+    parts = [
+        loss({"logits": outputs.logits[part]}, labels[part], num_items_in_batch=items)
+        for part in (slice(0, 2), slice(2, 3))
+    ]
+
+    assert loss(outputs, labels).item() == pytest.approx(outputs.loss.item())
+    assert sum(part.item() for part in parts) == pytest.approx(outputs.loss.item())
+
+
+def test_the_loss_of_next_tokens_is_that_of_transformers() -> None:
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2)).eval()
+    tokens = torch.randint(0, 20, (3, 7))
+    labels = tokens.where(torch.arange(7) < 5, -100)
+    with torch.no_grad():
+        outputs = model(input_ids=tokens, labels=labels)
+
+    assert summed_loss("causal-lm", outputs, labels).item() == pytest.approx(outputs.loss.item())
+    assert summed_loss("causal-lm", outputs, labels, 1).item() == pytest.approx(12 * outputs.loss.item())
+
+
+# --- metrics
+
+RANDOM = np.random.default_rng(0)
+
+
+def test_labels_are_answered_from_a_probability_of_a_half() -> None:
+    logits = RANDOM.normal(size=(40, 3))
+    logits[:, 2] = -9.0  # never answered
+    truth = (RANDOM.random((40, 3)) < 0.4).astype(np.float32)
+    judge = Evaluation("multi-label", "abc")
+
+    result = judge(EvalPrediction(predictions=judge.predict(torch.tensor(logits)), label_ids=truth))
+
+    answered = logits >= 0
+    assert result["f1"] == pytest.approx(f1_score(truth, answered, average="macro", zero_division=0))
+    assert result["f1_micro"] == pytest.approx(f1_score(truth, answered, average="micro"))
+    assert result["subset_accuracy"] == sum((truth == answered).sum(axis=1) == 3) / 40
+    assert judge.report_entries is not None
+    for column, (both, only_answered, only_true, neither) in enumerate(judge.report_entries["label_counts"]):
+        right = truth[:, column].astype(bool)
+        assert both == (right & answered[:, column]).sum()
+        assert both + only_answered == answered[:, column].sum()
+        assert both + only_true == right.sum()
+        assert both + only_answered + only_true + neither == 40
+
+
+def test_class_metrics_agree_with_scikit_learn() -> None:
+    logits = RANDOM.normal(size=(200, 5)).astype(np.float32)
+    truth = RANDOM.integers(0, 5, size=200)
+    judge = Evaluation("classification", "abcde")
+    result = judge(EvalPrediction(predictions=judge.predict(torch.tensor(logits)), label_ids=truth))
+
+    answers = logits.argmax(axis=1)
+    assert result["f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
+    assert result["accuracy"] == pytest.approx(accuracy_score(truth, answers))
+    assert judge.report_entries is not None
+    confusion = np.array(judge.report_entries["confusion_matrix"])
+    assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
+
+
+def test_entities_are_those_of_conll() -> None:
+    labels = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG", "O"]
+
+    assert entities(labels) == {("PER", 0, 2), ("LOC", 3, 5), ("LOC", 5, 6), ("ORG", 6, 7)}
+
+
+def test_f1_of_words_is_that_of_whole_entities() -> None:
+    truth = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
+    answers = [["B-PER", "O", "O", "B-LOC"], ["O", "B-ORG"]]  # one entity of three ends too early
+
+    assert word_metrics(truth, answers) == {"f1": pytest.approx(2 / 3), "accuracy": pytest.approx(5 / 6)}
+    assert word_metrics([["DET", "NOUN"]], [["DET", "NOUN"]])["f1"] == 1.0
+
+
+def test_tokens_without_a_label_are_left_out() -> None:
+    judge = Evaluation("token-classification", ("O", "B-X"))
+    labels = np.array([[-100, 0, 1, -100], [-100, 1, -100, -100]])
+    logits = torch.nn.functional.one_hot(torch.tensor([[0, 0, 1, 1], [1, 0, 1, 1]]), 2).float()
+
+    measured = judge(EvalPrediction(predictions=judge.predict(logits), label_ids=labels))
+
+    assert measured == {"f1": pytest.approx(2 / 3), "accuracy": pytest.approx(2 / 3)}
+
+
+# --- baselines
+
+REVIEW_WORDS = "good great fine bad awful poor so film plot cast and the".split()  # noqa: SIM905
+
+
+def three_classes(count: int, seed: int) -> tuple[list[str], np.ndarray]:
+    """Texts whose words give the class away most of the time: class 2 is twice as frequent as each of the others."""
+    source = np.random.default_rng(seed)
+    labels = source.choice(3, size=count, p=[0.25, 0.25, 0.5])
+    texts = []
+    for label in labels:
+        hints = source.choice(REVIEW_WORDS[2 * label : 2 * label + 3], size=2)
+        texts.append(" ".join([*source.choice(REVIEW_WORDS, size=5), *hints]))
+    return texts, labels
+
+
+def test_both_baselines_are_those_of_scikit_learn() -> None:
+    train, validation = three_classes(300, 0), three_classes(80, 1)
+
+    result = text_baselines(train, validation)
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    model = LogisticRegression(C=5, max_iter=1000).fit(vectorizer.fit_transform(train[0]), train[1])
+    answers = model.predict(vectorizer.transform(validation[0]))
+    # The rows are seen in another order, so the solver may stop an answer apart.
+    assert result["baseline_f1_tfidf"] == pytest.approx(f1_score(validation[1], answers, average="macro"), abs=0.03)
+    assert result["baseline_f1_majority"] < result["baseline_f1_tfidf"] < 1
+    always = np.full(len(validation[1]), 2)
+    expected = f1_score(validation[1], always, average="macro", zero_division=0)
+    assert result["baseline_f1_majority"] == pytest.approx(expected)
+
+
+def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
+    texts = ["war film", "old film", "war and old film"] * 10 + ["war film"] * 5
+    labels = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 1]] * 10 + [[1, 0, 1]] * 5, dtype=np.float32)
+
+    result = text_baselines((texts, labels), (texts[:3], labels[:3]))
+
+    # always {first, third}: F1 of 2 x 2 / (2 x 2 + 1), none, and all of the last label, which every row has
+    assert result["baseline_f1_majority"] == pytest.approx((4 / 5 + 0 + 1) / 3)
+    assert result["baseline_f1_tfidf"] == 1.0
