@@ -155,7 +155,7 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
 
     assert SECRET not in json.dumps([request.body for request in shared_cloud.emulator.requests()])
     objects = dict(shared_cloud.objects())
-    assert [name for name in objects if "code.tar.gz train.py" in name]
+    assert [name for name in objects if "code.tar.gz" in name and name.endswith("train.py")]
     for name, content in objects.items():
         assert SECRET.encode() not in content, name
         assert not name.endswith((".secret", ".env"))
