@@ -8,7 +8,6 @@ import pytest
 from paretune.studies.definition.objectives import Objective
 from paretune.studies.results.answer import StudyAnswer, pareto_csv
 from paretune.studies.results.page import page
-from paretune.studies.results.points import pooled_noise
 from paretune.studies.results.trials import Trial
 from tests.study_examples import answer, many_trials
 
@@ -51,17 +50,6 @@ def test_less_of_the_negative_metric_is_the_mirror_image() -> None:
     ]
     assert [pick.titles for pick in less.picks] == [pick.titles for pick in more.picks]
     assert [pick.point.number for pick in less.picks] == [pick.point.number for pick in more.picks]
-
-
-def test_its_scatter_is_learnt_from_repeats_and_no_f1_is_assumed() -> None:
-    spread = pooled_noise("val_ndcg", [[10.0], [20.0], [30.0]], quality=OWN)
-    calm = pooled_noise("val_ndcg", [[10.0, 10.1, 9.9, 10.05], [20.0, 20.1], [30.0, 29.9]], quality=OWN)
-    rough = pooled_noise("val_ndcg", [[10.0, 14.0, 7.0, 11.0], [20.0, 25.0], [30.0, 24.0]], quality=OWN)
-
-    assert spread.deviation == pytest.approx(0.1 * 10.0 / 0.6745)
-    assert calm.deviation < spread.deviation < rough.deviation
-    alone = pooled_noise("val_ndcg", [[10.0, 10.001]], quality=OWN)  # two runs of one job say little about all others
-    assert 0.01 < alone.deviation < 0.1
 
 
 def test_text_table_and_page_name_the_metric() -> None:
