@@ -67,7 +67,7 @@ class Driver:
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
-        self._pools = KeptPools(file.name, table, workplace, say)
+        self._pools = KeptPools(table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
         self._first = 0  # of the ended trials, the first that may end the study by its failure
@@ -237,7 +237,7 @@ class Driver:
     def finish(self) -> None:
         """Give back warm pools."""
         self._pools.find(self.trials.values())
-        self._pools.give_back(waits=not self.file.once)
+        self._pools.give_back()
         self._refresh()
 
     def _has_free_slot(self) -> bool:
