@@ -51,11 +51,6 @@ class OwnScript:
         """Whether it may take arguments that its text does not name."""
         return self.parser in ("hugging face", "unknown") or (self.parser == "argparse" and not self.arguments)
 
-    @property
-    def takes_overrides(self) -> bool:
-        """Whether its arguments are `key=value`."""
-        return self.parser in ("hydra", "omegaconf")
-
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
         plain = name.replace("-", "_")

@@ -60,7 +60,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
 
 def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     """The values as a script reads them: `--name value`; `name=value` with Hydra or OmegaConf."""
-    if script.takes_overrides:
+    if script.parser in ("hydra", "omegaconf"):
         # A study repeats a training with other seeds: Hydra refuses a key that its file does not have, without ++.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
         return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]

@@ -143,7 +143,7 @@ class StopSignal:
         self._parent = int(starter) if starter else os.getppid()
 
     def watch_parent(self) -> None:
-        """Start the thread that checks the parent; the handler of SIGTERM stays as it is.
+        """Start the thread that checks the parent.
 
         In the first process of a container, for which Linux ignores SIGTERM, SIGTERM now ends the process.
         """

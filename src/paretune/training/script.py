@@ -27,9 +27,7 @@ _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
 def run_script(document: JobDocument, folder: JobFolder) -> None:
     """Run the script in this process as `__main__` to its end; the first process writes the report.
 
-    Raises:
-        RuntimeError: the script ended with an exit code other than 0.
-        Exception: any exception of the script.
+    Raises any exception of the script, and RuntimeError if it ended with an exit code other than 0.
     """
     script = at_home(document.spec.entry_script or "").resolve()
     rank = int(os.environ.get("RANK", "0"))

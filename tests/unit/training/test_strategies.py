@@ -23,14 +23,7 @@ def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize(
-    ("rank", "changes", "data_rank"),
-    [
-        (3, {"tensor_parallel_degree": 2}, 1),
-        (3, {"pipeline_parallel_degree": 2}, 1),
-        (2, {"pipeline_parallel_degree": 2}, 0),
-        (3, {"hybrid_shard_degree": 2}, 3),
-    ],
-    ids=str,
+    ("rank", "changes", "data_rank"), [(3, {"tensor_parallel_degree": 2}, 1), (2, {"pipeline_parallel_degree": 2}, 0)]
 )
 def test_processes_that_share_matrices_or_layers_share_their_rows(
     as_rank: Callable[[int], None], rank: int, changes: dict[str, int], data_rank: int
