@@ -36,6 +36,11 @@ def design_is_missing() -> str:
     return _missing("design", "for designs that are neither full nor a table")
 
 
+def report_is_missing() -> str:
+    """The same of `report`."""
+    return _missing("report", "to compare groups of runs")
+
+
 def sagemaker_is_missing() -> str:
     """The same of `sagemaker`; also why another version of the SageMaker SDK is in the way."""
     sdk = version_of("sagemaker")

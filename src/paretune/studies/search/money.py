@@ -115,7 +115,7 @@ class Money:
                 f"and {balance.committed_usd:.4g} promised to running jobs and kept instances"
             )
         try:
-            self._workplace.check_budgets(spec, self._workplace.attribution(spec, self._file.name), worst_usd)
+            self._workplace.check_budgets(spec, self._file.name, worst_usd)
         except LaunchRefused as error:  # their storage does not answer; jobs go on
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
