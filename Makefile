@@ -24,7 +24,7 @@ types:  ## mypy
 	mypy
 
 docs:  ## the pages as a site, in site/
-	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 bench:  ## every benchmark in small, two at a time
 	grep --files-with-matches '^if __name__ == "__main__":' benchmarks/*.py | OMP_NUM_THREADS=1 xargs -P 2 -I{} python {} --small

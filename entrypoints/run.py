@@ -5,6 +5,5 @@ import sys
 from paretune.cli import go_where_typed, main
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    go_where_typed(words)
-    sys.exit(main(words))
+    project = go_where_typed()
+    sys.exit(main(sys.argv[1:], project))

@@ -15,9 +15,8 @@ from optuna.trial import TrialState
 from paretune.core.clock import Interruption, SystemClock
 from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.simulated.launcher import SimulatedLauncher
+from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
 from paretune.launchers.simulated.timeline import TimelineFactory
-from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range

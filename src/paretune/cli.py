@@ -73,7 +73,6 @@ paretune finds the cluster, batch size and learning rate to pay for.
                                          seconds and dollars before anything is paid
   paretune doctor                        what is missing for jobs on SageMaker
 """
-_FILE_OPTIONS = ("study", "simulation.runs")  # options that name a file, besides `inputs.PATHS`
 _PROCESS_SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 
 
@@ -85,10 +84,11 @@ def run() -> None:
     sys.exit(code)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], project: Path | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one document, be it the answer or the error.
+    With `--json`, standard output gets one document, be it the answer or the error. A relative path that is not here is
+    looked for in the folder `project`, too.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it writes ~/.config/mlflow/telemetry.json on import
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
         started_by(*program()),
     ):
         try:
-            answer = _answer(words)
+            answer = _answer(words, () if project is None else (project,))
             if text := as_document(answer.to_dict()) if as_json else printable(str(answer)):
                 print(text, file=output, flush=True)
             return answer.exit_code
@@ -129,8 +129,8 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
     return code
 
 
-def _answer(words: Sequence[str]) -> CommandOutput | Result:
-    """Run the command named by the first word."""
+def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Result:
+    """Run the command named by the first word; paths may be below `folders`, too."""
     name, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if name in ("-h", "--help"):
         return CommandOutput(text=overview())
@@ -159,7 +159,8 @@ def _answer(words: Sequence[str]) -> CommandOutput | Result:
         if inner not in (*inside, "") or outer not in (*options, *command.excluded, *command.hidden):
             texts[option] = "true"  # the empty text would mean a default, which it does not have
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
-    texts = {key: find_path(text) if key in (*PATHS, *_FILE_OPTIONS[1:]) else text for key, text in texts.items()}
+    paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}
+    texts = {key: find_path(text, *folders) if key in paths else text for key, text in texts.items()}
     request = None
     with collecting(faults):
         request = command.read(texts)
@@ -292,35 +293,23 @@ def program() -> Sequence[str]:
     return ("paretune",) if is_here else (sys.executable, "-m", "paretune")
 
 
-def go_where_typed(words: list[str]) -> None:
-    """Change to the folder where `mlflow run` was typed, and make the project's own paths in `words` absolute.
+def go_where_typed() -> Path | None:
+    """Change to the folder where `mlflow run` was typed, and return that of the project, if it is another one.
 
     MLflow starts an entry point in the folder of the project, which may be a clone in a temporary folder. The folder
     where the command was typed is that of the process that has started the entry point, MLflow itself. A relative path
-    counts from there; if nothing has that name there, from the folder of the project. Stays here for a command that
-    MLflow has not started.
+    counts from there; if nothing has that name there, from the folder of the project.
     """
-    if "MLFLOW_RUN_ID" not in os.environ:
-        return
     project = Path.cwd()
-    typed = _mlflow_folder() or project
+    typed = _mlflow_folder() if "MLFLOW_RUN_ID" in os.environ else None
+    if typed is None or typed == project:
+        return None
     os.chdir(typed)
-    if typed != project:
-        from paretune.specification.inputs import PATHS
-        from paretune.storage.files import find_path
-
-        for index, word in enumerate(words):
-            name, equals, text = word.removeprefix("--").partition("=")
-            if not word.startswith("--") or name not in (*PATHS, *_FILE_OPTIONS):
-                continue
-            if equals:
-                words[index] = f"--{name}={find_path(text, project)}"
-            elif index + 1 < len(words):
-                words[index + 1] = find_path(words[index + 1], project)
+    return project
 
 
 def _mlflow_folder() -> Path | None:
-    """Return the current folder of the process that started this one, shells skipped, or None if it is not visible."""
+    """The current folder of the process that started this one, shells skipped; None if it is not visible."""
     import psutil
 
     try:

@@ -6,14 +6,13 @@ user's CSV, named by PARETUNE_PRICES. Prices of EC2 are never used, because thos
 high, depending on the instance family.
 """
 
-import calendar
 import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cache, cached_property
+from functools import cache
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
@@ -52,7 +51,7 @@ class Price:
     @property
     def since(self) -> date:
         """First day of `as_of`, or the earliest possible date if that is empty."""
-        return _days(self.as_of)[0] if self.as_of else date.min
+        return _first_day(self.as_of) if self.as_of else date.min
 
     @property
     def stated(self) -> str:
@@ -73,8 +72,7 @@ class Price:
         reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
         age = (today - self.since).days
         if self.as_of and age > _STALE_DAYS:
-            first, last = _days(self.as_of)
-            return [*reasons, f"{age} days old" if first == last else f"up to {age} days old"]
+            return [*reasons, f"{'' if len(self.as_of) == len('2026-11-20') else 'up to '}{age} days old"]
         return reasons if self.as_of else [*reasons, "without a date"]
 
     def remarks(self, today: date) -> list[str]:
@@ -147,22 +145,16 @@ class PriceList:
 
     def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
         """The newest price of this type in this region up to the date `on`, or None if there is none."""
-        users, listed = self._rows.get((instance_type, region), ([], []))
+        users, listed = (
+            [row for row in rows if (row.instance_type, row.region) == (instance_type, region)]
+            for rows in (self.users, self.listed)
+        )
         return _newest(users, on) or _newest(users, None) or _newest(listed, on)
 
     def of_region(self, region: str) -> dict[str, Price]:
         """Instance type to newest price, for all types with a price in `region`."""
-        names = sorted(name for name, its_region in self._rows if its_region == region)
+        names = sorted({row.instance_type for row in (*self.users, *self.listed) if row.region == region})
         return {name: price for name in names if (price := self.price(name, region)) is not None}
-
-    @cached_property
-    def _rows(self) -> dict[tuple[str, str], tuple[list[Price], list[Price]]]:
-        """(User's rows, listed rows) by type and region; built once, because a study looks up hundreds of prices."""
-        rows: dict[tuple[str, str], tuple[list[Price], list[Price]]] = {}
-        for index, prices in enumerate((self.users, self.listed)):
-            for row in prices:
-                rows.setdefault((row.instance_type, row.region), ([], []))[index].append(row)
-        return rows
 
 
 def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
@@ -284,7 +276,7 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
 def as_of_fault(name: str, text: str) -> list[str]:
     """One fault if `text`, the value of `name`, is not the date of a price."""
     try:
-        _days(text or "2026")
+        _first_day(text or "2026")
     except ValueError:
         return [f"{name} must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got {text!r}"]
     return []
@@ -333,13 +325,6 @@ def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
     return max(reversed(candidates), key=lambda row: row.since, default=None)  # the last row of the same day
 
 
-def _days(as_of: str) -> tuple[date, date]:
-    """First and last day of a year, a month or a day; raises ValueError if `as_of` has another form."""
-    parts = as_of.split("-")
-    if [len(part) for part in parts] not in ([4], [4, 2], [4, 2, 2]):
-        raise ValueError(as_of)
-    year, *rest = (int(part) for part in parts)
-    if len(rest) == 2:
-        return date(year, *rest), date(year, *rest)
-    first, last = (rest[0], rest[0]) if rest else (1, 12)
-    return date(year, first, 1), date(year, last, calendar.monthrange(year, last)[1])
+def _first_day(as_of: str) -> date:
+    """First day of a year, a month or a day; raises ValueError if `as_of` has another form."""
+    return date.fromisoformat(f"{as_of}-01-01"[:10])

@@ -20,8 +20,7 @@ import pytest
 import paretune
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job
-from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.request import choose_image
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher, choose_image
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from tests.launcher_contract import LauncherContract, Place

@@ -41,9 +41,20 @@ preview checks a job and bounds its dollars; launch starts a job or a study with
 says how it goes; front shows the best trade-offs of a study."""
 _NOT_OF_AGENTS = {
     *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
-    *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "storage", "once"),
+    *(
+        "entry_script",
+        "project",
+        "entry_point",
+        "project_parameters",
+        "metric_definitions",
+        "simulation",
+        "storage",
+        "once",
+    ),
 }
-"""Options that choose the code that runs, the account that pays, or what is recorded of it."""
+"""Options that choose the code that runs, files beside the data, the account that pays, or what is recorded of it."""
+_PATHS = ("model", "dataset", "validation_file", "test_file", "study")
+"""Options that may name a file or folder of this machine."""
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
@@ -149,7 +160,10 @@ class Tools:
         if study is None:
             launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
         else:
-            _refuse_names(StudyFile.read(study, texts).job.given().keys() - {"tags"})
+            _refuse_paths({"study": study})
+            job = StudyFile.read(study, texts).job.given()
+            _refuse_names(job.keys() - {"tags"})
+            _refuse_paths(job)
             texts["study"] = study
         self.folder.mkdir(parents=True, exist_ok=True)
         command = "train" if study is None else "study"
@@ -219,6 +233,7 @@ def _text(path: Path) -> str:
 def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Values as they would be typed, lists as comma-separated texts; BadInput for options that no agent may set."""
     _refuse_names(name.replace("-", "_").partition(".")[0] for name in parameters)
+    _refuse_paths({name.replace("-", "_"): value for name, value in parameters.items()})
     return {
         name: ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         for name, value in parameters.items()
@@ -227,7 +242,19 @@ def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
 
 def _refuse_names(names: Iterable[str]) -> None:
     wrong = [name for name in dict.fromkeys(names) if name in _NOT_OF_AGENTS]
-    refuse([f"{name} cannot be set by an agent: it chooses code, account or money" for name in wrong])
+    refuse([f"{name} cannot be set by an agent: it chooses code, files, account or money" for name in wrong])
+
+
+def _refuse_paths(values: Mapping[str, Any]) -> None:
+    """Raise BadInput where an option names a path of this machine that is not below the current folder.
+
+    An id on the hub is below it, too; only an address such as s3://bucket/rows.csv is none.
+    """
+    here = Path.cwd().resolve()
+    paths = [(name, str(values[name])) for name in _PATHS if values.get(name)]
+    local = [(name, text) for name, text in paths if "://" not in text or text.lower().startswith("file:")]
+    wrong = [(name, text) for name, text in local if not Path(absolute(text)).resolve().is_relative_to(here)]
+    refuse([f"{name} must lie below the folder of this server, got {text}: copy it there" for name, text in wrong])
 
 
 COMMAND = command_of(McpOptions, _run)

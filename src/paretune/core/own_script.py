@@ -51,11 +51,6 @@ class OwnScript:
         """Whether it may take arguments that its text does not name."""
         return self.parser in ("hugging face", "unknown") or (self.parser == "argparse" and not self.arguments)
 
-    @property
-    def takes_overrides(self) -> bool:
-        """Whether its arguments are `key=value`."""
-        return self.parser in ("hydra", "omegaconf")
-
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
         plain = name.replace("-", "_")
@@ -65,7 +60,7 @@ class OwnScript:
 def read_own_script(path: Path) -> OwnScript:
     """The arguments of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
     modules = dict(_modules(path)) if path.is_file() else {}
-    text, own = "\n".join(modules.values()), modules.get(path, "")
+    text, main = "\n".join(modules.values()), modules.get(path, "")
     nodes = {file: list(ast.walk(ast.parse(module))) for file, module in modules.items()}
     calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
     declared = [(file, call) for file, call in calls if getattr(call.func, "attr", "") == "add_argument"]
@@ -78,7 +73,7 @@ def read_own_script(path: Path) -> OwnScript:
     parser = next((name for name, trace in _PARSERS.items() if re.search(trace, text, re.MULTILINE)), "")
     if not parser:
         may_parse = _MAY_PARSE.search(text) or not modules
-        parser = "places" if _PLACES.search(own) else "unknown" if may_parse else "none"
+        parser = "places" if _PLACES.search(main) else "unknown" if may_parse else "none"
     required = [_required(call) for file, call in declared if file.parent == path.parent]
     every = [node for inside in nodes.values() for node in inside]
     if parser == "hugging face":  # it makes options of the fields of these dataclasses
@@ -92,9 +87,9 @@ def read_own_script(path: Path) -> OwnScript:
         is_complete=parser in ("places", "none")
         or (parser == "argparse" and bool(arguments) and all(isinstance(word, ast.Constant) for word, _ in words)),
         mentions_seed=bool(re.search(r"\bseed\b", text)),
-        first_word="fit" if _FIT.search(own) else "",
-        is_notebook=bool(_NOTEBOOK.search(own)),
-        constants={name: node.lineno for node in ast.parse(own).body for name in _constants(node)},
+        first_word="fit" if _FIT.search(main) else "",
+        is_notebook=bool(_NOTEBOOK.search(main)),
+        constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
         metrics=tuple(dict.fromkeys(name for node in every for name in _metrics(node))),
     )
 

@@ -36,6 +36,11 @@ def design_is_missing() -> str:
     return _missing("design", "for designs that are neither full nor a table")
 
 
+def report_is_missing() -> str:
+    """The same of `report`."""
+    return _missing("report", "to compare groups of runs")
+
+
 def sagemaker_is_missing() -> str:
     """The same of `sagemaker`; also why another version of the SageMaker SDK is in the way."""
     sdk = version_of("sagemaker")
@@ -56,8 +61,8 @@ def can_be_imported(name: str) -> bool:
 
 
 def _missing(extra: str, purpose: str, is_there: Callable[[str], object] = can_be_imported) -> str:
-    own = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
-    names = [name for name in own if not is_there(name)]
+    needed = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
+    names = [name for name in needed if not is_there(name)]
     return f"{', '.join(names)} must be installed {purpose}: {_install(extra)}" if names else ""
 
 

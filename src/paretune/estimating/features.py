@@ -233,19 +233,17 @@ class Footprint:
             usable_gib=share.usable_gib,
         )
 
-    def is_no_easier(self, other: "Footprint") -> bool:
-        """Whether this one fits only if the other does: it needs as much or more, and has no more."""
+    def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
+        """Return one of these jobs, which have all run out of memory, that needed no more and had no less, or None."""
+        return next((other for other in full if self._is_no_easier_than(other)), None)
+
+    def _is_no_easier_than(self, other: "Footprint") -> bool:
         return (
             self.alike == other.alike
             and self.rows >= other.rows
             and self.max_seq_length >= other.max_seq_length
             and (self.dataset == other.dataset or self.units_per_row * _TOLERANCE >= other.units_per_row)
             and self.half <= other.half
-            and self.sharers[0] <= other.sharers[0]
-            and self.sharers[1] <= other.sharers[1]
+            and all(own <= theirs for own, theirs in zip(self.sharers, other.sharers, strict=True))
             and self.usable_gib <= other.usable_gib * _TOLERANCE
         )
-
-    def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
-        """Return one of these jobs, which have all run out of memory, that was no harder than this one, or None."""
-        return next((other for other in full if self.is_no_easier(other)), None)

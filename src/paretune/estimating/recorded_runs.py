@@ -144,8 +144,8 @@ def located(fault: str, lines: Sequence[int]) -> str:
 
 def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
     """Return the faults of the header line of a file, and of the names that its columns are given."""
-    names, own = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
-    absent = {name: did_you_mean(name, own_names) or own for name in columns if name not in own_names}
+    names, columns_there = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
+    absent = {name: did_you_mean(name, own_names) or columns_there for name in columns if name not in own_names}
     faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
     for name in {*columns.values()} - names:
         hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
@@ -155,14 +155,14 @@ def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list
     for name in (*NEEDED, "billable_seconds"):
         hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
         if name not in header and (hint or name in NEEDED):
-            faults.append(f"column {name} is missing: {hint or own}")
+            faults.append(f"column {name} is missing: {hint or columns_there}")
     return faults
 
 
 def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> RecordedRow:
     """Return the row of a line; an empty cell has no value. Raises BadInput with all its faults."""
-    own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
-    texts, faults = {**common_texts, **own}, list[str]()
+    texts_of_row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
+    texts, faults = {**common_texts, **texts_of_row}, list[str]()
     parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
     if texts.get("strategy") == "none":  # AWS's word for a job without a library for it
         texts["strategy"] = "ddp"
@@ -191,13 +191,13 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
         spec=spec,
         plan=plan,
         others=others,
-        seed=spec.seed if "seed" in own else None,
+        seed=spec.seed if "seed" in texts_of_row else None,
         status=values.status,
         billable_seconds=values.billable_seconds,
         f1=values.f1 if has_completed else None,
         measured=measured,
         cells=values,
-        texts=own,
+        texts=texts_of_row,
     )
 
 
@@ -416,9 +416,9 @@ class RecordedRuns:
             for row in self.table.rows
             if row.status == COMPLETED and all(deciding.get(name, text) == text for name, text in row.others.items())
         ]
-        own = [row for row in rows if row.spec.instance_type == spec.instance_type]
+        same_type = [row for row in rows if row.spec.instance_type == spec.instance_type]
         at = point_at(spec, plan, QUALITY_AXES)
-        if matches := rows_at(own, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
+        if matches := rows_at(same_type, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
             return matches
         point = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
         raise self._lacking(f"{point} (nor around it)", rows, at, QUALITY_AXES)

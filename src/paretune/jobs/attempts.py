@@ -152,12 +152,7 @@ class Attempts:
         )
 
     def wait(self, interruption: Interruption) -> JobOutcome:
-        """Poll until the job has ended.
-
-        Raises:
-            Interrupted: the job goes on; call `abandon` to stop it or `record.leave` to leave it.
-            BadInput, LaunchRefused, BudgetRefused, LostContact: as `poll`.
-        """
+        """Poll until the job has ended; raises as `poll`, and Interrupted, after which the job goes on."""
         while (end := self.poll()) is None:
             interruption.check()
             self._clock.sleep(WATCH_INTERVAL_S)
@@ -186,8 +181,7 @@ class Attempts:
     def abandon(self, error: BaseException) -> None:
         """Stop and bill what runs and close its run because of `error`; after a LostContact both are left as they are.
 
-        Raises:
-            LostContact: the job cannot be seen to stop; its run stays open.
+        Raises LostContact if the job cannot be seen to stop: its run stays open.
         """
         if isinstance(error, LostContact):
             self.record.leave()

@@ -168,8 +168,7 @@ class KeptPool:
     def settle(self) -> tuple[float, str] | None:
         """Book what the instances have cost, once: dollars and a sentence, or None while they are kept.
 
-        Raises:
-            LostContact: AWS does not answer.
+        Raises LostContact if AWS does not answer.
         """
         job, pool = self.job, None if self._attached is None else self._attached.warm_pool()
         if pool is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time

@@ -91,11 +91,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
     """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
     A job that runs is followed if it belongs to this run, or if it is identical; `force` starts another beside the
-    latter.
-
-    Raises:
-        BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
-        OutOfMemory: the job failed with the smallest batch that could be tried.
+    latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
     """
     job = begin_job(spec, workplace, on_events)
     try:
@@ -132,7 +128,7 @@ def _claim(spec: JobSpec, workplace: Workplace, say: Callable[..., None]) -> tup
         if same := _same_jobs(spec, inputs, workplace):
             return _adopted(spec, workplace, same[0].run_id, opened, say), None
         if spec.budget is not None:
-            workplace.check_budgets(spec, workplace.attribution(spec))  # before a run is opened
+            workplace.check_budgets(spec)  # before a run is opened
         job = foreseen(spec, inputs, workplace)
         if refusal := limit_refusal(job):
             raise BadInput([refusal])

@@ -26,24 +26,21 @@ _LOADED_WITH = ("torch", "transformers", "accelerate")
 
 
 def card_of(job: "JobOutcome", data_hash: str = "") -> str:
-    """The text of README.md, with the metadata that Hugging Face reads at its head.
-
-    `data_hash` is the digest of the prepared rows; empty if they are not known.
-    """
+    """The text of README.md, with the metadata that Hugging Face reads at its head; `data_hash` is of the rows."""
     spec, facts = job.spec, {} if job.report is None else job.report.facts
     name, is_ours, base = run_name(spec), spec.entry_script is None, base_id(spec.model)
     task, dataset = _PIPELINES.get(spec.task, "text-classification"), Path(spec.dataset).name
+    is_pretrained = is_ours and spec.init == "pretrained"
     data = ModelCardData(
-        base_model=base if is_ours and spec.init == "pretrained" else None,
+        base_model=base if is_pretrained else None,
         library_name="transformers",
         pipeline_tag=task if is_ours else None,
         tags=["paretune"],
         model_name=name,
     )
-    description = f"Trained by the script `{Path(str(spec.entry_script)).name}`"
-    if is_ours:
-        kind = "fine-tuned" if spec.init == "pretrained" else "trained from random weights"
-        description = f"{base}, {kind} ({spec.fine_tuning}) on {dataset}"
+    kind = f"{'fine-tuned' if is_pretrained else 'trained from random weights'} ({spec.fine_tuning})"
+    script = f"Trained by the script `{Path(str(spec.entry_script)).name}`"
+    description = f"{base}, {kind} on {dataset}" if is_ours else script
     figures = metrics.in_words(job.metrics, spec.task)
     figures["cluster"] = f"{spec.instance_count} x {spec.instance_type}" if spec.has_instances else "this machine"
     sources = {
@@ -98,7 +95,13 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     if spec.probe_steps is not None or spec.project is not None:
         return ""  # such a job leaves none
     folder = Path(job.model) if job.model and Path(job.model).is_dir() else None
-    if lacking := _lacking(job, folder):
+    lacking = ""
+    if folder is None and not job.model.startswith("s3://"):
+        lacking = f"there is no folder {job.model}" if job.model else "the job has left no model"
+    elif folder is not None and (fault := why_not(folder)):
+        has_adapters = spec.entry_script is None and (folder / "adapter_config.json").is_file()
+        lacking = "" if has_adapters else f"{fault} in {folder}"
+    if lacking:
         run.set_tags({schema.NO_MODEL: lacking})
         return ""
     data_hash = run.tags().get(schema.DATASET_KEY, "")
@@ -125,16 +128,6 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     uri = run.log_model(model)
     run.set_tags({schema.MODEL_URI: uri or None})
     return uri
-
-
-def _lacking(job: "JobOutcome", folder: Path | None) -> str:
-    """The reason why the job has left no model that could be recorded; empty if it has."""
-    if folder is None:
-        nowhere = f"there is no folder {job.model}" if job.model else "the job has left no model"
-        return "" if job.model.startswith("s3://") else nowhere
-    lacking = why_not(folder)
-    has_adapters = job.spec.entry_script is None and (folder / "adapter_config.json").is_file()
-    return f"{lacking} in {folder}" if lacking and not has_adapters else ""
 
 
 def register(name: str, run_id: str, tracking: Tracking) -> str:

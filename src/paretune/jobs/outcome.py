@@ -246,7 +246,9 @@ def conclude(
     if spec.profile_steps is not None and has_completed and job is not None:
         profile, remark = _profile(job)
         remarks.append(remark)
-    if over_bound_usd := _over_bound_usd(record, bill):
+    over_bound_usd, worst_usd = 0.0, workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
+    if workplace.launcher.is_billed and worst_usd is not None and (bill.cost_usd or 0.0) > worst_usd + ROUNDING_USD:
+        over_bound_usd = (bill.cost_usd or 0.0) - worst_usd
         remarks.append(
             f"it cost {bill.cost_usd:.4g} USD, {over_bound_usd:.4g} USD more than its worst case: stopping or "
             "uploading has taken longer than that counts with; it is booked in full"
@@ -317,16 +319,6 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
         )
     run.flush()
     return replace(outcome, model_uri=model_uri, has_gap=run.has_gap or record.is_uncollected)
-
-
-def _over_bound_usd(record: JobRecord, bill: Bill) -> float:
-    """Dollars that a billed job has cost beyond its worst case; 0 if it was within, or its price is unknown."""
-    launcher, cost_usd = record.workplace.launcher, bill.cost_usd
-    worst_usd = launcher.worst_case_usd(record.spec.replace(max_cost_usd=None))
-    if not launcher.is_billed or worst_usd is None or cost_usd is None or bill.price is None:
-        return 0.0
-    over_usd = cost_usd - worst_usd
-    return over_usd if over_usd > ROUNDING_USD else 0.0
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:

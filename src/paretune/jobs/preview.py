@@ -251,12 +251,12 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     """Check the job as its launch would, raising the same errors, and return what would run."""
     from paretune.tracking import require_answer, tracking_uri  # imports MLflow, which estimates do not need
 
-    launcher, attribution = workplace.launcher, workplace.attribution(spec)
+    launcher = workplace.launcher
     require_answer(tracking_uri())
     worst_usd = launcher.worst_case_usd(spec)
-    budgets = workplace.check_budgets(spec, attribution)
+    budgets = workplace.check_budgets(spec)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
+    document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec))
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])

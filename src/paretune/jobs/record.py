@@ -47,8 +47,7 @@ class JobRecord:
         study: str = "",
         retries_smaller: bool = True,
     ) -> None:
-        self.spec = spec
-        self.workplace = workplace
+        self.spec, self.workplace = spec, workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
         self.retries_smaller = retries_smaller and spec.project is None
@@ -60,11 +59,7 @@ class JobRecord:
         self._detail = ""
 
     def describe(
-        self,
-        inputs: JobInputs,
-        *,
-        estimate: TimeEstimate | None = None,
-        warnings: Sequence[str] = (),
+        self, inputs: JobInputs, *, estimate: TimeEstimate | None = None, warnings: Sequence[str] = ()
     ) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         with self.run.later():  # written together with the job's name

@@ -18,7 +18,6 @@ from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Forecast, TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
-from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -27,6 +26,7 @@ from paretune.tracking import schema
 
 if TYPE_CHECKING:
     from paretune.estimating.estimator import Estimate
+    from paretune.launchers.simulated.launcher import VirtualClock
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
     from paretune.tracking import Tracking
 
@@ -80,10 +80,7 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
 def budget_ledger_of(budget: str, environment: Mapping[str, str]) -> "BudgetLedger":
     """The ledger of a file of budgets: in the storage that it names, in PARETUNE_STORAGE, or in a file beside it.
 
-    A ledger beside the file is shared by everybody on this machine who uses the file.
-
-    Raises:
-        BadInput: the file has faults, or its storage does not answer.
+    The last one is shared by everybody on this machine who uses the file. Raises BadInput.
     """
     from paretune.ledger.budget_ledger import BudgetLedger  # imports SQLAlchemy, which estimates do not need
 
@@ -120,9 +117,7 @@ class Workplace:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
         return Attribution.of(spec.tags, self.environment, study)
 
-    def check_budgets(
-        self, spec: JobSpec, attribution: Attribution, worst_usd: float | None = None
-    ) -> "list[BudgetStatus]":
+    def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
         """The budgets that a job counts against, by default with the launcher's worst case; nothing is reserved.
 
         Raises:
@@ -131,8 +126,9 @@ class Workplace:
             LaunchRefused: the storage of the budgets does not answer.
         """
         with _refused_if_away():
-            ledger = self.budget_ledger(spec.budget)
-            return [] if ledger is None else ledger.check(self._request(spec, attribution, "", worst_usd))
+            if (ledger := self.budget_ledger(spec.budget)) is None:
+                return []
+            return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
         """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
@@ -177,10 +173,7 @@ class Workplace:
         """The reason why the job of a run with these tags is not found from here; empty if it is looked for right.
 
         A job in another AWS account or region would be started and paid a second time; one with another bucket would
-        have no results. A run without a job has none of these tags.
-
-        Raises:
-            BadInput, LaunchRefused: the launcher cannot tell where it is.
+        have no results. A run without a job has none of these tags. Raises BadInput or LaunchRefused.
         """
         if not {schema.ACCOUNT, schema.REGION} & tags.keys():
             return ""
@@ -259,16 +252,18 @@ class Workplaces:
         return self._workplaces[key]
 
     @cached_property
-    def _virtual_clock(self) -> VirtualClock:
+    def _virtual_clock(self) -> "VirtualClock":
+        from paretune.launchers.simulated.launcher import VirtualClock
+
         return VirtualClock(self.home)
 
     def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
         # Each is imported only where it is used: `local` needs no AWS libraries.
-        if isinstance(clock, VirtualClock):
+        if spec.is_simulated:
             from paretune.launchers.simulated.launcher import SimulatedLauncher
             from paretune.launchers.simulated.timeline import TimelineFactory
 
-            return SimulatedLauncher(self.home, clock, self.environment, TimelineFactory(self._predict))
+            return SimulatedLauncher(self.home, self._virtual_clock, self.environment, TimelineFactory(self._predict))
         if spec.on_sagemaker:
             from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 

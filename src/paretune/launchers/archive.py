@@ -43,15 +43,10 @@ def package_files(package: Path) -> dict[str, Path]:
 
 
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
-    """Names to files of a user's folder: what git does not ignore, without environments, caches and secrets.
+    """Names to files below a user's folder: what git does not ignore, without environments, caches and secrets.
 
-    Args:
-        folder: the names are relative to it.
-        travels: whether the files are uploaded as code, which must not be large.
-
-    Raises:
-        BadInput: git cannot list the files; there are more files than code can have, or they are too large together;
-            a link among uploaded files leads out of the folder.
+    Raises BadInput if git cannot list the files, or there are too many; and, if they `travel` as code, if they are too
+    large together, or a link among them leads out of the folder.
     """
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}

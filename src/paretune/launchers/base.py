@@ -5,23 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paretune.core.clock import Clock
-from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing import Price, admit
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
-CREATED_WITHIN_S = 600.0
-"""Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
-GONE_AFTER_S = 60.0
-"""A job is gone when its service has answered for so many seconds that there is none. One answer is no proof."""
+if TYPE_CHECKING:
+    from paretune.launchers.simulated.launcher import VirtualClock
+
+CREATED_WITHIN_S = 600.0  # between the recording of a job's name and its creation: its code is uploaded meanwhile
+GONE_AFTER_S = 60.0  # a job is gone when its service has answered for so long that there is none: one is no proof
 LOOK_EVERY_S = 2.0  # between two answers that there is no job
 JOB_PREFIX = "paretune-"  # the names of all jobs start with it
-_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
-"""Strategies whose checkpoints another number of devices can continue from."""
+_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)  # strategies, from their checkpoints
 
 
 def job_name(run_id: str, attempt: int) -> str:
@@ -162,9 +161,8 @@ class Launcher(ABC):
     jobs_outlive_submitter = True  # whether its jobs continue after the process that submitted them has ended
     jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
     stop_s = 0.0  # seconds that a job may take to stop once its maximum runtime is over
-    exceeded_s = 0.0
-    """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
-    virtual_clock: VirtualClock | None = None  # the clock of its jobs if their time is simulated
+    exceeded_s = 0.0  # the most seconds billed beyond a job's worst case; later ones are longer by as much
+    virtual_clock: "VirtualClock | None" = None  # the clock of its jobs if their time is simulated
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:

@@ -20,8 +20,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,8 @@ from paretune.specification.container import (
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 
-STOP_GRACE_S = 70.0
-"""Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
-_LARGEST_COPY = 2**20
-"""Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
+STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; a training process ends itself after 60
+_LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
 
@@ -66,17 +64,13 @@ class LocalJob(Job):
     def __init__(
         self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | Fork | None" = None
     ) -> None:
-        self.name = name
-        self.folder = JobFolder(root)
-        self._clock = clock
-        self._child = child
+        self.name, self.folder, self._clock, self._child = name, JobFolder(root), clock, child
         self._reader = EventReader(self.folder.events)
         self._end, self._stop = root / "end.json", root / "stop"
         raw = _read(root / "process.json")
-        self._started = float(raw["started"])
-        self._max_seconds = float(raw["max_seconds"])
-        self._oom_kills = raw["oom_kills"]
+        self._started, self._max_seconds = float(raw["started"]), float(raw["max_seconds"])
         self._process, self._starter = raw["process"], raw["starter"]  # id and start of each
+        self._oom_kills = raw["oom_kills"]
 
     def state(self) -> JobState:
         """The state; also stops a job after its maximum runtime and kills it STOP_GRACE_S after `stop`."""
@@ -130,12 +124,11 @@ class LocalJob(Job):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the log without events."""
-        try:
-            with self.folder.log.open("rb") as file:
-                file.seek(max(0, self.folder.log.stat().st_size - 65_536))
-                text = file.read().decode(errors="replace")
-        except FileNotFoundError:
+        if not self.folder.log.exists():
             return []
+        with self.folder.log.open("rb") as file:
+            file.seek(max(0, self.folder.log.stat().st_size - 65_536))
+            text = file.read().decode(errors="replace")
         return [line for line in text.splitlines() if line.strip() and not line.startswith('{"time"')][-lines:]
 
     def log_location(self) -> str:
@@ -214,12 +207,10 @@ class LocalLauncher(Launcher):
     jobs_outlive_submitter = False
     jobs_may_appear_late = False
     stop_s = STOP_GRACE_S
-    forks = not gpus()
-    """Whether jobs from the second one on are forks of a process that has imported their libraries."""
+    forks = not gpus()  # whether jobs from the second one on are forks of a process that has imported their libraries
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
-        self._home = home.resolve()
-        self._clock = clock
+        self._home, self._clock = home.resolve(), clock
         self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
         self._warm_start: WarmStart | None = None
         self._has_started = False
@@ -227,12 +218,14 @@ class LocalLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
         """Start the job, or adopt the existing one with its name."""
         folder = JobFolder(self._home / "jobs" / document.job_name)
-        with _locked(folder):
+        folder.make()
+        with (folder.root / "lock").open("w") as lock:  # which keeps other processes out
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if (existing := self.attach(document.job_name)) is not None:
                 return existing
             start = self._start_training if inputs.project is None else self._start_project
             child = start(folder, document, inputs)
-            started: dict[str, Any] = {  # what a later process needs to adopt the job
+            started = {  # what a later process needs to adopt the job
                 "started": self._clock.now(),
                 "max_seconds": document.max_seconds,
                 "oom_kills": out_of_memory_kills(),
@@ -294,7 +287,6 @@ class LocalLauncher(Launcher):
         return self._start([sys.executable, project.program, str(folder.root)], folder, document, variables, cwd=code)
 
     def _variables(self, document: JobDocument, variables: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a job's process."""
         share, threads = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
         return {
             # Without it gloo resolves the host name, which can fail.
@@ -323,18 +315,6 @@ class LocalLauncher(Launcher):
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
                 **options,
             )
-
-
-@contextmanager
-def _locked(folder: JobFolder) -> Iterator[None]:
-    """Make the folder of a job and keep other processes out of this block for the same folder."""
-    folder.make()
-    descriptor = os.open(folder.root, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _sagemaker_variables(folder: JobFolder, spec: JobSpec) -> dict[str, str]:

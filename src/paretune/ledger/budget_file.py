@@ -15,12 +15,12 @@ from typing import Any, Self
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import at_home
-from paretune.specification.parameters import Fault, Parameters, parameter
+from paretune.specification.parameters import Fault, Parameters, Rule, parameter
 from paretune.storage.database import address_fault
 from paretune.storage.files import FileKind, Node, read_yaml
 
 BUDGETS = FileKind("budget", "budgets", "budgets: [{name: nlp, usd_per_month: 500, tags: {team: nlp}}]")
-_EXAMPLE = "{name: nlp, usd_per_month: 500}"
+_EXAMPLE = "a budget is like {{name: nlp, usd_per_month: 500}}"
 _SQLITE = "sqlite:///"
 
 
@@ -37,10 +37,7 @@ class Budget(Parameters):
 
 
 class BudgetFile(Parameters):
-    """The budgets of a file; `storage` is the address of the database of their ledger, None for the default.
-
-    The address may hold a password: show it with `storage.address.redacted` only.
-    """
+    """The budgets of a file, and the address of the database of their ledger, which may hold a password, or None."""
 
     path: str = parameter("", "the file")
     storage: str | None = parameter(None, "address of the database of the ledger")
@@ -69,19 +66,9 @@ class BudgetFile(Parameters):
             hint = did_you_mean(str(key), allowed) or f"there are {', '.join(allowed)}"
             return Fault(error["loc"], f"unknown key {key}{' of a budget' * bool(owner)}: {hint}")
         if isinstance(key, int) and error["type"] != "rule":
-            return Fault(error["loc"], f"a budget must be a mapping: {_EXAMPLE}")
+            return Fault(error["loc"], "a budget must be a mapping: {name: nlp, usd_per_month: 500}")
         path, text = super()._fault(error)
         return Fault(path, text.removeprefix(f"{'.'.join(map(str, owner))}."))
-
-
-def _named(budget: Budget) -> Iterator[Fault]:
-    if not budget.name:
-        yield Fault((), f"name is missing: a budget is like {_EXAMPLE}")
-
-
-def _priced(budget: Budget) -> Iterator[Fault]:
-    if not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set:
-        yield Fault((), f"usd_per_month is missing: a budget is like {_EXAMPLE}")
 
 
 def _stored(file: BudgetFile) -> Iterator[Fault]:
@@ -98,5 +85,12 @@ def _listed(file: BudgetFile) -> Iterator[Fault]:
             yield Fault(("budgets", number), f"there are two budgets {budget.name}: give each a name of its own")
 
 
-Budget.rules = (_named, _priced)
+def _is_unpriced(budget: Budget) -> bool:
+    return not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set
+
+
+Budget.rules = (
+    Rule(lambda budget: not budget.name, f"name is missing: {_EXAMPLE}"),
+    Rule(_is_unpriced, f"usd_per_month is missing: {_EXAMPLE}"),
+)
 BudgetFile.rules = (_stored, _listed)

@@ -1,14 +1,9 @@
 """The ledger of budgets that many jobs share: what they have reserved and booked in each month.
 
-    reserve    the job's worst case is committed before the job is created
-    book       its cost replaces the reservation when it has ended, and its warm pool too; until then both stay reserved
-
-A job's worst case is compared with every budget whose tags the job has; that and the reservation are one transaction. A
-reservation that was never booked belongs to a job that still runs, or whose launcher was killed. A job counts in the
-calendar month (UTC) in which it was first reserved, however long it runs. One reservation covers all attempts of a job:
-its maximum runtime is for all of them together.
-
-Simulated jobs are counted apart, with the same limits: they never use up a budget of real dollars.
+A job's worst case is compared with every budget whose tags the job has, and reserved, in one transaction, before the
+job is created. Its cost replaces that when it has ended, and its warm pool too. A reservation that was never booked
+belongs to a job that still runs, or whose launcher was killed. A job counts in the calendar month (UTC) in which it was
+first reserved, with all of its attempts. Simulated jobs are counted apart, with the same limits.
 """
 
 import json
@@ -99,17 +94,10 @@ class BudgetStatus:
 
 
 class BudgetLedger:
-    """The ledger of the budgets of one file. A transaction opens a connection and closes it.
+    """The ledger of the budgets of a file, in the database that it names, else in `storage`, as SQLAlchemy takes it.
 
-    Args:
-        file: the budgets.
-        storage: address of the database if the file names none, as SQLAlchemy takes it.
-        beside: folder beside the file, in which the first reservation of a month records the database that has the
-            accounts of the month; another database is refused then. None records nothing.
-
-    Raises:
-        BadInput: the database does not answer.
-        LostContact: from any method, if the database no longer answers; jobs go on.
+    The first reservation of a month records in the folder `beside`, if given, which database has its accounts; another
+    one is refused then. Raises BadInput if the database does not answer, and LostContact later: jobs go on.
     """
 
     def __init__(self, file: BudgetFile, storage: str, beside: Path | None = None) -> None:
@@ -119,7 +107,8 @@ class BudgetLedger:
         self.shown_address = redacted(address)  # the address without user and password
         try:
             self._engine = open_engine(address)
-            if self.is_local:
+            self._is_local = self._engine.dialect.name == "sqlite"
+            if self._is_local:
                 Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
             with self._engine.begin() as connection:
                 exclude_others(connection)
@@ -127,18 +116,11 @@ class BudgetLedger:
         except (SQLAlchemyError, ImportError, OSError) as error:
             raise unusable(address, error, f" of {file.path}") from None
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a file of this machine, which no other machine sees."""
-        return self._engine.dialect.name == "sqlite"
-
     def reserve(self, request: BudgetRequest) -> None:
         """Reserve a job's worst case in all budgets that it counts against, unless it is reserved already.
 
-        A job that was booked and is started again needs its worst case once more.
-
-        Raises:
-            BudgetRefused: some budget does not cover it, or its price is unknown; nothing was written.
+        A job that was booked and is started again needs its worst case once more. Raises BudgetRefused, and writes
+        nothing, if some budget does not cover it, or its price is unknown.
         """
         with self._transaction() as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
@@ -190,15 +172,12 @@ class BudgetLedger:
             return list(connection.execute(query).scalars())
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
-        """Raise BudgetRefused if another database has the accounts of this month; simulated jobs are not concerned.
-
-        `claims` records this database if none is recorded.
-        """
+        """Raise BudgetRefused if another database has the accounts of this month; `claims` records this one if none."""
         if self._beside is None or origin != "measured":
             return
         mark = self._beside / f"{at_home(self.file.path).resolve().name}.{month_of(now)}.json"
         here = self.shown_address
-        if self.is_local:
+        if self._is_local:
             here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"
         if claims:
             with suppress(OSError):  # a folder that nobody here may change

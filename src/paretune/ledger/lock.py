@@ -13,7 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.errors import BadInput, CallAgain, LostContact, first_line
 from paretune.storage.database import open_engine, redacted
 
-_HOLDER = "select a.application_name from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory'"
+_HOLDER = """select application_name from pg_locks join pg_stat_activity using (pid)
+where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigint) = :key"""
 
 
 class StudyLock:
@@ -37,30 +38,40 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     """Work alone on a study of a storage, a SQLAlchemy address, inside the block; `holder` says who does.
 
     In SQLite it is a lock of the operating system on a file beside the database, in PostgreSQL an advisory lock. Both
-    end with the process that holds them. A database in memory needs none.
-
-    Raises:
-        BadInput: the storage does not answer.
-        CallAgain: another process works on the study.
+    end with the process that holds them. Raises BadInput if the storage does not answer, CallAgain if another has it.
     """
     digest = hashlib.sha256(study.encode()).digest()
-    held: int | sa.Connection | None
+    file, connection, other = None, None, ""
     try:
         engine = open_engine(storage)
-        on_server = engine.dialect.name == "postgresql"
-        held, other = _take_row(engine, digest, holder) if on_server else _take_file(engine, digest, holder)
+        if engine.dialect.name == "postgresql":
+            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            key = {"key": int.from_bytes(digest[:8], "big", signed=True)}
+            name = {"holder": holder[:63]}
+            connection.execute(sa.text("select set_config('application_name', :holder, false)"), name)
+            if not connection.execute(sa.text("select pg_try_advisory_lock(:key)"), key).scalar_one():
+                other = str(connection.execute(sa.text(_HOLDER), key).scalar() or "another process")
+        elif engine.url.database:
+            path = Path(f"{engine.url.database}-{digest.hex()[:12]}.lock")
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(file, 0)
+                os.write(file, holder.encode())
+            except BlockingIOError:
+                other = path.read_text(encoding="utf-8") or "another process"
     except (SQLAlchemyError, ImportError, OSError) as error:
         raise unusable(storage, error) from None
     try:
         if other:
             raise CallAgain(f"{other} works on the study {study}: this command has done nothing; call again")
-        yield StudyLock(held if isinstance(held, sa.Connection) else None)
+        yield StudyLock(connection)
     finally:
-        if isinstance(held, sa.Connection):
-            held.invalidate()  # closes the session, with its lock
-            held.close()
-        elif held is not None:
-            os.close(held)
+        if connection is not None:
+            connection.invalidate()  # closes the session, with its lock
+            connection.close()
+        if file is not None:
+            os.close(file)
         engine.dispose()
 
 
@@ -68,31 +79,3 @@ def unusable(storage: str, error: BaseException, holder: str = "") -> BadInput:
     """The refusal of a storage that cannot be opened; `holder` says what it belongs to, such as ` of team.yaml`."""
     text = f"storage {redacted(storage)}{holder} cannot be used ({first_line(error)}): check address, server and driver"
     return BadInput([text])
-
-
-def _take_file(engine: sa.Engine, digest: bytes, holder: str) -> tuple[int | None, str]:
-    """The open file that holds the lock, or who holds it."""
-    if not engine.url.database:
-        return None, ""
-    path = Path(f"{engine.url.database}-{digest.hex()[:12]}.lock")
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None, path.read_text(encoding="utf-8") or "another process"
-    os.ftruncate(file, 0)
-    os.write(file, holder.encode())
-    return file, ""
-
-
-def _take_row(engine: sa.Engine, digest: bytes, holder: str) -> tuple[sa.Connection, str]:
-    """A connection, and who holds the lock if it does not."""
-    key = int.from_bytes(digest[:8], "big", signed=True)
-    connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-    connection.execute(sa.text("select set_config('application_name', :holder, false)"), {"holder": holder[:63]})
-    if connection.execute(sa.text("select pg_try_advisory_lock(:key)"), {"key": key}).scalar_one():
-        return connection, ""
-    halves = {"high": key >> 32 & 0xFFFFFFFF, "low": key & 0xFFFFFFFF}
-    query = sa.text(f"{_HOLDER} and l.granted and l.classid = :high and l.objid = :low")  # no input
-    return connection, str(connection.execute(query, halves).scalar() or "another process")

@@ -73,8 +73,8 @@ def instance(instance_type: str) -> Instance:
     """Hardware of an instance type; raises BadInput that names similar types."""
     listed = instances().get(instance_type)
     if listed is None:
-        own = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
-        raise BadInput([f"{unknown_type(instance_type, instances())}; {own}"])
+        remedy = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
+        raise BadInput([f"{unknown_type(instance_type, instances())}; {remedy}"])
     return listed
 
 
@@ -107,8 +107,8 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
 def rows() -> tuple[dict[str, str], ...]:
     """The rows of instances.csv, one per type, with its price; those of the user's own file win."""
     texts = [files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8")]
-    own = Path(os.path.expanduser(OWN_TYPES))
-    texts += [read_text(own, LARGEST_TABLE)] if own.is_file() else []
+    of_user = Path(os.path.expanduser(OWN_TYPES))
+    texts += [read_text(of_user, LARGEST_TABLE)] if of_user.is_file() else []
     by_type = {row["instance_type"]: row for text in texts for row in csv.DictReader(text.splitlines())}
     return tuple(by_type.values())
 

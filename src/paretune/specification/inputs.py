@@ -174,8 +174,4 @@ def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[o
     if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
         return []  # an empty cell means that the row has no labels
     blanks = looks_for_blanks(spec, parameter)
-    return [
-        row
-        for row, cell in enumerate(cells, 1)
-        if cell is None or (blanks and isinstance(cell, str) and not cell.strip())
-    ]
+    return [number for number, cell in enumerate(cells, 1) if cell is None or (blanks and not str(cell).strip())]

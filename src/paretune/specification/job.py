@@ -70,9 +70,7 @@ class SageMaker(Parameters):
     )
     subnets: tuple[str, ...] = parameter((), "subnets of a VPC")
     security_group_ids: tuple[str, ...] = parameter((), "security groups of a VPC")
-    kms_key_id: str | None = parameter(
-        None, "key that encrypts volumes, uploads and results", also="kms_key volume_kms_key_id"
-    )
+    kms_key_id: str | None = parameter(None, "key for volumes, uploads and results", also="kms_key volume_kms_key_id")
     package_index: str | None = parameter(None, "address of a package index for pip in subnets without internet")
 
 
@@ -120,9 +118,7 @@ class JobSpec(Parameters):
         basic=True,
         also="data dataset_name train_file",
     )
-    dataset_config_name: str | None = parameter(
-        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_ROWS
-    )
+    dataset_config_name: str | None = parameter(None, "configuration of a hub data set, such as sst2", affects=_ROWS)
     validation_file: str | None = parameter(
         None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
     )
@@ -142,12 +138,7 @@ class JobSpec(Parameters):
         metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
     )
     max_train_samples: int | None = parameter(
-        None,
-        "number of training rows, drawn with a fixed seed; all = every row",
-        ge=1,
-        none="all",
-        affects=_SAMPLE,
-        basic=True,
+        None, "training rows, drawn with a fixed seed; all = every row", ge=1, none="all", affects=_SAMPLE, basic=True
     )
     max_eval_samples: int | None = parameter(
         None, "rows per evaluated split; by default a ninth of max_train_samples", ge=1, none="all", affects=_ROWS
@@ -169,21 +160,10 @@ class JobSpec(Parameters):
         None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     global_batch_size: int | None = parameter(
-        None,
-        "rows per optimiser step, over all devices; the parts follow",
-        ge=1,
-        le=LARGEST_BATCH_SIZE,
-        affects=_BATCH,
-        basic=True,
+        None, "rows per step on all devices; the parts follow", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH, basic=True
     )
     learning_rate: float | None = parameter(
-        None,
-        "peak learning rate at the reference batch size; by default 5e-5, with adapters 5e-4",
-        gt=0,
-        le=10,
-        affects=_BATCH,
-        basic=True,
-        also="lr",
+        None, "peak learning rate (5e-5, with adapters 5e-4)", gt=0, le=10, affects=_BATCH, basic=True, also="lr"
     )
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter(
         "none", "how the learning rate grows with the global batch size", affects=_BATCH
@@ -206,13 +186,9 @@ class JobSpec(Parameters):
         also="dtype bf16 fp16 fp32",
     )
     fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter(
-        "full",
-        "full: all weights; head: only the head; lora: low-rank adapters; qlora: adapters on 4-bit weights",
-        affects=TRAINING,
+        "full", "full: all weights; head: the head; lora: low-rank adapters; qlora: on 4-bit weights", affects=TRAINING
     )
-    lora: Lora = parameter(
-        Lora(), "lora, qlora: names of peft's LoraConfig, and merge", affects=TRAINING, example={"r": 8}
-    )
+    lora: Lora = parameter(Lora(), "lora, qlora: peft's LoraConfig, and merge", affects=TRAINING, example={"r": 8})
     training_arguments: dict[str, Any] = parameter(
         {},
         "any other Hugging Face TrainingArguments, such as warmup_ratio, torch_compile or gradient_checkpointing; with "
@@ -237,10 +213,7 @@ class JobSpec(Parameters):
         not_searched=_ONE_TRAINING,
     )
     entry_point: str = parameter(
-        "main",
-        "project: its entry point, or one of its scripts such as train.py or run.sh",
-        affects=TRAINING,
-        not_searched=_ONE_TRAINING,
+        "main", "project: its entry point, or a script such as train.py", affects=TRAINING, not_searched=_ONE_TRAINING
     )
     project_parameters: dict[str, Any] = parameter(
         {}, "project: the parameters of the entry point", affects=TRAINING, example={"alpha": 0.1}
@@ -270,9 +243,7 @@ class JobSpec(Parameters):
     hybrid_shard_degree: int | None = parameter(
         None, "fsdp, smp: number of devices that share one copy of the weights; 0 = all", ge=0, affects=STEP
     )
-    activation_offloading: bool = parameter(
-        False, "save device memory: move checkpointed activations to main memory", affects=STEP
-    )
+    activation_offloading: bool = parameter(False, "move checkpointed activations to main memory", affects=STEP)
     cpu_offload: bool = parameter(False, "fsdp: weights, gradients and optimiser state in main memory", affects=STEP)
 
     instance_type: str = parameter(

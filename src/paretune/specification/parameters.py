@@ -251,7 +251,7 @@ class Parameters(BaseModel):
 def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
     """Names of the parameters of `cls` that have any of `effects` and none of `without`, in field order."""
     of_each = {name: set(effects_of(cls, name)) for name in cls.model_fields}
-    return tuple(name for name, own in of_each.items() if own & {*effects} and not own & {*without})
+    return tuple(name for name, effect in of_each.items() if effect & {*effects} and not effect & {*without})
 
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:
@@ -399,9 +399,9 @@ def unknown(cls: type[Parameters], name: str) -> str:
     if meant:
         return f"unknown parameter {name}: did you mean {' or '.join(meant)}?"
     names = [other for other in inside if outer or "." not in other]
-    near = did_you_mean(name, names, or_longer=True)
-    few = f"there are {', '.join(names)}" if 0 < len(names) < 16 else ""
-    return f"unknown parameter {name}: {near or few or f'`paretune {cls.listed_by} --help all` lists all parameters'}"
+    all_names = f"there are {', '.join(names)}" if 0 < len(names) < 16 else ""
+    hint = did_you_mean(name, names, or_longer=True) or all_names
+    return f"unknown parameter {name}: {hint or f'`paretune {cls.listed_by} --help all` lists all parameters'}"
 
 
 _KINDS = {

@@ -311,8 +311,10 @@ def _instance_type(job: "JobSpec") -> Iterator[str]:
             continue
         if instance.accelerator.startswith("AWS"):
             yield f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
-        if 0 < (own := instance.local_storage_gib) < volume:  # source: ResourceConfig, VolumeSizeInGB (botocore)
-            rule = f"sagemaker.volume_size_in_gb must be at most {own} for {name}, which has disks of its own and no"
+        if 0 < (disks_gib := instance.local_storage_gib) < volume:  # source: ResourceConfig, VolumeSizeInGB (botocore)
+            rule = (
+                f"sagemaker.volume_size_in_gb must be at most {disks_gib} for {name}, which has disks of its own and no"
+            )
             yield f"{rule} other volume, got {volume}: leave it out, or take a larger instance_type"
     yield from region_faults(job.region)
 

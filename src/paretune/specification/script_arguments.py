@@ -49,10 +49,10 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     script = read_own_script(at_home(spec.entry_script or "").resolve())
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
     if script.has_hugging_face_parser:
-        own = {"output_dir": output_dir, "learning_rate": plan.learning_rate}
-        own |= {name: getattr(plan, name) for name in _PLANNED[:2]}
-        own |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
-        values = {**own, "disable_tqdm": True, "report_to": "none", **values}
+        usual = {"output_dir": output_dir, "learning_rate": plan.learning_rate}
+        usual |= {name: getattr(plan, name) for name in _PLANNED[:2]}
+        usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
+        values = {**usual, "disable_tqdm": True, "report_to": "none", **values}
     elif script.argument("output_dir"):
         values = {"output_dir": output_dir} | values
     return option_words(script, values)
@@ -60,7 +60,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
 
 def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
     """The values as a script reads them: `--name value`; `name=value` with Hydra or OmegaConf."""
-    if script.takes_overrides:
+    if script.parser in ("hydra", "omegaconf"):
         # A study repeats a training with other seeds: Hydra refuses a key that its file does not have, without ++.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
         return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]

@@ -167,10 +167,10 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     """Record a study of Optuna in MLflow: a run with the page of its front, and under it a run for each trial.
 
     Call it again after further trials: runs of trials that are recorded already stay as they are. Values that are not
-    finite are left out.
+    finite are left out. `study.set_metric_names` names its objectives.
 
     Args:
-        study: with any sampler and storage; `study.set_metric_names` names its objectives.
+        study: with any sampler and storage.
         name: of the study in MLflow; by default Optuna's own.
         repeats: number of a trial that repeats an earlier one with another seed, to the number of that one.
 

@@ -124,7 +124,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     jobs, common = some_jobs(file, _MOST_CHECKED), file.job.changed()
     workplace = Workplaces.of_process().of(jobs[0])
     _check_jobs(jobs, workplace)
-    listed = [spec for _, spec in file.jobs_at(file.points_in_turn())] if file.tries_all else jobs
+    listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
     rows, lines = list[dict[str, object]](), list[str]()
     for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
         texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
@@ -142,10 +142,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
-    """Begin or go on with a study; returns its result.
-
-    Raises CallAgain if another process works on it, or with `once` unless it has ended.
-    """
+    """Begin or go on with a study; returns its result. Raises CallAgain if another process works on it."""
     if file.job.dry_run:
         raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
@@ -176,12 +173,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
 
 
 def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
-    """Work on the study until it ends; with `once`, as far as possible now.
-
-    Raises:
-        CallAgain: with `once`, the study has not ended; jobs go on.
-        BudgetRefused, LaunchRefused, LostContact, Interrupted: see `run_study`.
-    """
+    """Work on the study until it ends, with `once` as far as possible now; raises as `run_study` does."""
     file = driver.file
     try:
         with driver.table.reachable():
@@ -223,7 +215,7 @@ def _notify(ending: str, driver: Driver) -> None:
 
 def _refuse_dear_rows(driver: Driver) -> None:
     """Refuse a designed experiment whose rows may cost more than its budget: a part of it would tell little."""
-    specs = [spec for _, spec in driver.file.jobs_at(driver.file.points_in_turn())]
+    specs = [spec for _, spec in driver.file.jobs_at()]
     worst = [driver.money.worst_usd(driver.money.limited(spec)) for spec in specs]
     budget_usd, total_usd = driver.file.budget_usd, sum(filter(None, worst))
     if budget_usd is not None and total_usd > budget_usd:
@@ -270,11 +262,7 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """Warnings that hold for all points, about the prices of all instance types, and about points that are not tried.
-
-    Raises:
-        BadInput: the study is new, and the limit of every job would end it.
-    """
+    """Warnings that hold for all points, and about points that are not tried; BadInput if a new study can try none."""
 
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
         return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]

@@ -65,11 +65,11 @@ class Run:
         self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
         self._steps: dict[str, set[int]] = {}
-        self._is_new = new_with is not None
-        self._headlines: dict[str, float] | None = {} if self._is_new else None  # None: not read yet
+        self._is_new = self._has_read = new_with is not None
         self._for_programs = {name: text for name, text in (new_with or {}).items() if name in schema.FOR_PROGRAMS}
-        self._has_read_tags, self._is_packed = self._is_new, True
-        self._known_params: set[str] | None = set() if self._is_new else None  # None: not read yet
+        self._is_packed = True
+        self._known_params = set[str]()
+        self._headlines: dict[str, float] = {}
         self._is_held = False
         self._is_refused = False
         self.has_gap = False
@@ -122,16 +122,15 @@ class Run:
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record headline values, at step 0; one that the run has already is not written twice."""
-        before = self.metrics() if self._headlines is None else self._headlines
+        is_read = self._read()
         for name, value in _named_for_mlflow(metrics).items():
-            if before.get(name) != value:
-                may_be_there = name in before or not (before or self._is_new)  # MLflow may not have answered
-                self._waiting.append(Metric(name, float(value), self._headline_time_ms(name, may_be_there), 0))
-        if before or self._is_new:
-            self._headlines = before | _named_for_mlflow(metrics)
+            if self._headlines.get(name) != value:
+                time_ms = self._headline_time_ms(name, may_be_there=name in self._headlines or not is_read)
+                self._waiting.append(Metric(name, float(value), time_ms, 0))
+                self._headlines[name] = value
         self._record()
 
-    def _headline_time_ms(self, name: str, may_be_there: bool) -> int:
+    def _headline_time_ms(self, name: str, *, may_be_there: bool) -> int:
         """Time of a new headline value, later than those before it by any clock: MLflow shows the latest."""
         times = [int(self._clock.now() * 1000)]
         times += [point.timestamp + 1 for point in self._waiting if point.key == name]
@@ -194,15 +193,12 @@ class Run:
         if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
             return
         self._datasets = []
-        if self._params and self._known_params is None and not self._try(self._read_params):
-            return
-        if self._for_programs and not self._has_read_tags and not self._try(self._read_tags):
+        if (self._params or self._for_programs) and not self._read():
             return
         if not self._is_packed:
             self._tags |= schema.packed(self._for_programs)
             self._is_packed = True
-        known = self._known_params or set()
-        self._params = {name: text for name, text in self._params.items() if name not in known}
+        self._params = {name: text for name, text in self._params.items() if name not in self._known_params}
         while self._params or self._tags or self._waiting:
             params = list(itertools.islice(self._params, _PARAMS))
             tags = list(itertools.islice(self._tags, _TAGS))
@@ -233,19 +229,23 @@ class Run:
         if not self._try(lambda: self._client.log_batch(self.run_id, metrics, texts, marks)):
             return False
         self._params = {name: text for name, text in self._params.items() if name not in params}
-        self._known_params = (self._known_params or set()) | set(params)
+        self._known_params |= set(params)
         self._tags = {name: text for name, text in self._tags.items() if name not in tags}
         del self._waiting[: len(metrics)]
         return True
 
-    def _read_params(self) -> None:
-        self._known_params = set(self._client.get_run(self.run_id).data.params)
+    def _read(self) -> bool:
+        """Read once what the run has, unless this process has just created it; returns whether MLflow has answered."""
 
-    def _read_tags(self) -> None:
-        recorded = schema.unpacked(self._client.get_run(self.run_id).data.tags)
-        recorded = {name: text for name, text in recorded.items() if name in schema.FOR_PROGRAMS}
-        self._for_programs = recorded | self._for_programs
-        self._has_read_tags = True
+        def read() -> None:
+            data = self._client.get_run(self.run_id).data
+            tags = schema.unpacked(data.tags)
+            self._for_programs = {name: tags[name] for name in tags if name in schema.FOR_PROGRAMS} | self._for_programs
+            self._known_params |= set(data.params)
+            self._headlines = dict(data.metrics) | self._headlines
+            self._has_read = True
+
+        return self._has_read or self._try(read)
 
     def _record(self) -> None:
         """Write what waits, unless `later` holds it back."""

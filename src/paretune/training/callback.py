@@ -145,9 +145,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Count the step, unless it is profiled; save a checkpoint or stop if a process asks for it.
 
-        Raises:
-            Diverged: in one of the processes the loss was not a finite number for DIVERGED_STEPS steps in a row. All
-                raise it.
+        Raises Diverged in all processes if in one the loss was not a finite number for DIVERGED_STEPS steps in a row.
         """
         if self.stopwatch.is_running:
             epoch, index = divmod(state.global_step - 1, self._sampler.steps)
@@ -178,10 +176,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def _agree(self, args: TrainingArguments, step: int) -> tuple[bool, bool, float, float]:
         """The most that any process asks for: to stop, to save, seconds of a step, batches without a finite loss."""
         now = time.perf_counter()
-        wants = [self._stop_requested(), self._saves_often and now >= self._save_due_at]
+        saves = self._saves_often and now >= self._save_due_at
         seconds = (now - self._agreed_at) / max(1, step - self._agreed_step)
         self._agreed_at, self._agreed_step = now, step
-        own = torch.tensor([*map(float, wants), seconds], device=self._not_finite.device)
+        own = torch.tensor([float(self._stop_requested()), float(saves), seconds], device=self._not_finite.device)
         flags = torch.cat([own, self._not_finite.reshape(1).to(own.dtype)])
         if torch.distributed.is_initialized():
             flags = flags.to(args.device)

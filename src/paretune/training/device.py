@@ -13,10 +13,6 @@ from paretune.estimating import hardware
 from paretune.specification.container import ALLOW_NO_GPU
 from paretune.specification.job import JobSpec
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
-_LARGEST_MMAP_THRESHOLD = 32 * 2**20  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64 bits; mallopt ignores larger values
-_LARGEST_INT = 2**31 - 1
-
 
 def has_gpu() -> bool:
     """Whether PyTorch sees a CUDA device."""
@@ -67,13 +63,12 @@ def peak_memory_gib() -> float:
 def keep_freed_memory() -> None:
     """Keep up to 2 GiB of this process's freed memory, in blocks of up to 32 MiB; no effect without glibc.
 
-    By default glibc gives large blocks back to the system, which zeroes them page by page when they are allocated
-    again: that took 15 of 230 ms of a step of MiniLM (an AMD EPYC, a virtual machine).
+    By default the system zeroes large blocks when they are allocated again: 15 of 230 ms of a step of MiniLM (EPYC).
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL("libc.so.6")
-        library.mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT)
-        library.mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+        library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD of malloc.h
+        library.mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD; mallopt ignores larger values
 
 
 def synchronize() -> None:
@@ -93,7 +88,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def device_faults(spec: JobSpec) -> list[str]:
     """The reasons why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
     if spec.on_sagemaker:
-        types = [spec.instance(name) for name in spec.instance_types()]
+        types = map(spec.instance, spec.instance_types())
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
     faults = hardware.precision_faults_here(
         spec.precision, has_bf16=has_bf16(), has_gpu=has_gpu(), device=device_name()
@@ -125,7 +120,6 @@ def machine_remarks(spec: JobSpec) -> list[str]:
 
 
 def _missing_gpu(spec: JobSpec) -> list[str]:
-    """The fault that PyTorch does not see the GPUs of the instance, which are paid for all the same."""
     instance = spec.instance() if spec.on_sagemaker else None
     if instance is None or not instance.has_gpu:
         return []

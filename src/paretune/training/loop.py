@@ -22,7 +22,7 @@ from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer, write_model
 from paretune.training.processes import StopSignal
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
+from paretune.training.rows.tokenised import TokenRows, as_batch
 from paretune.training.strategies import Division
 from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
@@ -33,9 +33,6 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
     report and removed its checkpoints; a stopped one has written a checkpoint of its last step.
-
-    Raises:
-        Diverged: the loss does not stay finite.
     """
     spec = document.spec
     if not device.has_gpu():
@@ -87,8 +84,12 @@ class _Inputs:
     shape: Shape
 
     def rows(self, split: str) -> TokenRows | None:
-        """The rows of a split, or None if the data set does not have it."""
-        return open_split(self.folder, split, self.tokenizer.pad_token_id)
+        """The rows of a split, those of an evaluation longest first; None if the data set does not have it."""
+        path, pad_id = self.folder.dataset / f"{split}.arrow", self.tokenizer.pad_token_id
+        multiple = 8 if device.has_gpu() else 1  # tensor cores are fastest with multiples of 8
+        if not path.exists():
+            return None
+        return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
 
 def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
@@ -197,13 +198,13 @@ def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, f
     """Loss and the task's metrics from the results of `Trainer.evaluate`, whose names begin with `prefix`."""
     values = {name.removeprefix(f"{prefix}_"): value for name, value in measured.items()}
     quality = {name: float(values[name]) for name in ("loss", *metrics.TASKS[task].measures) if name in values}
-    has_perplexity = task == metrics.CAUSAL_LM and "loss" in quality
-    perplexity = metrics.perplexity(quality["loss"]) if has_perplexity else None
-    return quality | ({} if perplexity is None else {metrics.PERPLEXITY: perplexity})
+    if task == metrics.CAUSAL_LM and "loss" in quality:
+        perplexity = metrics.perplexity(quality["loss"])
+        quality |= {} if perplexity is None else {metrics.PERPLEXITY: perplexity}
+    return quality
 
 
 def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -> dict[str, float]:
-    """Seconds, memory and throughput, and the sizes of the model that they depend on."""
     config = trainer.model.config
     names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
     sizes = {name: getattr(config, attribute) for name, attribute in names.items() if hasattr(config, attribute)}
@@ -233,7 +234,6 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
 
 
 def _facts(document: JobDocument, trainer: LengthGroupedTrainer, inputs: _Inputs, *, resumed: bool) -> dict[str, Any]:
-    """Settings and versions that the metrics depend on."""
     return {
         "model_class": inputs.shape.name,
         "device": device.device_name(),

@@ -27,19 +27,15 @@ from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device, processes
 from paretune.training.rows import hub
 
-_FOUR_BITS = "nf4"
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 _SAVED = "model.safetensors"  # the name that transformers gives a single file
 
 
 def find_model(name: str, init: str = "pretrained") -> Path:
-    """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
+    """Folder with the model's files: bundled, local, or fetched from the hub into its cache; BadInput if it cannot.
 
     With `init` random the model needs no weights, and none are fetched.
-
-    Raises:
-        BadInput: there is no such model, it lacks weights that it needs, or the hub does not answer.
     """
     if name.startswith(BUNDLED):
         return hub.bundled_model(name)
@@ -234,16 +230,15 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
 
 
 def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
-    """Arguments of `from_pretrained` for weights in nf4 with double quantisation; products are in the job's precision.
+    """Arguments of `from_pretrained` for weights in nf4 with double quantisation (Dettmers et al., arXiv 2305.14314).
 
-    Source: Dettmers et al., arXiv 2305.14314. The heads are not quantised, because they are trained or tied to the
-    embeddings. Each process quantises on its own device.
+    The heads are not quantised, because they are trained or tied to the embeddings.
     """
     import bitsandbytes  # noqa: F401  # if it is missing, the job's failure names it
 
     quantization = transformers.BitsAndBytesConfig(
         load_in_4bit=True,
-        bnb_4bit_quant_type=_FOUR_BITS,
+        bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=device.half_format(device.choose_precision(spec.precision)) or torch.float32,
         llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^ they match any ending
@@ -257,9 +252,6 @@ def _correct_four_bits(model: Any) -> None:
 
     A layer whose weights the folder lacks has the 4-bit class but plain weights: it becomes a plain layer. And on
     processors with AVX-512 and bf16 an evaluation repacks weights, and steps after it fail or have no gradients.
-
-    Raises:
-        BadInput: the model has no 4-bit layers.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
 

@@ -10,8 +10,7 @@ most as many micro-batches as there are stages.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -24,29 +23,27 @@ Batch = Mapping[str, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and labels, not averaged over micro-batches
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Family:
+class _Family(NamedTuple):
     """Names of modules in the base model: before its layers, the list of layers, and after them.
 
-    In later stages the modules `first` return their input, and the modules `added`, whose output is added to it, return
-    0. A classifier of these models reads one token, chosen by padding.
+    In later stages the modules `first` return their input, and the one `added` to it 0. A classifier of these models
+    reads one token, chosen by padding.
     """
 
     first: tuple[str, ...]
     layers: str
-    last: tuple[str, ...]
-    added: tuple[str, ...] = ()
+    last: str
+    added: str | None = None
 
 
-_LLAMA = _Family(first=("embed_tokens",), layers="layers", last=("norm",))
-_FAMILIES: Mapping[str, _Family] = {
-    "gpt2": _Family(first=("wte", "drop"), added=("wpe",), layers="h", last=("ln_f",)),
-    "gpt_neox": _Family(first=("embed_in", "emb_dropout"), layers="layers", last=("final_layer_norm",)),
+_LLAMA = _Family(first=("embed_tokens",), layers="layers", last="norm")
+_FAMILIES: Mapping[str, _Family] = {  # model type to its modules, in transformers 5.23
+    "gpt2": _Family(first=("wte", "drop"), added="wpe", layers="h", last="ln_f"),
+    "gpt_neox": _Family(first=("embed_in", "emb_dropout"), layers="layers", last="final_layer_norm"),
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
 }
-"""Model type to its modules, in transformers 5.23."""
 
 
 def stage_faults(config: Any, degree: int, name: str) -> list[str]:
@@ -62,14 +59,11 @@ def stage_faults(config: Any, degree: int, name: str) -> list[str]:
 
 
 class _Identity(torch.nn.Module):
-    """Replaces a part of another stage: hidden states pass unchanged.
-
-    Models of transformers 5.3 read the `attention_type` of every layer to choose its mask.
-    """
+    """Replaces a part of another stage: hidden states pass unchanged."""
 
     def __init__(self, attention_type: str | None = None) -> None:
         super().__init__()
-        self.attention_type = attention_type
+        self.attention_type = attention_type  # of each layer, by which transformers 5.3 chooses its mask
 
     def forward(self, hidden: Any = None, *_: Any, **options: Any) -> Any:
         return options["inputs_embeds"] if hidden is None else hidden
@@ -138,13 +132,13 @@ class Pipeline:
         for index in range(len(layers)):
             if index // per_stage != self._number:
                 layers[index] = _Identity(getattr(layers[index], "attention_type", None))
-        for name in () if self._is_first else family.first:
-            setattr(base, name, _Identity())
-        for name in () if self._is_first else family.added:
-            setattr(base, name, _Zero())
-        if not self._is_last:
-            for name in family.last:
+        if not self._is_first:
+            for name in family.first:
                 setattr(base, name, _Identity())
+            if family.added is not None:
+                setattr(base, family.added, _Zero())
+        if not self._is_last:
+            setattr(base, family.last, _Identity())
             for name, child in list(model.named_children()):
                 if child is not base:
                     setattr(model, name, None)

@@ -68,9 +68,7 @@ Build = Callable[..., tuple[Any, list[str]]]
 def begin(spec: JobSpec) -> None:
     """Initialise the strategy's library, and the process group if the Trainer would not make the right one.
 
-    Raises:
-        BadInput: the image lacks the library, or the job has a pipeline in fp16, whose stages would each scale the loss
-            by themselves.
+    Raises BadInput if the image lacks the library, and for a pipeline in fp16: each stage would scale the loss itself.
     """
     strategy = _of(spec)
     if strategy in _PACKAGES and not can_be_imported(_PACKAGES[strategy]):
@@ -217,15 +215,10 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     accumulate. Several replicas have a whole copy each. With `cpu_offload` shards and optimiser stay in the machine's
     memory. With a single sharer and replica nothing is sharded, unless offloaded: gathering would copy each layer.
 
-    Attributes:
-        model: the Hugging Face model with its weights sharded, or a stage of it.
-        pipeline: the pipeline that `model` is a stage of, or None.
-        shape: class and sizes of the whole model.
-        resumes_from: the checkpoint to go on from, or None.
     """
 
     pipeline: Pipeline | None = None
-    resumes_from: Path | None = None
+    resumes_from: Path | None = None  # the checkpoint to go on from
 
     def __init__(self, spec: JobSpec, build: Build) -> None:
         self._degrees = degrees = spec.degrees
@@ -303,10 +296,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
             yield name, value
 
     def share(self) -> tuple[int, int, bool]:
-        """Number of this process's share of evaluated rows, number of shares, and whether it reports the results.
-
-        Processes that train on the same rows evaluate the same, and one of them reports it.
-        """
+        """Number of this process's share of evaluated rows, number of shares, and whether it reports the results."""
         rank = distributed.get_rank()
         return self._degrees.data_rank(rank), self._degrees.data, self._degrees.is_last_with_its_rows(rank)
 
@@ -361,7 +351,6 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
                 module.reshard()
 
     def _state(self, optimizer: Any) -> dict[str, Any]:
-        """Trained weights and the optimiser's state in this process; makes the state if there is none yet."""
         self.reshard()  # the optimiser has the sharded parameters
         weights, moments = get_state_dict(self.model, _bare(optimizer), options=_TRAINED)
         return {"weights": weights, "moments": moments}
@@ -394,7 +383,6 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
 
 def _assign(parameter: torch.Tensor, value: torch.Tensor) -> None:
-    """Set this process's share of the parameter from the whole value."""
     if not isinstance(parameter, DTensor):
         parameter.copy_(value)
         return

@@ -90,7 +90,11 @@ class Evaluation:
             truth = labels.astype(bool)
             counts = multilabel_confusion_matrix(truth, predicted)[:, [1, 0, 1, 0], [1, 1, 0, 0]]
             self.report_entries = {"label_counts": tuple(tuple(map(int, row)) for row in counts)}
-            return multi_label_metrics(truth, predicted)
+            return {
+                metrics.F1: macro_f1(truth, predicted),
+                metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
+                metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),  # rows all correct
+            }
         confusion = confusion_matrix(labels, predicted, labels=np.arange(len(self._names)))
         self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
         return {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
@@ -127,17 +131,8 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def macro_f1(labels: Any, predicted: Any) -> float:
-    """Mean F1 over the classes; a class that is never predicted counts as 0."""
+    """Mean F1 over classes or labels; one that is never predicted counts as 0."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
-
-
-def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Macro F1 over labels (0 for a label that is never predicted), micro F1, and the share of rows all correct."""
-    return {
-        metrics.F1: macro_f1(truth, predicted),
-        metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
-        metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),
-    }
 
 
 def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
@@ -257,9 +252,9 @@ def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[l
     if len(names) > max(2, count / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
         question = "is it the right column, and are several labels separated by | or commas?"
         return [f"{column} has {len(names)} classes in {count} rows: {question}"]
-    faults, known = [], {*names}
+    faults, learnt = [], {*names}
     for split, labels in rows.items():
-        unknown = Counter(label for row in labels for label in row if label not in known)
+        unknown = Counter(label for row in labels for label in row if label not in learnt)
         if unknown:
             examples = ", ".join(map(repr, list(unknown)[:_EXAMPLES]))
             faults.append(f"{unknown.total()} labels of {split} rows occur in no training row: {examples}")
@@ -267,7 +262,6 @@ def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[l
 
 
 def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) -> np.ndarray:
-    """The labels of N rows in numbers: classes (N,), flags (N, C), or N lists in an array of objects."""
     if task == metrics.MULTI_LABEL:
         return np.asarray(MultiLabelBinarizer(classes=names).fit_transform(rows), dtype=np.float32)
     number_of = {name: number for number, name in enumerate(names)}
@@ -278,7 +272,7 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
 
 
 def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
-    """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
+    """The fault that the sampled training rows lack classes or labels of the data set."""
     if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
@@ -289,9 +283,9 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
 
 
 def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
-    """The group of each row (N,) int64, whose proportions a split keeps; None if there are no groups.
+    """The group of each row (N,), whose proportions a split keeps: its class or set of labels; None without groups.
 
-    These are the classes, or the sets of labels, with all sets that occur only once in one group.
+    All sets that occur only once are one group.
     """
     if labels is None or task == metrics.CLASSIFICATION:
         return labels

@@ -24,6 +24,10 @@ from paretune.training.tasks import summed_loss
 LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
 
 
+class _InPlace(TrainingArguments):  # type: ignore[misc]  # transformers ships no types
+    place_model_on_device = False
+
+
 def training_arguments(
     document: JobDocument,
     output: Path,
@@ -43,8 +47,7 @@ def training_arguments(
         options["warmup_steps"] = options.pop("warmup_ratio")
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
-    kind = type("InPlace", (TrainingArguments,), {"place_model_on_device": False}) if in_place else TrainingArguments
-    return kind(
+    return (_InPlace if in_place else TrainingArguments)(
         output_dir=str(output),
         learning_rate=plan.learning_rate,
         per_device_train_batch_size=plan.per_device_train_batch_size,
@@ -91,7 +94,7 @@ class EvaluatedBatch(NamedTuple):
 
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
-    """A Trainer with batches from a `GlobalBatchSampler`; its stopwatch excludes evaluation and checkpoints.
+    """A Trainer with batches from a `GlobalBatchSampler`.
 
     An evaluation computes each row once, so that its metrics do not depend on the number of processes and the size of
     its batches. It continues with smaller batches if one does not fit into memory. If it fails, the training goes on.
@@ -159,7 +162,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         return self.division.clip(limit)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the model, or weights and optimiser of a checkpoint, whose other files follow; seen by `callback`."""
+        """Write the model, or weights and optimiser of a checkpoint, whose other files follow."""
         if not _internal_call or output_dir is None:
             super().save_model(output_dir)
             return
@@ -176,8 +179,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     ) -> EvalLoopOutput:
         """Loss and metrics of the data set of `dataloader`, whose batches are not used; none if the evaluation fails.
 
-        Raises:
-            Exception: the evaluation of a divided model failed, or that of a training that returns its best model.
+        The failure is raised if the model is divided, or if the training returns its best model.
         """
         rows, values = dataloader.dataset, dict[str, float]()
         with self.callback.stopwatch.paused():
@@ -196,7 +198,6 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         )
 
     def _measure(self, rows: Any) -> dict[str, float]:
-        """Loss and metrics of the rows, each of which one process evaluates."""
         model = self.model
         if not self.accelerator._models:  # evaluated without a training
             model = self.accelerator.prepare_model(model, evaluation_mode=True)
@@ -252,7 +253,6 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
 
 def _stack(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all batches in one array, with -100 after the shorter ones."""
     if parts[0].ndim == 1:
         return np.concatenate(parts)
     width = max(part.shape[1] for part in parts)

@@ -8,35 +8,32 @@ from pathlib import Path
 import pytest
 
 from paretune import cli
-from paretune.cli import go_where_typed
+from paretune.cli import go_where_typed, main
 from tests.conftest import sentences, write_csv
 
 REPOSITORY = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the command was typed; the current one is that of the project, which has studies/smoke.yaml."""
-    project, folder = tmp_path / "clone", tmp_path / "typed"
-    (project / "studies").mkdir(parents=True)
-    (project / "studies" / "smoke.yaml").touch()
-    (project / "rows.csv").touch()
-    folder.mkdir()
+def test_a_relative_path_counts_from_where_it_was_typed_then_from_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, typed = tmp_path / "clone", tmp_path / "typed"
+    for folder in (project, typed):
+        folder.mkdir()
+        (folder / "rows.csv").write_bytes(b"\x80")
+    (project / "own.yaml").write_text("nmae: x")
     monkeypatch.chdir(project)
     monkeypatch.setenv("MLFLOW_RUN_ID", "1")
-    monkeypatch.setattr(cli, "_mlflow_folder", lambda: folder)
-    return folder
+    monkeypatch.setattr(cli, "_mlflow_folder", lambda: typed)
+    monkeypatch.setattr(cli, "_record_refusal", lambda *_: None)
 
-
-def test_a_relative_path_counts_from_where_it_was_typed_then_from_the_project(typed: Path) -> None:
-    (typed / "rows.csv").touch()
-    words = ["train", "--dataset", "rows.csv", "--study=studies/smoke.yaml", "--model", "gpt2", "--dry_run"]
-
-    go_where_typed(words)
-
-    study = typed.parent / "clone" / "studies" / "smoke.yaml"
+    assert go_where_typed() == project
     assert Path.cwd() == typed
-    assert words == ["train", "--dataset", "rows.csv", f"--study={study}", "--model", "gpt2", "--dry_run"]
+    assert main(["train", "--dataset", "rows.csv"], project) == main(["study", "own.yaml"], project) == 2
+
+    err = capsys.readouterr().err
+    assert "paretune: dataset rows.csv is not UTF-8" in err
+    assert f"{project / 'own.yaml'}:1: " in err
 
 
 @pytest.mark.slow

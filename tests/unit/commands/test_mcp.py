@@ -110,6 +110,21 @@ def test_an_agent_chooses_neither_code_nor_account_nor_money(
     assert not agent.begun
 
 
+def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workplace: Path) -> None:
+    (workplace / "rows").symlink_to("/etc")
+    for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "~/rows.csv"):
+        for tool in ("estimate", "preview", "launch"):
+            assert "must lie below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
+        assert "must lie below the folder" in agent.call("launch", parameters={}, study=path)
+    study = workplace / "rates.yaml"
+    study.write_text(
+        "name: a\nn_trials: 2\njob: {dataset: /etc/passwd}\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\n"
+    )
+
+    assert "dataset must lie below the folder" in agent.call("launch", parameters={}, study=str(study))
+    assert not agent.begun
+
+
 def test_a_study_is_launched_by_its_file_and_may_not_bring_a_script(agent: Agent, workplace: Path) -> None:
     path = workplace / "rates.yaml"
     path.write_text(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paretune.estimating import features as room
-from paretune.estimating.architecture import Architecture, of_config
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.features import Footprint, JobFeatures, describe
 from paretune.estimating.hardware import accelerator_of, processor
 from paretune.specification.catalog import instance
@@ -43,20 +43,6 @@ def test_a_gpu_cluster_in_numbers() -> None:
     assert found.usable_gib == pytest.approx(40 - 0.9)
     # After steps 2, 4 and 5; a forward pass is a third of a forward and a backward one.
     assert time.evaluated_flops == pytest.approx(3 * 100 * time.flops_per_row / 3)
-
-
-LLAMA = of_config(
-    {
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
-        "vocab_size": 128256,
-    },
-    "causal-lm",
-)
 
 
 P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}

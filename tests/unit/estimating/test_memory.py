@@ -1,11 +1,8 @@
 """Memory of one device, against sums worked out by hand, and learnt from peaks."""
 
-import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from paretune.estimating.memory import GIB, MemoryModel, MemoryPrediction, MemorySetting
 
@@ -64,23 +61,3 @@ def test_a_peak_teaches_the_activations_of_its_model() -> None:
 
     assert gib(larger, model) == pytest.approx((18e9 + truth * 2e9) / GIB + 0.5, rel=0.05)
     assert gib(replace(larger, model="other"), model) == pytest.approx((18e9 + 45 * 2e9) / GIB, rel=0.05)
-
-
-@settings(deadline=None, max_examples=50)  # the machine may be busy
-@given(
-    units=st.floats(0, 1e11),
-    parameters=st.floats(1e6, 1e10),
-    sharers=st.integers(1, 64),
-    half=st.booleans(),
-    more=st.floats(1, 10),
-)
-def test_more_work_never_needs_less_and_the_interval_holds_the_prediction(
-    units: float, parameters: float, sharers: int, half: bool, more: float
-) -> None:
-    setting = replace(FP32, units=units, parameters=parameters, weight_sharers=sharers, half=half)
-    result = predicted(setting)
-
-    assert 0 < result.gib_low < result.gib < result.gib_high < math.inf
-    assert gib(replace(setting, units=units * more)) >= result.gib
-    assert gib(replace(setting, parameters=parameters * more)) >= result.gib
-    assert gib(replace(setting, weight_sharers=sharers + 1)) < result.gib

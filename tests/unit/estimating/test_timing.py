@@ -143,14 +143,6 @@ def test_one_odd_published_run_moves_the_constants_that_all_share_little() -> No
     assert moved < 1.1
 
 
-def test_nothing_to_evaluate_train_or_measure_is_no_trouble() -> None:
-    empty = replace(ROUND, evaluated_flops=0, updated=0, parameters=0, steps=1, instances=4)
-    model = TimeModel([Measurement(setting=ROUND), Measurement(setting=ROUND, seconds=0.0, step_seconds=0.0)])
-
-    assert predicted(empty, model) == pytest.approx(USUAL * (1 + 0.2 * math.log(4)) + 2 * (PASS / SEVERAL + 0.012))
-    assert TimeModel().predict([]) == []
-
-
 def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:
     slow = Measurement(setting=ROUND, step_seconds=2 * STEP)
     model = TimeModel([slow])
@@ -183,9 +175,7 @@ def sent(strategy: str, *, half: bool = True, **degrees: Any) -> Exchange:
 
 @pytest.mark.parametrize(("half", "size"), [(True, 2), (False, 4)])
 def test_shards_gather_frozen_weights_too_twice_in_every_micro_batch(half: bool, size: int) -> None:
-    exchange = exchange_of(
-        "fsdp", ParallelDegrees(devices=8, per_instance=4), half=half, trained=TRAINED, parameters=ALL
-    )
+    exchange = sent("fsdp", half=half, devices=8, per_instance=4)
 
     assert exchange.step == Volume()
     assert exchange.micro_batch.link == pytest.approx(3 / 4 * (2 * size * ALL + 4 * TRAINED))
@@ -193,27 +183,17 @@ def test_shards_gather_frozen_weights_too_twice_in_every_micro_batch(half: bool,
 
 
 def test_shards_of_one_instance_send_only_gradients_over_the_network() -> None:
-    exchange = exchange_of(
-        "smp", ParallelDegrees(devices=8, per_instance=4, hybrid_shard=4), half=True, trained=TRAINED, parameters=ALL
-    )
+    exchange = sent("smp", devices=8, per_instance=4, hybrid_shard=4)
 
     assert exchange.micro_batch.link == pytest.approx(3 / 4 * (2 * 2 * ALL + 4 * TRAINED))
     assert exchange.micro_batch.network == pytest.approx(2 * 1 / 2 * 4 * TRAINED)
 
 
-def test_zero_2_scatters_gradients_in_every_micro_batch_and_gathers_weights_once() -> None:
-    exchange = exchange_of(
-        "deepspeed", ParallelDegrees(devices=2, per_instance=2), half=True, trained=TRAINED, parameters=ALL
-    )
+def test_zero_2_gathers_weights_once_and_zero_3_twice_in_every_micro_batch() -> None:
+    two, three = (sent(strategy, devices=2, per_instance=2) for strategy in ("deepspeed", "deepspeed_zero3"))
 
-    assert exchange.micro_batch == exchange.step == Volume(link=1 / 2 * 2 * TRAINED)
-
-
-def test_zero_3_gathers_weights_twice_and_scatters_gradients_in_every_micro_batch() -> None:
-    exchange = sent("deepspeed_zero3", devices=2, per_instance=2)
-
-    assert exchange.micro_batch == Volume(link=1 / 2 * (2 * 2 * ALL + 2 * TRAINED))
-    assert exchange.step == Volume()
+    assert two.micro_batch == two.step == Volume(link=1 / 2 * 2 * TRAINED)
+    assert three == Exchange(micro_batch=Volume(link=1 / 2 * (2 * 2 * ALL + 2 * TRAINED)))
 
 
 def divided(devices: int, strategy: str = "fsdp", *, recomputes: bool = False, **degrees: Any) -> Any:

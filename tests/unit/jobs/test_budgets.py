@@ -48,11 +48,6 @@ class Payer(User):
         return statu
 
 
-def check(spec: JobSpec, workplace: Workplace) -> list[BudgetStatus]:
-    """The budgets of a job that is launched there."""
-    return workplace.check_budgets(spec, workplace.attribution(spec))
-
-
 def reserve(spec: JobSpec, workplace: Workplace, run_id: str) -> None:
     """Reserve its worst case in them."""
     workplace.reserve(spec, workplace.attribution(spec), run_id)
@@ -77,7 +72,7 @@ def test_another_storage_does_not_get_the_month_a_second_time(payer: Payer, tmp_
     storages = [{"PARETUNE_STORAGE": f"sqlite:///{tmp_path / name}.db"} for name in ("one", "other")]
     places = [payer.place(), *(replace(payer.place(), environment=storage) for storage in storages)]
     for place in places[1:]:
-        check(payer.spec(), place)  # reserves nothing, so each may be the first
+        place.check_budgets(payer.spec())  # reserves nothing, so each may be the first
     reserve(payer.spec(max_runtime_minutes=240.0), places[1], "a run")
     for place in (places[0], places[2]):
         with pytest.raises(BudgetRefused, match=r"accounts of team.yaml for 20.* are in sqlite:///.*one.db, got"):
@@ -92,7 +87,7 @@ def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer,
     assert here.budget_ledger("team.yaml") is None
     with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist"):
         here.budget_ledger("nowhere.yaml")
-    assert check(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here) == []
+    assert here.check_budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0)) == []
     record = JobRecord(JobSpec(budget="team.yaml"), here)
     record.describe(JobInputs())
     reserve(record.spec, here, record.run.run_id)

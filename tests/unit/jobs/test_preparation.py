@@ -145,17 +145,7 @@ def test_what_was_prepared_is_known_again(spec: JobSpec, inputs: JobInputs, tmp_
     assert load_cached_inputs(spec, tmp_path) == inputs
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_seq_length": 64},
-        {"max_train_samples": 10},
-        {"task": "causal-lm"},
-        {"precision": "bf16"},
-        {"training_arguments": {"weight_decay": 0.1}},
-        {"instance_count": 2},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"max_seq_length": 64}, {"precision": "bf16"}, {"instance_count": 2}], ids=str)
 def test_what_is_checked_or_made_differently_is_made_again(
     spec: JobSpec, inputs: JobInputs, tmp_path: Path, changes: dict[str, Any]
 ) -> None:

@@ -13,32 +13,13 @@ from paretune.core.errors import BadInput
 from paretune.launchers.archive import LARGEST_MIB, pack, package_files, project_files
 
 SECRETS = [
-    ".env",
-    ".env.production",
-    ".netrc",
-    ".pypirc",
-    ".git-credentials",
-    "credentials",
-    "keys/server.pem",
-    "keys/private.key",
-    "id_rsa",
-    "id_ed25519",
-    ".aws/config",
-    ".ssh/known_hosts",
+    *(".env", ".env.production", ".netrc", ".pypirc", ".git-credentials", "credentials", "keys/server.pem"),
+    *("keys/private.key", "id_rsa", "id_ed25519", ".aws/config", ".ssh/known_hosts"),
 ]
 MACHINE = [
-    "venv/lib/site.py",
-    ".venv/lib/site.py",
-    "my-env/pyvenv.cfg",
-    "my-env/lib/site.py",
-    "conda/conda-meta/history",
-    "conda/lib/site.py",
-    "mlruns/0/meta.yaml",
-    "mlflow.db",
-    "__pycache__/train.cpython-311.pyc",
-    ".ipynb_checkpoints/train.py",
-    ".paretune/jobs/job.json",
-    "node_modules/a.js",
+    *("venv/lib/site.py", ".venv/lib/site.py", "my-env/pyvenv.cfg", "my-env/lib/site.py", "conda/conda-meta/history"),
+    *("conda/lib/site.py", "mlruns/0/meta.yaml", "mlflow.db", "__pycache__/train.cpython-311.pyc"),
+    *(".ipynb_checkpoints/train.py", ".paretune/jobs/job.json", "node_modules/a.js"),
 ]
 
 
@@ -79,13 +60,8 @@ def test_what_git_ignores_stays_and_what_it_would_track_travels(project: Path) -
     write(project, "lib/local.py")
     git(project, "init")
 
-    assert set(project_files(project)) == {
-        "train.py",
-        "lib/model.py",
-        "notes.txt",
-        ".gitignore",
-        "lib/.gitignore",
-    }
+    names = {"train.py", "lib/model.py", "notes.txt", ".gitignore", "lib/.gitignore"}
+    assert set(project_files(project)) == names
 
 
 def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: O
 
 @pytest.mark.parametrize(
     ("processes", "setting", "threads"),
-    [(1, "", 6), (4, "", 1), (12, "", 1), (4, "2,1", "2,1"), (2, "of course", 3)],
+    [(4, "", 1), (12, "", 1), (4, "2,1", "2,1"), (2, "of course", 3)],
 )
 def test_the_processes_of_a_job_share_the_cores_unless_the_user_has_said_how_many(
     workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, setting: str, threads: object

@@ -102,8 +102,3 @@ def test_what_is_no_file_of_budgets_is_refused(text: str, fault: str, tmp_path: 
         BudgetFile.read(write(tmp_path, text))
 
     assert fault in str(caught.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"budget must name a YAML file, and .*nowhere.yaml does not exist"):
-        BudgetFile.read(str(tmp_path / "nowhere.yaml"))

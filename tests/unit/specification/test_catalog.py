@@ -14,7 +14,7 @@ from paretune.specification.catalog import instance, instances, usual_region
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("ml.m5.larg", "ml.m5.large"), ("m5.large", "ml.m5.large"), ("ml.p4d.24xlage", "ml.p4d.24xlarge")],
+    [("ml.m5.larg", "ml.m5.large"), ("m5.large", "ml.m5.large"), ("ml.p9.48xlarge", r"ml.p5.48xlarge.*; describe")],
 )
 def test_a_mistyped_instance_finds_the_one_that_was_meant(typed: str, meant: str) -> None:
     with pytest.raises(BadInput, match=f"did you mean {meant}"):
@@ -83,22 +83,10 @@ def test_a_wrong_row_of_the_user_is_one_sentence(own: Path) -> None:
         instance("ml.p9.48xlarge")
 
 
-def test_a_type_that_is_not_known_is_refused_with_the_file_that_describes_it() -> None:
-    with pytest.raises(BadInput, match=r"did you mean ml.p5.48xlarge.*; describe another one in ~/.paretune"):
-        instance("ml.p9.48xlarge")
-
-
-@pytest.mark.parametrize("region", ["us-east-1", "eu-central-2", "us-gov-west-1", "cn-north-1"])
-def test_a_region_that_has_sagemaker_is_taken(region: str) -> None:
-    assert usual_region(region, {}) == region
-
-
 @pytest.mark.parametrize(("typed", "meant"), [("us-est-1", "us-east-1"), ("eu-wset-1", "eu-west-1")])
 def test_a_misspelt_region_finds_the_one_that_was_meant(typed: str, meant: str) -> None:
     with pytest.raises(BadInput, match=f"got '{typed}': did you mean .*{meant}"):
         usual_region(typed, {})
-
-
-def test_what_is_like_no_region_is_refused_with_an_example() -> None:
     with pytest.raises(BadInput, match="such as us-east-1"):
         usual_region("Mars", {})
+    assert usual_region("cn-north-1", {}) == "cn-north-1"

@@ -22,7 +22,6 @@ from paretune.specification.parallelism import BatchPlan
 
 # Every character a person's data may hold, line ends and control characters too; no halves of surrogate pairs.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-sentences = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=40)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 metrics = st.dictionaries(texts, numbers, max_size=4)
 events = st.builds(

@@ -8,8 +8,6 @@ from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parallelism import BatchPlan, ParallelDegrees, plan_batch, scale_learning_rate
 
-P4D = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
-
 
 def degrees(devices: int = 8, per_instance: int = 8, **arguments: Any) -> ParallelDegrees:
     return ParallelDegrees(devices=devices, per_instance=per_instance, **arguments)
@@ -21,6 +19,7 @@ def test_members_of_a_tensor_group_are_neighbours_and_train_on_the_same_rows() -
     assert [result.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert (result.data, result.sharers, result.replicas) == (4, 2, 2)
     assert {result.stage(rank) for rank in range(8)} == {0}
+    assert [rank for rank in range(8) if result.is_last_with_its_rows(rank)] == [0, 2, 4, 6]
 
 
 def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_others() -> None:
@@ -28,11 +27,7 @@ def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_oth
 
     assert [result.stage(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert [result.data_rank(rank) for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
-
-
-def test_of_the_processes_with_the_same_rows_one_is_the_first() -> None:
-    assert [rank for rank in range(8) if degrees(tensor=2).is_last_with_its_rows(rank)] == [0, 2, 4, 6]
-    assert [rank for rank in range(8) if degrees(pipeline=4).is_last_with_its_rows(rank)] == [6, 7]
+    assert [rank for rank in range(8) if result.is_last_with_its_rows(rank)] == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Defaults of a user or a team: read as they would be typed, and refused where they would surprise."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,10 +17,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "clone").mkdir()
     monkeypatch.chdir(tmp_path / "clone")
     return tmp_path / "home" / ".paretune" / "paretune.toml"
-
-
-def test_without_a_file_there_are_no_defaults(own: Path) -> None:
-    assert read_profile({}) == {}
 
 
 def test_typed_values_win_over_the_file_entry_by_entry(own: Path) -> None:
@@ -83,10 +78,3 @@ def test_a_wrong_file_is_a_fault_that_names_it(own: Path, content: bytes, fault:
 def test_a_named_file_that_is_none_is_a_fault(own: Path, name: str) -> None:
     with pytest.raises(BadInput, match="PARETUNE_PROFILE must name a file"):
         read_profile({"PARETUNE_PROFILE": name})
-
-
-@pytest.mark.parametrize("tags", ["no JSON", "[1]"])
-def test_typed_tags_that_are_none_are_refused_as_without_a_file(own: Path, tags: Any) -> None:
-    own.write_text('tags = {team = "search"}')
-
-    assert with_profile({"tags": tags}, {})["tags"] == tags

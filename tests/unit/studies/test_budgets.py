@@ -49,18 +49,3 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     monkeypatch.delenv("PARETUNE_PROFILE")
     assert main(words) == 0  # who pays is no part of what makes it this study
     assert "every point was tried" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_studies_share_the_storage_of_the_environment_and_a_wrong_one_is_refused(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("study.yaml").write_text(STUDY)
-    words = ["study", "--study", "study.yaml"]
-    monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///:memory:")
-    assert main(words) == 2
-    assert "PARETUNE_STORAGE: storage must be sqlite:///FILE or postgresql://" in capsys.readouterr().err
-    monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///shared.db")
-    assert main(words) == 0
-    assert Path("shared.db").exists()
-    assert not Path(".paretune/studies.db").exists()

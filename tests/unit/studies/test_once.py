@@ -12,7 +12,6 @@ from paretune.core.errors import CallAgain, LaunchRefused
 from paretune.launchers.base import Job
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.history import MOST_REFUSED
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched
 from tests.study_tables import books_of, write_study
@@ -87,15 +86,6 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
     assert len(desk.launcher.created) == 4
     assert rounds.drivers[-1].table.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
     assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
-
-
-def test_a_launcher_that_refuses_every_round_is_reported_in_the_end(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: QUOTA
-    rounds = Rounds(desk, {}, apart_s=3600.0)
-    for _ in range(MOST_REFUSED - 1):
-        assert rounds.call() == ""
-    with pytest.raises(LaunchRefused, match="3 times in a row"):
-        rounds.call()
 
 
 @pytest.mark.slow

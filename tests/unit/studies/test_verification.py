@@ -12,7 +12,7 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched, until_ended
+from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched
 from tests.unit.jobs.test_retrying_job import CAPACITY, DONE
 
 
@@ -46,30 +46,6 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     assert repeated(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
 
 
-@pytest.mark.slow
-def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> None:
-    driver = desk.driver(search={"learning_rate": Choices(values=RATES)})
-    searched(driver)
-    changes = {"gradient_accumulation_steps": 4, "max_runtime_minutes": 1}
-    number = driver.begin({"learning_rate": RATES[0]}, changes)
-    assert number is not None
-    until_ended(driver)
-    first = driver.trials[number]
-
-    def recommended() -> list[Pick]:
-        front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
-        found = front.point_of(first)
-        return [] if found is None else [Pick(titles=(), point=found, reason="")]
-
-    repeated(driver, recommended)
-
-    repeats = [trial for trial in driver.trials.values() if trial.repeats == first.number]
-    assert len(repeats) == RUNS - 1
-    for repeat in repeats:
-        assert {name for name, text in repeat.given.items() if text != first.given.get(name)} == {"seed"}
-        assert repeat.value("global_batch_size") == first.value("global_batch_size") == 64
-
-
 def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(desk: Desk) -> None:
     driver = desk.driver()
     desk.launcher.scatter = 0.0
@@ -92,17 +68,6 @@ def test_an_equal_f1_with_another_loss_is_no_training_without_chance(desk: Desk)
 
     assert (found.repeats, dict(found.reasons)) == (4, {})
     assert point_at(driver, RATES[0]).errors["f1"] > 0
-
-
-def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = desk.driver()
-    searched(driver)
-    monkeypatch.setattr(driver.money, "fits", lambda spec: False)
-
-    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
-
-    assert found.repeats == 0
-    assert "does not fit what is left of the budget" in found.reasons[point_at(driver, RATES[0]).number]
 
 
 def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:

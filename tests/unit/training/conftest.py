@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,26 +26,19 @@ SPEC = JobSpec(
 
 @dataclass(frozen=True)
 class Preparation:
-    """What `python -m paretune.training.prepare` said."""
+    """What `python -m paretune.training.prepare` answered."""
 
     code: int
     answer: dict[str, Any]
     output: str
-    seconds: float
 
     @property
     def faults(self) -> list[str]:
-        """The faults it found; empty when it prepared the job."""
-        faults: list[str] = self.answer.get("faults", [])
-        return faults
+        return list(self.answer.get("faults", []))
 
-    def dataset(self) -> dict[str, Any]:
+    def dataset(self) -> Any:
         """The description of the data set it prepared."""
-        described: dict[str, Any] = json.loads((Path(self.answer["dataset"]) / "dataset.json").read_text())
-        return described
-
-
-Prepare = Callable[..., Preparation]
+        return json.loads((Path(self.answer["dataset"]) / "dataset.json").read_text())
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +51,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run_prepare(tmp_path: Path) -> Prepare:
+def run_prepare(tmp_path: Path) -> Callable[..., Preparation]:
     """Runs the preparing process for job parameters, with environment variables added, or taken away (None)."""
 
     def run(environment: dict[str, str | None] | None = None, **parameters: str) -> Preparation:
@@ -67,26 +59,17 @@ def run_prepare(tmp_path: Path) -> Prepare:
         request.write_text(json.dumps(parameters))
         answer.unlink(missing_ok=True)
         values = dict(os.environ) | {"HF_HOME": str(tmp_path / "huggingface")} | (environment or {})
-        command = [
-            sys.executable,
-            "-m",
-            "paretune.training.prepare",
-            str(request),
-            str(tmp_path / "prepared"),
-            str(answer),
-        ]
-        began = time.monotonic()
+        words = [sys.executable, "-m", "paretune.training.prepare"]
         done = subprocess.run(
-            command,
+            [*words, str(request), str(tmp_path / "prepared"), str(answer)],
             env={name: value for name, value in values.items() if value is not None},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=120,
         )
-        seconds = time.monotonic() - began
         message = json.loads(answer.read_text()) if answer.exists() else {}
-        return Preparation(code=done.returncode, answer=message, output=done.stdout, seconds=seconds)
+        return Preparation(done.returncode, message, done.stdout)
 
     return run
 
@@ -105,10 +88,8 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     random = np.random.default_rng(0)
 
     def rows(count: int) -> Rows:
-        return Rows(
-            texts=[" ".join(random.choice(words, size=8)) for _ in range(count)],
-            labels=np.arange(count) % 2,
-        )
+        texts = [" ".join(random.choice(words, size=8)) for _ in range(count)]
+        return Rows(texts=texts, labels=np.arange(count) % 2)
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     splits = {"train": rows(24), "validation": rows(8), "test": rows(5)}

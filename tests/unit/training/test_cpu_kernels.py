@@ -13,12 +13,6 @@ from paretune.training.cpu_kernels import (
 )
 
 
-def llama(**changes: Any) -> Any:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
-    return LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, **changes))
-
-
 def loss_and_gradients(model: Any, batch: dict[str, torch.Tensor]) -> tuple[float, list[torch.Tensor]]:
     model.zero_grad()
     loss = model(**batch).loss
@@ -26,43 +20,35 @@ def loss_and_gradients(model: Any, batch: dict[str, torch.Tensor]) -> tuple[floa
     return float(loss.detach()), [item.grad.clone() for item in model.parameters() if item.grad is not None]
 
 
-def batch_of(lengths: list[int], labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-    """Rows padded on the right."""
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(5, 60, (len(lengths), max(lengths)), generator=generator)
-    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
-    return {"input_ids": tokens, "attention_mask": mask, "labels": tokens if labels is None else labels}
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(1000, 251), (3,), (0,)], ids=str)
-def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(
-    dtype: torch.dtype, shape: tuple[int, ...]
-) -> None:
+def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(dtype: torch.dtype) -> None:
     torch.manual_seed(3)
-    inputs = torch.ones(shape, dtype=dtype, requires_grad=True)
+    inputs = torch.ones(1000, 251, dtype=dtype, requires_grad=True)
     result = drop(inputs, 26)
     result.sum().backward()
 
     retained = float(torch.tensor(256 / 230, dtype=dtype))
     assert set(result.detach().unique().tolist()) <= {0.0, retained}
     assert torch.equal(inputs.grad, result.detach())  # type: ignore[arg-type]  # of ones, the mask
-    if inputs.numel() > 1000:
-        assert (result == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
-        columns = (result == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
-        assert columns.min() > 0.05
-        assert columns.max() < 0.16
+    assert (result == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
+    columns = (result == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
+    assert columns.min() > 0.05
+    assert columns.max() < 0.16
 
 
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 4, 1]], ids=str)
 def test_a_decoder_with_grouped_heads_has_the_loss_and_gradients_of_pytorch_s_attention(lengths: list[int]) -> None:
-    peer_result = llama()
-    actual = copy.deepcopy(peer_result)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
+    plain = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2))
+    actual = copy.deepcopy(plain)
     use_cpu_kernels(actual)
-    batch = batch_of(lengths)
+    tokens = torch.randint(5, 60, (len(lengths), 9))
+    mask = (torch.arange(9) < torch.tensor(lengths)[:, None]).long()
+    batch = {"input_ids": tokens, "attention_mask": mask, "labels": tokens}
 
     loss, gradients = loss_and_gradients(actual, batch)
-    expected, reference = loss_and_gradients(peer_result, batch)
+    expected, reference = loss_and_gradients(plain, batch)
 
     assert actual.config._attn_implementation == "products"
     assert loss == pytest.approx(expected, abs=1e-6)

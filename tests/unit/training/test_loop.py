@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, Trainer
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, EvalPrediction, Trainer
 
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -19,7 +19,7 @@ from paretune.training.model import load_tokenizer
 from paretune.training.processes import StopSignal
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
-from paretune.training.tasks import multi_label_metrics
+from paretune.training.tasks import Evaluation
 from tests.unit.training.conftest import SPEC
 
 
@@ -81,19 +81,11 @@ def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_pa
     rows = tmp_path / "words.jsonl"
     labels = {"great": "B-GOOD", "warm": "I-GOOD", "the": "O", "film": "O", "dull": "B-BAD", "cold": "I-BAD"}
     random = np.random.default_rng(0)
-    lines = []
-    for _ in range(60):
-        words = [str(word) for word in random.choice(["great warm", "the", "film", "dull cold"], size=5)]
-        words = " ".join(words).split()
-        lines.append(json.dumps({"text": words, "label": [labels[word] for word in words]}))
+    texts = [" ".join(random.choice(["great warm", "the", "film", "dull cold"], size=5)).split() for _ in range(60)]
+    lines = [json.dumps({"text": words, "label": [labels[word] for word in words]}) for words in texts]
     rows.write_text("\n".join(lines))
-    spec = SPEC.replace(
-        task="token-classification",
-        dataset=str(rows),
-        learning_rate=0.02,
-        num_train_epochs=4.0,
-        max_seq_length=16,
-    )
+    task = {"task": "token-classification", "dataset": str(rows)}
+    spec = SPEC.replace(**task, learning_rate=0.02, num_train_epochs=4.0, max_seq_length=16)
     prepared = prepared_for(spec, folder, folder.model_source.resolve())
 
     report = report_of(spec, folder)
@@ -114,15 +106,8 @@ def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(fold
         labels = ["good"] * bool(good) + ["bad"] * bool(bad)
         lines.append(json.dumps({"text": " ".join(random.permutation(words)), "label": labels}))
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    spec = SPEC.replace(
-        task="multi-label",
-        dataset=str(tmp_path / "rows.jsonl"),
-        per_device_train_batch_size=8,
-        num_train_epochs=16.0,
-        learning_rate=2e-3,
-        max_seq_length=16,
-        training_arguments={"warmup_steps": 2},
-    )
+    task = {"task": "multi-label", "dataset": str(tmp_path / "rows.jsonl"), "per_device_train_batch_size": 8}
+    spec = SPEC.replace(**task, num_train_epochs=16.0, learning_rate=2e-3, training_arguments={"warmup_steps": 2})
     prepared_for(spec, folder, folder.model_source.resolve())
     validation = read_rows(spec)[0]["validation"]
 
@@ -134,8 +119,9 @@ def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(fold
     model: Any = AutoModelForSequenceClassification.from_pretrained(folder.model)
     assert model.config.problem_type == "multi_label_classification"
     inputs = load_tokenizer(folder.model)(list(validation.texts), padding=True, return_tensors="pt")
-    answered = model.eval()(**inputs).logits.detach().numpy() >= 0
-    expected = multi_label_metrics(validation.labels > 0.5, answered)  # type: ignore[operator]
+    judge = Evaluation("multi-label", report.labels)
+    answers = judge.predict(model.eval()(**inputs).logits)
+    expected = judge(EvalPrediction(predictions=answers, label_ids=validation.labels))
     assert {name: report.metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
 
 

@@ -30,8 +30,6 @@ _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "bert": _SIZES,
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
-    "roberta": {**_SIZES, "max_position_embeddings": 66},
-    "electra": {**_SIZES, "embedding_size": 16},
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
     "deberta-v2": {**_SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
 }
@@ -116,13 +114,11 @@ def test_merged_adapters_answer_as_beside_their_base(
     assert message["label"] in LABELS
 
 
-@pytest.mark.parametrize("targets", ["all-linear", "query"])
-@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
+@pytest.mark.parametrize(("architecture", "targets"), [("bert", "all-linear"), ("gpt2", "c_proj")])
 def test_four_bit_weights_are_merged_as_what_they_stand_for(
     architecture: str, targets: str, base_of: Callable[..., Path], make: Make
 ) -> None:
-    named = "c_proj" if (architecture, targets) == ("gpt2", "query") else targets
-    trained = make(base_of(architecture), fine_tuning="qlora", lora={"target_modules": named})
+    trained = make(base_of(architecture), fine_tuning="qlora", lora={"target_modules": targets})
 
     expected = answer(trained.model)
     trained.write()
@@ -133,9 +129,8 @@ def test_four_bit_weights_are_merged_as_what_they_stand_for(
     assert {item.dtype for item in loaded.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("fine_tuning", ["lora", "qlora"])
-def test_a_merged_language_model_generates(tiny_causal_model: Path, make: Make, fine_tuning: str) -> None:
-    trained = make(tiny_causal_model, fine_tuning=fine_tuning, task="causal-lm")
+def test_a_merged_language_model_generates(tiny_causal_model: Path, make: Make) -> None:
+    trained = make(tiny_causal_model, fine_tuning="qlora", task="causal-lm")
 
     expected = answer(trained.model)
     trained.write()
@@ -197,16 +192,3 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     with safe_open(trained.path / "adapter_model.safetensors", "pt") as adapters:
         assert len([*adapters.keys()]) > 0
     assert "No space left on device" in trained.messages[0]
-
-
-def test_only_the_process_that_has_written_the_model_removes_the_adapters(
-    base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained, division = make(base_of()), Mock()
-    division.parts_of.return_value = iter([{}])
-    (trained.path / "adapter_model.safetensors").touch()
-    monkeypatch.setenv("RANK", "1")
-
-    trained.write(division=division)
-
-    assert (trained.path / "adapter_model.safetensors").exists()

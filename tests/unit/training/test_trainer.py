@@ -12,7 +12,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import BatchPlan
 from paretune.training import processes
 from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows import tokenised
@@ -29,24 +28,15 @@ def folder(tmp_path: Path) -> JobFolder:
     return JobFolder(tmp_path / "job")
 
 
-def document_of(spec: JobSpec) -> JobDocument:
-    return JobDocument(job_name="job", spec=spec, plan=spec.plan())
-
-
-def arguments_of(spec: JobSpec, folder: JobFolder, steps_per_epoch: int = 100) -> TrainingArguments:
-    return training_arguments(document_of(spec), folder.checkpoints, steps_per_epoch=steps_per_epoch)
+def arguments_of(spec: JobSpec, folder: JobFolder) -> TrainingArguments:
+    document = JobDocument(job_name="job", spec=spec, plan=spec.plan())
+    return training_arguments(document, folder.checkpoints, steps_per_epoch=100)
 
 
 def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
-    spec = BASE.replace(
-        learning_rate=1e-4,
-        learning_rate_scaling="linear",
-        global_batch_size=64,
-        per_device_train_batch_size=8,
-        num_train_epochs=2.5,
-        seed=7,
-    )
-    made = arguments_of(spec, folder)
+    batch = {"global_batch_size": 64, "per_device_train_batch_size": 8}
+    rate = {"learning_rate": 1e-4, "learning_rate_scaling": "linear"}
+    made = arguments_of(BASE.replace(**batch, **rate, num_train_epochs=2.5, seed=7), folder)
 
     assert made.learning_rate == pytest.approx(4e-4)  # 64 rows, four times the reference
     assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 8)
@@ -56,15 +46,7 @@ def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
 
 
 def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
-    custom = {
-        "logging_steps": 3,
-        "save_strategy": "no",
-        "per_device_eval_batch_size": 5,
-        "eval_strategy": "no",
-        "weight_decay": 0.1,
-        "lr_scheduler_type": "cosine",
-        "warmup_steps": 20,
-    }
+    custom = {"logging_steps": 3, "save_strategy": "no", "eval_strategy": "no", "lr_scheduler_type": "cosine"}
     made = arguments_of(BASE.replace(training_arguments=custom), folder)
 
     assert {name: getattr(made, name) for name in custom} == custom
@@ -102,13 +84,10 @@ def trainer_of(
     rows: TokenRows, tiny_model: Path, folder: JobFolder, events: Path | None = None
 ) -> LengthGroupedTrainer:
     torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
-    lengths = np.full(16, 5)
-    plan = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
-    sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=0)
-    callback = MetricsCallback(EventWriter(events), sampler, lengths, lambda: False)
+    sampler = GlobalBatchSampler(rows.lengths, BASE.plan(), rank=0, seed=0)
+    callback = MetricsCallback(EventWriter(events), sampler, rows.lengths, lambda: False)
     return LengthGroupedTrainer(
-        model=model,
+        model=AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3),
         args=arguments_of(BASE.replace(training_arguments={"per_device_eval_batch_size": 8}), folder),
         train_dataset=rows,
         eval_dataset=rows,

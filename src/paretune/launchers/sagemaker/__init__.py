@@ -1,7 +1,7 @@
 """Jobs on SageMaker training clusters: the only door to AWS.
 
-launcher        SageMakerLauncher: checks, prices, submits and finds jobs of our training and of projects' commands
-request         from a job document to a CreateTrainingJob request: image, uploads, channels, environment, checkpoints
+launcher        SageMakerLauncher: checks, prices, submits and finds jobs of our training and of projects' commands; the
+                CreateTrainingJob request: image, uploads, channels, environment, checkpoints
 start_job       what a container does before the job's command (start_job.sh and start_job.py travel with the code)
 jobs            SageMakerJob: one training job as a `Job`, its log in CloudWatch and its warm pool
 storage         S3: uploads under the hash of their content, what a job leaves, and objects that a user names

@@ -54,9 +54,7 @@ class Account:
         if self.session.region_name is None:
             raise LaunchRefused(NO_REGION)
         self.region: str = self.session.region_name
-        self._cluster = cluster
-        self._environment = environment
-        self._clients: dict[str, Any] = {}
+        self._cluster, self._environment, self._clients = cluster, environment, dict[str, Any]()
 
     def client(self, service: str) -> Any:
         """The boto client of a service; it backs off when AWS throttles."""
@@ -82,8 +80,8 @@ class Account:
     def identity(self) -> Mapping[str, str]:
         """Account and Arn of the caller; raises LaunchRefused without credentials that AWS accepts."""
         with refused_to("sign in"):
-            answer = self.client("sts").get_caller_identity()
-        return {"Account": answer["Account"], "Arn": answer["Arn"]}
+            answer: Mapping[str, str] = self.client("sts").get_caller_identity()
+        return answer
 
     @cached_property
     def configured(self) -> Mapping[str, str | None]:
@@ -115,14 +113,10 @@ class Account:
         if role.startswith("arn:"):
             return role
         with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
-            return str(self.described_role(role.rpartition("/")[2])["Arn"])  # with its path, such as service-role/
+            described = self.client("iam").get_role(RoleName=role.rpartition("/")[2])
+            return str(described["Role"]["Arn"])  # with its path, such as service-role/
         partition = self.session.get_partition_for_region(self.region)
         return f"arn:{partition}:iam::{self.identity['Account']}:role/{role}"
-
-    def described_role(self, name: str) -> Mapping[str, Any]:
-        """The role as GetRole describes it. Raises boto's AWS_ERRORS."""
-        role: Mapping[str, Any] = self.client("iam").get_role(RoleName=name)["Role"]
-        return role
 
     @property
     def bucket(self) -> str:
@@ -158,11 +152,7 @@ class Account:
 
 
 def account_faults(cluster: JobSpec, account: Account) -> list[str]:
-    """The reasons why the account surely cannot run a job on this cluster.
-
-    Raises:
-        LaunchRefused: AWS does not answer, or does not accept the credentials.
-    """
+    """The reasons why the account surely cannot run a job; raises LaunchRefused if AWS does not answer."""
     account.identity  # noqa: B018  # raises
     return faults_of([*role_findings(account), *bucket_findings(account), *quota_findings(cluster, account)])
 
@@ -179,7 +169,7 @@ def role_findings(account: Account) -> Iterator[Finding]:
         yield not_checked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
         return
     try:
-        policy = account.described_role(name).get("AssumeRolePolicyDocument", {})
+        described = account.client("iam").get_role(RoleName=name)["Role"]
     except AWS_ERRORS as error:  # the identity may lack iam:GetRole, which no launch needs
         if code(error) != "NoSuchEntity":
             yield not_checked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
@@ -188,7 +178,7 @@ def role_findings(account: Account) -> Iterator[Finding]:
         hint = f"set role to an existing one (`aws iam list-roles` shows them), or create it with {create}"
         yield failed(ROLE, f"role {role} does not exist: {hint} and give it the second policy of docs/sagemaker.md")
         return
-    statements = policy.get("Statement", []) if isinstance(policy, Mapping) else []
+    statements = described.get("AssumeRolePolicyDocument", {}).get("Statement", [])
     if any(words in dumps(statements) for words in (_SERVICE, '"*"', "NotPrincipal")):  # CreateTrainingJob knows more
         yield passed(ROLE, f"{role} exists and trusts {_SERVICE}")
         return
@@ -235,39 +225,27 @@ def quota_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
     needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
     if cluster.keep_alive_minutes:
         needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
-    overall = f"Number of instances across all {spot}training jobs"
+    overall, quotas = f"Number of instances across all {spot}training jobs", dict[str, Mapping[str, Any]]()
+    names = {*needed, overall}
     try:
-        quotas = _quotas(account, {*needed, overall})
+        pages = account.client("service-quotas").get_paginator("list_service_quotas")
+        for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
+            quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
+            if len(quotas) == len(names):
+                break
     except AWS_ERRORS as error:  # the identity may not ask; CreateTrainingJob will tell
         yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
     if overall in quotas:
         needed[overall] = max(each.instance_count for each in clusters)
+    region = account.region
     for name, count in needed.items():
-        yield _compared(name, quotas.get(name), count, account.region)
-
-
-def _compared(name: str, quota: Mapping[str, Any] | None, count: int, region: str) -> Finding:
-    """Whether a quota is sufficient for `count` instances; `quota` is None if AWS lists none with that name."""
-    if quota is None:
-        return not_checked(QUOTAS, f"AWS lists no quota {name!r} in {region}")
-    if quota["Value"] >= count:
-        return passed(QUOTAS, f"{name} in {region}: {quota['Value']:g}, and the job needs {count}")
-    return failed(
-        QUOTAS,
-        f"quota {name!r} in {region} is {quota['Value']:g} and the job needs {count}: ask for more "
-        "with `aws service-quotas request-service-quota-increase --service-code sagemaker "
-        f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {region}`, or take "
-        "another instance_type",
-    )
-
-
-def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
-    """The quotas with these names; the list is read no further than needed."""
-    quotas: dict[str, dict[str, Any]] = {}
-    pages = account.client("service-quotas").get_paginator("list_service_quotas")
-    for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
-        quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
-        if len(quotas) == len(names):
-            break
-    return quotas
+        if (quota := quotas.get(name)) is None:
+            yield not_checked(QUOTAS, f"AWS lists no quota {name!r} in {region}")
+        elif quota["Value"] >= count:
+            yield passed(QUOTAS, f"{name} in {region}: {quota['Value']:g}, and the job needs {count}")
+        else:
+            short = f"quota {name!r} in {region} is {quota['Value']:g} and the job needs {count}"
+            ask = "aws service-quotas request-service-quota-increase --service-code sagemaker"
+            more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {region}"
+            yield failed(QUOTAS, f"{short}: ask for more with `{ask} {more}`, or take another instance_type")

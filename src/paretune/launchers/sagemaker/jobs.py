@@ -398,11 +398,13 @@ class SageMakerJob(Job):
     def _status_events(self) -> list[Event]:
         transitions = self.description.get("SecondaryStatusTransitions", [])
         fresh, self._transitions_read = transitions[self._transitions_read :], len(transitions)
-        return [
-            Event(time=begin, step=0, message=_sentence(entry))
-            for entry in fresh
-            if (begin := seconds_since_epoch(entry.get("StartTime"))) is not None
-        ]
+        events = []
+        for entry in fresh:
+            status, message = str(entry.get("Status", "")), entry.get("StatusMessage", "")
+            text = f"{status}: {message}" if message and message != status else status
+            if (begin := seconds_since_epoch(entry.get("StartTime"))) is not None:
+                events.append(Event(time=begin, step=0, message=text))
+        return events
 
     def _request_stop(self) -> None:
         self._must_stop_again = False
@@ -439,8 +441,3 @@ def is_listed(account: Account, name: str) -> bool:
             return False
         raise
     return any(summary["TrainingJobName"] == name for summary in answer["TrainingJobSummaries"])
-
-
-def _sentence(transition: Mapping[str, Any]) -> str:
-    status, message = str(transition.get("Status", "")), transition.get("StatusMessage", "")
-    return f"{status}: {message}" if message and message != status else status

@@ -1,26 +1,73 @@
-"""The launcher of SageMaker training jobs."""
+"""The launcher of SageMaker training jobs: from a job document to a CreateTrainingJob request, and to its job.
 
+Images and their versions come from the list in the SageMaker SDK (sagemaker-core 2.27.0), read 2026-11-20.
+"""
+
+import json
+import math
+import re
+import tempfile
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from dataclasses import replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
+from paretune.core.packages import pinned
+from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
-from paretune.estimating.phases import billed_after_limit_s
+from paretune.estimating.hardware import accelerator_of
+from paretune.estimating.phases import billed_after_limit_s, deadline_s, is_compressed
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, Job, Launcher
-from paretune.launchers.sagemaker.account import Account, account_faults
+from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, Job, Launcher, checkpoint_folder, run_of
+from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, was_heard
 from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
-from paretune.launchers.sagemaker.request import create_request, image_faults
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing import Price, PriceList
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
+from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEEPSPEED
+from paretune.specification.parameters import affecting
+from paretune.specification.rules import launch_faults
+
+_CODE = "/opt/ml/input/data/code"
+_STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py")]
+_START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
+_OURS = "pydantic>=2.10"  # what our own code needs in a job; AWS's images hold it through the SageMaker SDK
+_SPOT_WAIT_S = 3600.0
+_LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
+_RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
+_RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}  # as the SDK's driver sets them
+_SMP = {  # parameter to its name in SMP v2
+    "hybrid_shard_degree": "hybrid_shard_degree",
+    "tensor_parallel_degree": "tensor_parallel_degree",
+    "activation_offloading": "sm_activation_offloading",
+    "seed": "random_seed",
+}
+_CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
+# The newest Hugging Face image for CUDA 12, which needs driver 525, or its compatibility package. The next one, with
+# transformers 5.3 for CUDA 13, needs 580, and AWS names 470 to 550 (SageMaker Developer Guide, inference-gpu-drivers,
+# read 2026-11-25).
+_HUGGING_FACE = {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}
+# The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100, compute
+# capability 7.0); the first seconds of a job find an image of the user's own that has none for its GPU.
+_OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
+# The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
+# Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
+_AWS_LIBRARIES = {
+    "smddp": {"version": "2.4.1", "py_version": "py311"},
+    "smp": {"version": "2.5.1", "py_version": "py311"},
+}
+_OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
+_TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
+_NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")  # what that Hugging Face image needs
+_TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer ones want torch 2.6
 
 
 class SageMakerLauncher(Launcher):
@@ -98,10 +145,7 @@ class SageMakerLauncher(Launcher):
         """The job with this name in this account and region.
 
         One answer of DescribeTrainingJob is no proof that there is none, so ListTrainingJobs is asked as well; if it
-        shows the job, Describe is asked again for up to a minute.
-
-        Raises:
-            LaunchRefused: AWS does not tell.
+        shows the job, Describe is asked again for up to a minute. Raises LaunchRefused if AWS does not tell.
         """
         until = self._clock.monotonic() + GONE_AFTER_S
         try:
@@ -128,8 +172,80 @@ class SageMakerLauncher(Launcher):
         return self._request(document, inputs, storage)
 
     def _request(self, document: JobDocument, inputs: JobInputs, storage: Storage) -> dict[str, Any]:
+        """The CreateTrainingJob request of a job; its inputs have been uploaded, unless `storage` is dry.
+
+        Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
+        """
         self.check_inputs(document.spec, inputs)
-        return create_request(document, inputs, self.account, storage, self._environment, self._package)
+        spec, place = document.spec, document.spec.sagemaker
+        image = choose_image(spec, self.account.region)
+        deadline = deadline_s(spec, document.max_seconds, self._environment)
+        if (project := inputs.project) is not None:
+            command, code = f"python3 {project.program} /opt/ml", dict[str, Path | str](project.code)
+            channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
+            job = {"deadline_s": deadline, **project.document}
+        else:
+            command = "python3 -m paretune.training /opt/ml"
+            channels, inner_spec, code = _inputs(spec, inputs, storage, image.requirements)
+            code |= archive.package_files(self._package)
+            # The training sees nothing of account, network and money.
+            inner_spec = inner_spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
+            job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
+        channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
+        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+            packed = archive.pack({**code, **{path.name: path for path in _STARTERS}}, Path(folder) / archive.NAME)
+            channels["code"] = storage.upload("code", packed)
+        smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
+        smp = {name: value for name, value in smp.items() if value is not None and value is not False}
+        runtime_s = max(1, math.ceil(document.max_seconds))
+        wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
+        # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
+        most_gib = min(spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB)
+        volume_gib = place.volume_size_in_gb or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib)
+        network = {"Subnets": list(place.subnets), "SecurityGroupIds": list(place.security_group_ids)}
+        ours = {f"{AWS_PREFIX}run": run_of(document.job_name), f"{AWS_PREFIX}spec": spec.spec_hash()}
+        tags = {**ours, **document.attribution.aws_tags(), **spec.tags}
+        request = {
+            "TrainingJobName": document.job_name,
+            "RoleArn": self.account.role_arn,
+            "AlgorithmSpecification": {
+                "TrainingImage": image.uri,
+                "TrainingInputMode": "File",
+                "ContainerEntrypoint": ["/bin/bash"],
+                # The command replaces the shell, so that it receives SIGTERM.
+                "ContainerArguments": ["-c", f"{_START}{command}"],
+            },
+            "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
+            # DescribeTrainingJob shows it to everybody who may call that.
+            "Environment": _environment(spec, self._environment),
+            "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
+            "OutputDataConfig": {
+                "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),
+                "CompressionType": "GZIP" if is_compressed(spec, self._environment) else "NONE",
+                "KmsKeyId": place.kms_key_id,
+            },
+            "CheckpointConfig": {
+                "S3Uri": storage.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
+                "LocalPath": "/opt/ml/checkpoints",
+            },
+            "ResourceConfig": {
+                "InstanceType": spec.instance_type,
+                "InstanceCount": spec.instance_count,
+                "VolumeSizeInGB": volume_gib,
+                "KeepAlivePeriodInSeconds": int(spec.keep_alive_minutes * 60),
+                # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
+                "VolumeKmsKeyId": None if spec.instance().has_local_storage else place.kms_key_id,
+            },
+            "StoppingCondition": {
+                "MaxRuntimeInSeconds": runtime_s,
+                "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
+            },
+            "EnableManagedSpotTraining": spec.spot,
+            "VpcConfig": network if place.subnets else None,
+            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+        }
+        whole: dict[str, Any] = _without_unset(request)
+        return whole
 
     def _storage(self, spec: JobSpec | None = None) -> Storage:
         kms_key = None if spec is None else spec.sagemaker.kms_key_id
@@ -161,3 +277,127 @@ class SageMakerLauncher(Launcher):
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
+
+
+class Image(NamedTuple):
+    """A training image, and packages that pip installs when the job starts, which is billed."""
+
+    uri: str
+    requirements: tuple[str, ...]
+
+
+def choose_image(spec: JobSpec, region: str) -> Image:
+    """The image for a job. Raises ValueError if AWS has none."""
+    added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_own_training else ()
+    if spec.sagemaker.training_image is not None:
+        return Image(spec.sagemaker.training_image, added)
+    chip, needs = accelerator_of(spec.instance()), pinned(("transformers", *_TRAINING_NEEDS))
+    if spec.strategy in _AWS_LIBRARIES:
+        framework, version = "pytorch-smp", _AWS_LIBRARIES[spec.strategy]
+        needs = (_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS))
+    elif not spec.instance().has_gpu:
+        framework, version = "pytorch", _CPU
+    elif chip is not None and chip.compute_capability is not None and chip.compute_capability < (7, 5):
+        framework, version = "pytorch", _OLDER_GPUS
+    else:
+        framework, version = "huggingface", _HUGGING_FACE
+        needs = () if spec.runs_own_training else pinned(_NEWER_TRANSFORMERS)
+    deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
+    uri = _image_uri(framework, region=region, instance_type=spec.instance_type, **version)
+    return Image(uri, (*deepspeed, *needs, *added))
+
+
+@cache
+def _image_uri(framework: str, **options: str) -> str:
+    """The SDK's image. Cached, because each call reads the endpoints of all of AWS, which takes 12 ms."""
+    from sagemaker.core import image_uris
+
+    return str(image_uris.retrieve(framework, image_scope="training", **options))
+
+
+def image_faults(spec: JobSpec, region: str) -> list[str]:
+    """The reasons why strategy, instance type and image do not go together; empty if they do."""
+    faults, uri = launch_faults(spec), spec.sagemaker.training_image
+    if uri is None:
+        for cluster in () if faults else spec.clusters():
+            try:
+                choose_image(cluster, region)
+            except ValueError as error:
+                reason = str(error).partition(". ")[0].strip()
+                faults.append(
+                    f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
+                    f"({reason}): give sagemaker.training_image, or another region or instance_type"
+                )
+        return faults
+    registry = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
+    if registry and registry[1] != region:
+        faults.append(
+            f"sagemaker.training_image lies in {registry[1]}, the job runs in {region}: use the address of that region"
+        )
+    transformers = re.search(r"transformers(\d+)\.(\d+)", uri)
+    if transformers and not spec.runs_own_training and tuple(map(int, transformers.groups())) < _OLDEST_TRANSFORMERS:
+        oldest = ".".join(map(str, _OLDEST_TRANSFORMERS))
+        faults.append(
+            f"sagemaker.training_image holds transformers {'.'.join(transformers.groups())}, paretune's training needs "
+            f"{oldest} or newer: leave sagemaker.training_image out, or give an entry_script of your own"
+        )
+    kind, other = ("gpu", "cpu") if spec.instance().has_gpu else ("cpu", "gpu")
+    if f"-{other}" in uri:
+        faults.append(f"sagemaker.training_image must suit {spec.instance_type}, got {uri}: use its -{kind}- variant")
+    return faults
+
+
+def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables of the job: for NCCL on instances with EFA, the package index for pip, and those of our training."""
+    variables = {"PYTHONUNBUFFERED": "1", **(_RDMA if spec.instance().family in _RDMA_FAMILIES else {})}
+    if spec.sagemaker.package_index:
+        variables["PIP_INDEX_URL"] = spec.sagemaker.package_index
+    if spec.project is not None:
+        return variables
+    variables |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    if ALLOW_NO_GPU in environment:
+        variables[ALLOW_NO_GPU] = environment[ALLOW_NO_GPU]
+    if spec.entry_script is None:
+        variables["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
+    if spec.strategy == "smddp":
+        variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+    return variables
+
+
+def _inputs(
+    spec: JobSpec, inputs: JobInputs, storage: Storage, needed: tuple[str, ...]
+) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
+    """Channels, the specification with the paths inside the job, and the code beside ours: a script, requirements."""
+    channels, moved, own = dict[str, str](), dict[str, str](), ""
+    files: dict[str, Path | str] = {}
+    if inputs.dataset is not None:
+        channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
+    if inputs.model is not None:
+        channels["model"] = storage.upload("models", inputs.model)
+    if spec.entry_script is not None:
+        script = at_home(spec.entry_script).resolve()
+        beside = {**archive.project_files(script.parent), script.name: script}
+        if (requirements := beside.pop(archive.REQUIREMENTS, None)) is not None:
+            own = requirements.read_text().strip()
+        files = {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in beside.items()}
+        moved["entry_script"] = f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"
+        for name, channel in SCRIPT_CHANNELS.items():
+            path = at_home(getattr(spec, name) or "")
+            if getattr(spec, name) and path.exists():
+                channels[channel] = storage.upload("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+    files[archive.REQUIREMENTS] = "\n".join([own, *needed, _OURS]).strip() + "\n"
+    return channels, spec.replace(**moved), files
+
+
+def _channel(name: str, uri: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": "File"}
+
+
+def _without_unset(value: Any) -> Any:
+    """A request without members that are None, zero seconds or empty; False is a value."""
+    if not isinstance(value, dict):
+        return value
+    members = {name: _without_unset(member) for name, member in value.items()}
+    return {name: member for name, member in members.items() if member is False or member}

@@ -45,11 +45,7 @@ class Storage:
     check: Callable[[], None] = lambda: None  # called before and while files are sent; raises to cancel the upload
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
-        """Upload a file or folder; `digest` replaces the hash of its content.
-
-        Returns:
-            The S3 URI of the file, or that of the folder with a slash at the end.
-        """
+        """Upload a file or folder and return its S3 URI, of a folder with a slash; `digest` replaces its own hash."""
         is_folder = path.is_dir()
         parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
         files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
@@ -174,11 +170,8 @@ def fetch(
     """Download `uri`, the value of a parameter, and return the file or folder below `folder`.
 
     An object becomes a file. A prefix becomes a folder of the objects below it whose names have one of the `suffixes`
-    (all objects if there are no suffixes), or a file if there is only one. `check` is called from time to time; it
-    raises to cancel the download.
-
-    Raises:
-        BadInput: there are no credentials, no such bucket or object, no permission, or too little disk space.
+    (all objects if there are none), or a file if there is only one. `check` is called now and then, and raises to
+    cancel. Raises BadInput if there is no such bucket or object, no permission, or too little disk space.
     """
     what, (bucket, _, key) = f"{parameter} {uri}", uri.removeprefix(IN_S3).partition("/")
     if not bucket:

@@ -1,14 +1,19 @@
 """The simulated launcher. A job is two small files; its state is a pure function of them and the virtual time.
 
-    HOME/simulated/clock                the virtual time (virtual_clock)
+    HOME/simulated/clock                the virtual time (VirtualClock)
     HOME/simulated/jobs/NAME.json       the job document, the time of its creation and its timeline; written once
     HOME/simulated/jobs/NAME.stop.json  the time of the first stop request; written once
 
 Thus nothing is lost when a process is killed, and a later change of the table of recorded runs changes no existing job.
 """
 
+import fcntl
 import json
 import math
+import os
+import struct
+import time
+import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +23,66 @@ from paretune.core.errors import BadInput, collecting
 from paretune.estimating.phases import billed_after_limit_s, read_phases
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
-from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec
 from paretune.specification.rules import launch_faults
 
+_SECONDS = struct.Struct("<d")
 _ROUNDING_S = 1e-6  # rounding error of a time stamp: four times the resolution of a present one
+
+
+class VirtualClock:
+    """A `Clock` whose `sleep` advances to the next change of a watched job, at least by the seconds given.
+
+    A new clock starts at the machine's time; a later process continues at the time in the file simulated/clock of
+    `home`.
+    """
+
+    def __init__(self, home: Path) -> None:
+        path = home.resolve() / "simulated" / "clock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._watched: weakref.WeakSet[SimulatedJob] = weakref.WeakSet()
+        self._wake_at: set[float] = set()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            if os.fstat(self._file).st_size < _SECONDS.size:
+                os.write(self._file, _SECONDS.pack(time.time()))
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def now(self) -> float:
+        """Virtual seconds since the epoch."""
+        return float(_SECONDS.unpack(os.pread(self._file, _SECONDS.size, 0))[0])
+
+    def monotonic(self) -> float:
+        """The same as `now`, which never goes back."""
+        return self.now()
+
+    def watch(self, job: "SimulatedJob") -> None:
+        """Let `sleep` end at the next change of `job`; holds a weak reference."""
+        self._watched.add(job)
+
+    def wake_at(self, moment: float) -> None:
+        """Let `sleep` end at `moment`, in virtual seconds since the epoch."""
+        self._wake_at.add(moment)
+
+    def sleep(self, seconds: float) -> None:
+        """Advance by `seconds`, or further to the next change if that is later; returns without waiting."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            now = self.now()
+            changes = [change for item in self._watched if (change := item.next_change(now)) is not None]
+            self._wake_at = {moment for moment in self._wake_at if moment > now}
+            following = min([*changes, *self._wake_at], default=now)
+            os.pwrite(self._file, _SECONDS.pack(max(now + seconds, following)), 0)
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
 
 
 class SimulatedJob(Job):

@@ -76,11 +76,7 @@ _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE
 
 
 class StudyFile(Parameters):
-    """A checked study.
-
-    Raises:
-        BadInput: a part is out of range or parts contradict each other; with all faults at once.
-    """
+    """A checked study. Raises BadInput with all faults at once."""
 
     name: str = parameter("", "a few words under which the study is found again in MLflow")
     job: JobValues = parameter(JobValues(), "parameters that all jobs share", example={"num_train_epochs": 2})
@@ -130,10 +126,7 @@ class StudyFile(Parameters):
 
         `overrides` maps names to texts; empty texts are ignored. A name is a key of the study or a parameter of a job.
         For a searched parameter, one value ends its search, and several values with commas between them replace its
-        choices. `seed` is the study's seed; the training's seed stands in `job`.
-
-        Raises:
-            BadInput: all faults at once, each with its line where it has one.
+        choices. `seed` is the study's seed; the training's seed stands in `job`. BadInput has the lines of faults.
         """
         return cls(**values) if isinstance(values, Mapping) and not overrides else _load(cls, values, overrides or {})
 
@@ -202,11 +195,6 @@ class StudyFile(Parameters):
         return None if self.storage is None else redacted(self.storage)
 
     @property
-    def is_own(self) -> bool:
-        """Whether its jobs run a training of the user's own."""
-        return self.job.runs_own_training
-
-    @property
     def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
         return judged_by(self.objectives)
@@ -234,29 +222,19 @@ class StudyFile(Parameters):
         """The number of points, or None if a range is searched."""
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
-    def points_in_turn(self) -> Iterator[dict[str, Value]]:
-        """All points, the last parameter varying fastest. Some may make no job; of ranges there are both ends."""
-        return all_points(self.search)
-
-    def jobs_at(self, points: Iterable[dict[str, Value]]) -> list[tuple[dict[str, Value], JobSpec]]:
-        """The points that make a job, with their jobs."""
+    def jobs_at(self, points: Iterable[Mapping[str, Value]] | None = None) -> list[tuple[dict[str, Value], JobSpec]]:
+        """The points that make a job, with their jobs; by default of all points, of ranges both ends."""
         jobs = []
-        for point in points:
+        for point in all_points(self.search) if points is None else points:
             with suppress(BadInput):
-                jobs.append((point, self.spec_at(point)))
+                jobs.append((dict(point), self.spec_at(point)))
         return jobs
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
         """The job of a trial; the values of its point need not be among the choices.
 
-        Raises:
-            BadInput: the point makes no job, such as a batch that its devices cannot share. Nothing was paid; tell the
-                sampler.
+        Raises BadInput if the point makes no job, such as a batch that its devices cannot share.
         """
-        faults = [f"{name} is not searched" for name in point if name not in self.search]
-        faults += [f"the point has no {name}" for name in self.search if name not in point]
-        if faults:
-            raise BadInput(faults)
         row = point if self.design is None else self.design.rows[int(point[ROW]) - 1]
         return make_spec(self.job.given(), row)
 
@@ -290,25 +268,22 @@ def can_be_split(study: StudyFile) -> bool:
     objectives, quality = study.objectives, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
-    others = _MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER
+    others = _MEASURED_FOR_ANY_JOB if study.job.runs_own_training else OF_THE_CLUSTER
     return set(objectives) <= {quality.metric, *others}
 
 
 def full_name(job: Mapping[str, Any], name: str) -> str:
-    """The name inside the mapping of the job, for a searched parameter of a project's entry point or of a script.
-
-    A name that the job's own training does not declare stays as it is.
-    """
+    """The name of a searched parameter inside the mapping of the job, if the user's own training declares it."""
     script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
-    if script and name not in JobSpec.model_fields and not is_inside(name):
+    if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
+        return name
+    if script:
         declared = read_own_script(at_home(script))
         argument = declared.argument(name)
         is_known = argument or name in declared.constants or not declared.is_complete
         return f"training_arguments.{argument or name}" if is_known else name
-    if project and name not in _CLUSTER_KEYS and not is_inside(name):
-        names = _entry_parameters(job, [])
-        return f"project_parameters.{name}" if not names or name in names else name
-    return name
+    names = _entry_parameters(job, [])
+    return f"project_parameters.{name}" if not names or name in names else name
 
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
@@ -345,19 +320,19 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
         yield from (Fault(("job", "entry_script"), text) for text in faults)
 
 
-def _terms(study: StudyFile) -> Iterator[Fault]:
+def _terms(study: StudyFile) -> Iterator[Fault | str]:
     if not study.name.strip():
-        yield Fault(("name",), "name is missing: add name: and a few words, under which the study is found again")
+        yield "name is missing: add name: and a few words, under which the study is found again"
     elif not study.name.isprintable() or len(study.name) > _LONGEST_NAME:
-        yield Fault(("name",), f"name must be one line of 1 to {_LONGEST_NAME} characters, got {study.name[:90]!r}")
+        yield f"name must be one line of 1 to {_LONGEST_NAME} characters, got {study.name[:90]!r}"
     if study.storage is not None and (fault := address_fault(study.storage)):
-        yield Fault(("storage",), fault)
+        yield fault
     if study.job.register is not None:  # no trial registers its model, so no point tells it
         yield from (Fault(("job", *path), text) for path, text in JobSpec.check({"register": study.job.register})[1])
 
 
 def _metrics(study: StudyFile) -> Iterator[Fault]:
-    task = None if study.is_own else study.job.task
+    task = None if study.job.runs_own_training else study.job.task
     for name, direction in study.objectives.items():
         yield from (Fault(("objectives", name), text) for text in objective_faults(name, direction, task))
     for name, bounds in study.constraints.items():
@@ -366,7 +341,7 @@ def _metrics(study: StudyFile) -> Iterator[Fault]:
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
     """Faults of parameters of the job that cannot be in a study, or not with what is searched."""
-    if study.is_own and study.job.is_simulated:
+    if study.job.runs_own_training and study.job.is_simulated:
         text = "a training of your own cannot be simulated, for no recorded run tells what it does"
         yield Fault(("job", "launcher"), f"{text}: leave launcher out")
     if study.job.probe_steps is not None:
@@ -386,33 +361,32 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
         yield Fault(("job", "fallback_instance_types"), f"{text}one than it says; leave it out")
 
 
-def _points(study: StudyFile) -> Iterator[Fault]:
+def _points(study: StudyFile) -> Iterator[Fault | str]:
     if not study.points:
         if study.sampler == "points":
-            yield Fault(("sampler",), "sampler points needs points: the rows of a designed experiment")
+            yield "sampler points needs points: the rows of a designed experiment"
         return
     if study.sampler not in (None, "points"):
-        text = f"sampler {study.sampler} searches, and points are a list of rows: leave one of them out"
-        yield Fault(("sampler",), text)
+        yield f"sampler {study.sampler} searches, and points are a list of rows: leave one of them out"
     if set(study.search) - {ROW}:
-        yield Fault(("points",), "points and search exclude each other: take one out")
+        yield "points and search exclude each other: take one out"
         return
     rows, given, faults = list[dict[str, Any]](), study.job.given(), list[str]()
     with collecting(faults):
         rows = study.design.rows if study.design is not None else []
-    yield from (Fault(("points",), text) for text in faults)
+    yield from faults
     for name in dict.fromkeys(name for row in rows for name in row if name in given and name != "seed"):
         yield Fault(("job", name), f"{name} is in job and in points: take it out of one of them")
     yield from row_faults(rows, lambda row: make_spec(given, row))
 
 
-def _missing_search(study: StudyFile) -> Iterator[Fault]:
+def _missing_search(study: StudyFile) -> Iterator[str]:
     if not study.search and not study.points:
         text = f"search is missing: a study without it is one job, which `{command_line('train')}` runs; "
-        yield Fault(("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}")
+        yield f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}"
 
 
-def _missing_limits(study: StudyFile) -> Iterator[Fault]:
+def _missing_limits(study: StudyFile) -> Iterator[str]:
     if study.budget_usd is not None:
         return
     searched = study.search.get("instance_type")
@@ -422,21 +396,20 @@ def _missing_limits(study: StudyFile) -> Iterator[Fault]:
     is_ml = any(str(name).startswith("ml.") for name in types)
     if study.job.launcher == "sagemaker" or (study.job.launcher == "auto" and is_ml):
         text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
-        yield Fault(("budget_usd",), f"{text}budget_usd: 20")
+        yield f"{text}budget_usd: 20"
     # Dollars of local jobs are notional and simulated ones virtual: only trials end such a study.
     elif study.n_trials is None and not study.tries_all:
-        yield Fault(("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd")
+        yield "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
 
 
-def _sampler(study: StudyFile) -> Iterator[Fault]:
+def _sampler(study: StudyFile) -> Iterator[str]:
     if study.sampler == "grid" and (ranges := study.ranges()):
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
-        yield Fault(("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler")
+        yield f"{text}: write {{choices: [...]}}, or take another sampler"
     if study.sampler == "split" and not can_be_split(study):
-        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.is_own else OF_THE_CLUSTER))
+        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_own_training else OF_THE_CLUSTER))
         metric = study.judged_by.metric if study.judged_by is not None else "f1"
-        text = f"sampler split needs the objective {metric} and one of {times}, and takes no others"
-        yield Fault(("sampler",), f"{text}: change them, or take tpe")
+        yield f"sampler split needs the objective {metric} and one of {times}, and takes no others: change them"
 
 
 def _combinations(study: StudyFile) -> Iterator[Fault]:

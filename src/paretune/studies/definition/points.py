@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.packages import design_is_missing
 from paretune.core.untrusted import read_text
-from paretune.specification.parameters import Fault, Plain, spell
+from paretune.specification.parameters import Plain, spell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,15 +38,14 @@ _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
-Point = dict[str, Any]  # factor to label; the parameters that it sets are in `Design.levels`
+Point = dict[str, str]  # factor to label; the parameters that it sets are in `Design.levels`
 
 
 class Design:
     """The rows of `points:`. Raises BadInput with all faults of its keys.
 
-    Attributes:
-        levels: factor to label of each level to the parameters that it sets; empty for a table.
-        rows: parameters of the job of each row, in the order of launch.
+    `levels` is factor to label of each level to the parameters that it sets, empty for a table; `rows` are the
+    parameters of the job of each row, in the order of launch.
     """
 
     def __init__(self, points: Mapping[str, Any], seed: int) -> None:
@@ -60,10 +59,14 @@ class Design:
         added = points.get("add", [])
         if not isinstance(added, list | tuple) or not all(isinstance(row, Mapping) for row in added):
             raise BadInput(["points: add must be a list of rows, such as [{learning_rate: 1e-4}]"])
-        rows = self._table() if self.kind == "table" else list(map(self._parameters, self._choose()))
-        order = [*rows, *map(dict, added)] * _whole("replicates", points.get("replicates", 1))
+        rows = self._table() if self.kind == "table" else self._choose()
+        order = [*rows, *map(dict, added)] * self._whole("replicates", 1)
         random.Random(seed).shuffle(order)
-        self.rows = _seeded(order)
+        seen, self.rows = Counter[str](), list[dict[str, Any]]()
+        for row in order:  # each repetition of a row has another training seed
+            key = spell({name: spell(value) for name, value in row.items()})
+            self.rows.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else dict(row))
+            seen[key] += 1
 
     def correlations(self) -> "DataFrame":
         """Correlations of the columns of the main effects."""
@@ -160,17 +163,24 @@ class Design:
         refuse(faults)
         return levels
 
-    def _parameters(self, point: Point) -> dict[str, Any]:
-        return {name: value for factor, label in point.items() for name, value in self.levels[factor][label].items()}
-
-    def _choose(self) -> list[Point]:
+    def _choose(self) -> list[dict[str, Any]]:
         every = [dict(zip(self.levels, labels, strict=True)) for labels in itertools.product(*self.levels.values())]
-        if self.kind == "full":
-            return every
-        if reason := design_is_missing():
-            raise BadInput([reason])
-        count = _whole(self.kind, self._points[self.kind])
-        return self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
+        if self.kind != "full":
+            if reason := design_is_missing():
+                raise BadInput([reason])
+            count = self._whole(self.kind)
+            every = self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
+        return [
+            {name: value for factor, label in point.items() for name, value in self.levels[factor][label].items()}
+            for point in every
+        ]
+
+    def _whole(self, name: str, usual: Any = None) -> int:
+        value = self._points.get(name, usual)
+        with suppress(TypeError, ValueError):
+            if int(value) >= 1:
+                return int(value)
+        raise BadInput([f"points: {name} must be a whole number of at least 1, got {value!r}"])
 
     def _optimal(self, every: list[Point], count: int) -> list[Point]:
         """The rows with the largest |X'X| of the main effects."""
@@ -219,7 +229,7 @@ class Design:
         return rows
 
 
-def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[Fault]:
+def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[str]:
     """The faults of rows that make no job, each once with the first of its rows; `make` makes the job of a row."""
     numbers: dict[str, list[int]] = {}
     for number, row in enumerate(rows, 1):
@@ -228,24 +238,7 @@ def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, A
         for fault in faults:
             numbers.setdefault(fault, []).append(number)
     shown = {fault: f"row {at[0]}" + (f" and {len(at) - 1} more" if at[1:] else "") for fault, at in numbers.items()}
-    return [Fault(("points",), f"points: {which}: {fault}") for fault, which in shown.items()]
-
-
-def _whole(name: str, value: Any) -> int:
-    with suppress(TypeError, ValueError):
-        if int(value) >= 1:
-            return int(value)
-    raise BadInput([f"points: {name} must be a whole number of at least 1, got {value!r}"])
-
-
-def _seeded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each repetition of one with another training seed."""
-    seen, seeded = Counter[str](), list[dict[str, Any]]()
-    for row in rows:
-        key = spell({name: spell(value) for name, value in row.items()})
-        seeded.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else dict(row))
-        seen[key] += 1
-    return seeded
+    return [f"points: {which}: {fault}" for fault, which in shown.items()]
 
 
 def _label(level: Mapping[str, Any]) -> str:

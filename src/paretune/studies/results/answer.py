@@ -110,10 +110,6 @@ class StudyAnswer:
         left_usd = self.budget_usd - self.front.spent_usd - self.committed_usd
         return f"{bill}, left {usd(left_usd)} of {usd(self.budget_usd)}"
 
-    def csv(self) -> str:
-        """The text of pareto.csv."""
-        return pareto_csv(self.front)
-
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""
         front, simulated = self.front, "Simulated: " if self.front.is_simulated else ""
@@ -166,13 +162,7 @@ def _nothing(front: StudyFront) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult(Result):
-    """A study that has ended.
-
-    Attributes:
-        run_id: MLflow run that holds pareto.html and pareto.csv.
-        ending: why the study ended, and what was repeated.
-        open_command: what to type or open to look at it.
-    """
+    """A study that has ended, why, its MLflow run, and what to type or open to look at it."""
 
     answer: StudyAnswer
     run_id: str
@@ -196,7 +186,7 @@ class StudyResult(Result):
 
     def rows(self) -> list[Row]:
         """The rows of pareto.csv: one per trial, by number, then one per predicted point."""
-        return read_rows(self.answer.csv())
+        return read_rows(pareto_csv(self.answer.front))
 
     @property
     def front(self) -> pd.DataFrame:
@@ -278,7 +268,7 @@ def pareto_csv(front: StudyFront) -> str:
 
 
 def _row(front: StudyFront, trial: Trial, spent_usd: Mapping[int, float]) -> dict[str, object]:
-    point, is_predicted = front.point_of(trial), trial.origin == PREDICTED
+    point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
     # The price of a trial that did not complete is what it was billed, not what it is compared by.
     is_compared = trial.status is TrialStatus.COMPLETED or trial.cost_usd is None
     row: dict[str, object] = {

@@ -52,10 +52,9 @@ class StudyFront:
         predicted: Sequence[Trial] = (),
         quality: Objective | None = None,
     ) -> "StudyFront":
-        """The front of these trials.
+        """The front of these trials; the best of the `predicted` points become its forecast.
 
-        The best of the `predicted` points become the forecast.
-        `quality` is by default the best known quality metric among the objectives. Infeasible points have no rank.
+        `quality` is by default the best known quality metric among the objectives.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives)
@@ -125,15 +124,12 @@ class StudyFront:
 
     def rank(self, trial: Trial) -> int | None:
         """The rank of a trial's point, or None."""
-        point = self.point_of(trial)
+        point = self.point_of.get(trial.number)
         return None if point is None else point.rank
 
-    def point_of(self, trial: Trial) -> Point | None:
-        """The point of a completed trial, or None for other trials."""
-        return self._points.get(trial.number)
-
     @cached_property
-    def _points(self) -> dict[int, Point]:
+    def point_of(self) -> dict[int, Point]:
+        """The number of each completed trial to its point."""
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def unit(self, name: str) -> tuple[float, str]:
@@ -198,11 +194,7 @@ class StudyFront:
 
     @cached_property
     def hypervolume(self) -> float:
-        """Hypervolume of the feasible points; 0 without any.
-
-        The reference point is that of the front. One far beyond it, such as the worst of all points, would make nearly
-        every front look complete.
-        """
+        """Hypervolume of the feasible points up to the reference point of their front; 0 without any."""
         if not self.feasible:
             return 0.0
         best = moocore.filter_dominated(np.array([costs(point.means, self.objectives) for point in self.feasible]))

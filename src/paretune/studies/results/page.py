@@ -5,26 +5,28 @@ The chart is drawn with plotly on the page and in a notebook, over any two objec
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from html import escape, unescape
 from typing import Any, NamedTuple
 
 from paretune.core.untrusted import code_span, markdown, printable
 from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
-from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, trials_table
+from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import INTERVAL, Point
+from paretune.studies.results.points import INTERVAL
 from paretune.studies.results.recommendation import Pick, failures
 from paretune.studies.results.trials import label, short_name
 from paretune.tracking import Run, Tracking, schema
 
 PICTURE_FILE = "front.png"
 _MOST_POINTS = 30  # rows of the table of the front
+_LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
+_BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
 def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last: bool = True) -> None:
     """Write page, table and note of a study into its run; the last time, the picture and the ranks of trials, too."""
     run.log_text(page(answer, tracking.address), "pareto.html")
-    run.log_text(answer.csv(), "pareto.csv")
+    run.log_text(pareto_csv(answer.front), "pareto.csv")
     drawn = picture(answer.front, answer.picks) if is_last else None
     if drawn is not None:
         run.log_figure(drawn, PICTURE_FILE)
@@ -65,11 +67,17 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     figure = front_figure(front, answer.picks, web_address)
     about = "Chart of all configurations; the tables below have the same values"
     chart = "" if figure is None else chart_html(figure, about)
+    goals = [f"{'less' if way == 'minimize' else 'more'} {label(name)}" for name, way in front.objectives.items()]
+    limits = [
+        f"{label(name)} {'at least' if end == 'min' else 'at most'} {front.text(name, limit, 0.0)}"
+        for name, ends in front.constraints.items()
+        for end, limit in ends.items()
+    ]
     text = template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
         chart=chart,
-        goal=_goal(front),
+        goal=f"Wanted: {', '.join(goals)}" + (f"; required: {', '.join(limits)}" if limits else ""),
         failures=failures(front.trials),
         front_table=front_table(front),
         most=_MOST_POINTS,
@@ -80,20 +88,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         label=label,
     )
     return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's script for secrets
-
-
-def _goal(front: StudyFront) -> str:
-    goals = [f"{'less' if way == 'minimize' else 'more'} {label(name)}" for name, way in front.objectives.items()]
-    limits = [
-        f"{label(name)} {'at least' if end == 'min' else 'at most'} {front.text(name, limit, 0.0)}"
-        for name, ends in front.constraints.items()
-        for end, limit in ends.items()
-    ]
-    return f"Wanted: {', '.join(goals)}" + (f"; required: {', '.join(limits)}" if limits else "")
-
-
-_LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
-_BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
 class _Mark(NamedTuple):
@@ -145,78 +139,54 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     views = [_view(front, groups, pair) for pair in pairs]
     figure.plotly_update(*views[0])
     if len(pairs) > 1:
-        shown = [
-            {"label": as_html(" and ".join(map(label, pair))), "method": "update", "args": view}
-            for pair, view in zip(pairs, views, strict=True)
-        ]
+        labels = [as_html(" and ".join(map(label, pair))) for pair in pairs]
+        shown = [{"label": text, "method": "update", "args": view} for text, view in zip(labels, views, strict=True)]
         place = {"direction": "up", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 52}}
         figure.update_layout(updatemenus=[{**place, "bgcolor": "rgba(0,0,0,0)", "borderwidth": 1, "buttons": shown}])
     return figure
 
 
-def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
-    """The main pair of objectives as a matplotlib figure; None with one objective, or with nothing to draw."""
-    from matplotlib.figure import Figure
-
-    if front.main_pair is None or not front.feasible:
-        return None
-    x, y = front.main_pair
-    marks = _marks(front, picks, lambda _: "")
-    figure = Figure(figsize=(5.4, 4.6), layout="constrained", dpi=144)
-    headings = [printable(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}") for name in (x, y)]
-    plot: Any = figure.add_subplot(xlabel=headings[0], ylabel=headings[1])
-    plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
-    steps = {"hv": "steps-post", "vh": "steps-pre"}[_stairs(front, x)]
-    plot.plot(*_line(front, (x, y)), drawstyle=steps, color=MARKS["front"].colour, alpha=0.6)
-    for kind, look in MARKS.items():
-        group = [mark for mark in marks if mark.kind == kind]
-        if group and kind != "predicted":
-            (across, *sides), (up, *ends) = (_column(front, group, name) for name in (x, y))
-            style: dict[str, Any] = {"fmt": look.sign, "color": look.colour, "elinewidth": 1, "ms": 6}
-            style["label"] = f"{look.name} ({len(group)})"
-            plot.errorbar(across, up, xerr=sides, yerr=ends, **style)
-    for mark in marks:
-        if mark.label:
-            at = [mark.values[name] / front.unit(name)[0] for name in (x, y)]
-            plot.plot(*at, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            offset, side = (-12, "right") if _side(mark, x, marks) == "left" else (12, "left")
-            style = {"textcoords": "offset points", "ha": side, "va": "center", "parse_math": False}
-            plot.annotate(printable(mark.label), at, (offset, 0), **style)
-    if _is_log(front, x, marks):
-        plot.set_xscale("log")
-    plot.margins(0.15)
-    plot.spines[["top", "right"]].set_visible(False)
-    plot.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    return figure
-
-
 def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str, str]) -> list[dict[str, Any]]:
     """Data and axes of the figure over two objectives, as plotly's `update` takes them."""
-    data, layout = dict[str, Any]({"line.shape": _stairs(front, pair[0])}), dict[str, Any]()
-    marks = [mark for group in groups for mark in group]
-    for axis, name, line in zip("xy", pair, _line(front, pair), strict=True):
-        values, down, up = zip(*(_column(front, group, name) for group in groups), strict=True)
-        data |= {axis: [*values, line], f"error_{axis}.arrayminus": [*down, []], f"error_{axis}.array": [*up, []]}
+    # Between two neighbours the line has the worse of their values.
+    shape = "hv" if front.objectives[pair[0]] == "minimize" else "vh"
+    data, layout = dict[str, Any]({"line.shape": shape}), dict[str, Any]()
+    best = sorted(front.best_in_pair(pair), key=lambda point: [point.means[name] for name in pair])
+    for axis, name in zip("xy", pair, strict=True):
+        size, measured = front.unit(name)[0], list[float]()
+        columns: list[list[list[float]]] = [[], [], []]  # values of each group, and how far their bars reach
+        for group in groups:
+            rows = [(mark.values[name], *mark.bars[name]) for mark in group]
+            for place, column in enumerate(columns):
+                column.append([row[place] / size for row in rows])
+            measured += [mark.values[name] for mark in group if mark.kind != "predicted"]
+        values, down, up = columns
+        data |= {axis: [*values, [point.means[name] / size for point in best]]}
+        data |= {f"error_{axis}.arrayminus": [*down, []], f"error_{axis}.array": [*up, []]}
+        is_log = name != front.quality and 0 < _LOG_FROM * min(measured, default=0.0) < max(measured, default=0.0)
         layout |= {
             f"{axis}axis.title.text": as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}"),
-            f"{axis}axis.type": "log" if _is_log(front, name, marks) else "linear",
+            f"{axis}axis.type": "log" if is_log else "linear",
             f"{axis}axis.autorange": True,
         }
-    sides = [[f"middle {_side(mark, pair[0], marks)}" for mark in group] for group in groups]
+    across = [mark.values[pair[0]] for group in groups for mark in group]
+    middle = (min(across) + max(across)) / 2  # labels stand where there is more room
+    sides = [["middle left" if mark.values[pair[0]] > middle else "middle right" for mark in group] for group in groups]
     return [data | {"textposition": [*sides, "middle right"]}, layout]
-
-
-def _side(mark: _Mark, name: str, marks: Sequence[_Mark]) -> str:
-    """The side of a mark on which its label has more room along an axis: left or right."""
-    values = [other.values[name] for other in marks]
-    return "left" if mark.values[name] > (min(values) + max(values)) / 2 else "right"
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> list[_Mark]:
     """A mark for each configuration with every objective, and for each predicted one."""
-    picked = {pick.point.number: pick for pick in picks}
-    marks = [_measured(front, point, picked.get(point.number), address) for point in front.measured]
+    picked, marks = {pick.point.number: pick for pick in picks}, list[_Mark]()
+    for point in front.measured:
+        kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
+        runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
+        lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([pick.title] if pick else []), *point.unmet]
+        lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
+        lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+        bars = {name: (error, error) for name, error in point.errors.items()}
+        text = ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if pick else ""
+        marks.append(_Mark(kind, lines, point.means, bars, address(point.trial.run_id), text))
     for trial in front.forecast:
         ends = {name: trial.intervals.get(name, (value, value)) for name, value in trial.values.items()}
         bars = {name: (value - ends[name][0], ends[name][1] - value) for name, value in trial.values.items()}
@@ -225,43 +195,38 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
     return marks
 
 
-def _measured(front: StudyFront, point: Point, pick: Pick | None, address: Callable[[str], str]) -> _Mark:
-    kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
-    runs = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}"
-    lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([] if pick is None else [pick.title]), *point.unmet]
-    lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
-    lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
-    bars = {name: (error, error) for name, error in point.errors.items()}
-    label = "" if pick is None else ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster]))
-    return _Mark(kind, lines, point.means, bars, address(point.trial.run_id), label)
+def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
+    """The chart of the main pair of objectives as a matplotlib figure; None if there is nothing to draw."""
+    from matplotlib.figure import Figure
 
-
-def _column(front: StudyFront, marks: Sequence[_Mark], name: str) -> list[list[float]]:
-    """Values of marks in the unit that is stated, and how far their bars reach down and up."""
-    rows = [(mark.values[name], *mark.bars[name]) for mark in marks]
-    return [[row[place] / front.unit(name)[0] for row in rows] for place in range(3)]
-
-
-def _is_log(front: StudyFront, name: str, marks: Sequence[_Mark]) -> bool:
-    """Whether an axis is logarithmic."""
-    shown = [mark.values[name] for mark in marks if mark.kind != "predicted"]
-    return name != front.quality and 0 < _LOG_FROM * min(shown, default=0.0) < max(shown, default=0.0)
-
-
-def _line(front: StudyFront, pair: tuple[str, str]) -> list[list[float]]:
-    """The front of two objectives: their values in the units that are stated."""
-    best = sorted(front.best_in_pair(pair), key=lambda point: [point.means[name] for name in pair])
-    return [[point.means[name] / front.unit(name)[0] for point in best] for name in pair]
-
-
-def _stairs(front: StudyFront, name: str) -> str:
-    """Plotly's shape of the line, by the objective across: between two neighbours it has the worse of their values."""
-    return "hv" if front.objectives[name] == "minimize" else "vh"
-
-
-def as_html(text: str) -> str:
-    """The text for plotly, which reads a few HTML tags."""
-    return escape(printable(text), quote=False).replace("\n", "<br>")
+    if not front.feasible or (chart := front_figure(front, picks, lambda _: "")) is None:
+        return None
+    figure, axes = Figure(figsize=(5.4, 4.6), layout="constrained", dpi=144), (chart.layout.xaxis, chart.layout.yaxis)
+    plot: Any = figure.add_subplot(
+        **dict(zip(("xlabel", "ylabel"), (unescape(a.title.text) for a in axes), strict=True))
+    )
+    plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
+    signs = {look.symbol: look.sign for look in MARKS.values()}
+    for trace in chart.data:
+        if trace.mode == "lines":
+            steps = {"hv": "steps-post", "vh": "steps-pre"}[trace.line.shape]
+            plot.plot(trace.x, trace.y, drawstyle=steps, color=trace.line.color, alpha=0.6)
+        elif trace.mode == "markers+text":
+            plot.plot(trace.x, trace.y, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
+            for *at, text, side in zip(trace.x, trace.y, trace.text, trace.textposition, strict=True):
+                offset, end = (-12, "right") if side == "middle left" else (12, "left")
+                style = {"textcoords": "offset points", "ha": end, "va": "center", "parse_math": False}
+                plot.annotate(unescape(text), at, (offset, 0), **style)
+        elif trace.visible is True:
+            sides, ends = ([bars.arrayminus, bars.array] for bars in (trace.error_x, trace.error_y))
+            style = {"fmt": signs[trace.marker.symbol], "color": trace.marker.color, "elinewidth": 1, "ms": 6}
+            plot.errorbar(trace.x, trace.y, xerr=sides, yerr=ends, label=trace.name, **style)
+    plot.set_xscale(axes[0].type)
+    plot.margins(0.15)
+    plot.spines[["top", "right"]].set_visible(False)
+    plot.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    return figure
 
 
 def live_chart() -> Callable[[StudyAnswer], None] | None:
@@ -287,3 +252,8 @@ def live_chart() -> Callable[[StudyAnswer], None] | None:
             handle.update(bundle, raw=True)
 
     return show
+
+
+def as_html(text: str) -> str:
+    """The text for plotly, which reads a few HTML tags."""
+    return escape(printable(text), quote=False).replace("\n", "<br>")

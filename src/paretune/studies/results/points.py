@@ -1,30 +1,22 @@
 """The points of a study: trials that differ only in their seed, merged, with means and standard errors.
 
-The values of a point are more than the means of its own runs. Seconds and dollars are means over all runs on the same
-cluster with the same batch, because they do not depend on the learning rate. Quality is that of the runs that trained:
-a run that collapsed to what the majority class gets counts towards the probability of a collapse instead. It is shrunk
-towards the prediction of a model of the whole study, for the best of many noisy values is too good (the winner's
-curse), but never beyond what the point's own runs have shown.
+Seconds and dollars are means over all runs on the same cluster with the same batch, because they do not depend on the
+learning rate. Quality is that of the runs that trained: a run that collapsed to what the majority class gets counts
+towards the probability of a collapse instead. It is shrunk towards the prediction of a model of the whole study, for
+the best of many noisy values is too good, but never beyond what the point's own runs have shown.
 
-The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs of a
-study. The variance has a scaled inverse chi-square prior; repeats of a job make its posterior, and a mean has Student's
-t distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2):
-
-    prior        deviation s0, n0 degrees of freedom
-    repeats      S = sum of squares around the mean of each group, n = sum of (runs - 1) over the groups
-    posterior    deviation s = sqrt((n0 x s0^2 + S) / (n0 + n)), n0 + n degrees of freedom
-
-The number of validation rows does not matter, because both runs are judged on the same rows. Only if they are so few
-that one row matters, the prior is as wide as their binomial error.
+The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs. It
+has a scaled inverse chi-square prior; repeats make its posterior, and a mean has Student's t distribution (Gelman et
+al., Bayesian Data Analysis, 3rd edition, section 3.2). Only if validation rows are so few that one row matters, the
+prior is as wide as their binomial error.
 """
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress
-from statistics import fmean, pvariance
+from statistics import fmean, median, pvariance
 from typing import Any
 
 import numpy as np
@@ -59,6 +51,13 @@ _OF_THE_SPREAD = 0.1
 """Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
 noise a search finds nothing."""
 _OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do not differ
+
+
+FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
+_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
+_MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
+_OWN_DEGREES = 4.0
+"""Degrees of freedom with which the noise of the study tells that of one point, beside the point's own repeats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,34 +97,26 @@ def pooled_noise(
     `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by.
     Without `is_sure` runs of other seeds differ in another metric of the model: equal values are then a coincidence.
     """
-    prior_quality = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
-    is_relative = prior_quality is not None and prior_quality.is_relative
-    prior, degrees = _prior(objective, groups, validation_rows, prior_quality)
-    here = Scatter.of(groups, is_relative=is_relative)
-    fewest = FEWEST_EQUAL if len({value for group in groups for value in group}) > 1 else 1
-    if is_sure and here.degrees >= fewest and not here.squares and objective not in OF_THE_CLUSTER:
-        return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)  # it does not depend on the seed
+    known = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
+    is_relative = known is not None and known.is_relative
+    here, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
+    if objective in OF_THE_CLUSTER:
+        prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
+    else:
+        fewest = FEWEST_EQUAL if len({*values}) > 1 else 1
+        if is_sure and here.degrees >= fewest and not here.squares:  # it does not depend on the seed
+            return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
+        if known is None or known.noise is None:
+            means = [fmean(group) for group in groups if group]
+            spread = _OF_THE_SPREAD * _robust_spread(np.array(means))
+            prior, degrees = spread or _OF_THE_VALUE * (abs(median(means or [0.0])) or 1.0), F1_DEGREES
+        else:
+            prior, degrees = _USUAL_SHARE * known.noise, _QUALITY_DEGREES
+            if known.is_share and validation_rows and values:
+                binomial = binomial_error(median(values), validation_rows)
+                prior, degrees = (binomial, F1_DEGREES) if binomial > known.noise else (prior, degrees)
     deviation = posterior_deviation(prior, degrees, here)
     return RunNoise(deviation=deviation, degrees=max(degrees + here.degrees, _FEWEST_DEGREES), is_relative=is_relative)
-
-
-def _prior(
-    objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, quality: Objective | None
-) -> tuple[float, int]:
-    """Assumed standard deviation of one run, and its degrees of freedom."""
-    if objective in OF_THE_CLUSTER:
-        return SECONDS_NOISE, SECONDS_DEGREES
-    if quality is None or quality.noise is None:
-        means = [statistics.fmean(group) for group in groups if group]
-        if spread := _robust_spread(np.array(means)):
-            return _OF_THE_SPREAD * spread, F1_DEGREES
-        return _OF_THE_VALUE * (abs(statistics.median(means or [0.0])) or 1.0), F1_DEGREES
-    values = [value for group in groups for value in group]
-    if quality.is_share and validation_rows and values:
-        binomial = binomial_error(statistics.median(values), validation_rows)
-        if binomial > quality.noise:
-            return binomial, F1_DEGREES
-    return _USUAL_SHARE * quality.noise, _QUALITY_DEGREES
 
 
 def _robust_spread(values: np.ndarray) -> float:
@@ -136,13 +127,6 @@ def _robust_spread(values: np.ndarray) -> float:
     if not len(values) or not np.ptp(values):  # the plain one of equal values is not exactly 0
         return 0.0
     return float(np.median(np.abs(values - np.median(values)))) / 0.6745 or float(values.std())
-
-
-FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
-_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
-_MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
-_OWN_DEGREES = 4.0
-"""Degrees of freedom with which the noise of the study tells that of one point, beside the point's own repeats."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,14 +170,11 @@ class Point:
 
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
         """Whether the two points are within noise in all of these objectives, as expected and as measured."""
-
-        def is_within_noise(name: str) -> bool:
-            (mean, error), (other_mean, other_error) = self.measured[name], other.measured[name]
-            return are_alike(mean, other_mean, error, other_error) and are_alike(
-                self.expected[name], other.expected[name], self.errors[name], other.errors[name]
-            )
-
-        return all(map(is_within_noise, objectives))
+        return all(
+            are_alike(self.measured[name][0], other.measured[name][0], self.measured[name][1], other.measured[name][1])
+            and are_alike(self.expected[name], other.expected[name], self.errors[name], other.errors[name])
+            for name in objectives
+        )
 
 
 def merge(
@@ -235,11 +216,8 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
     families: dict[int | None, list[Trial]] = {}
     for trial in trials:
         families.setdefault(trial.repeats if trial.repeats in families else trial.number, []).append(trial)
-    return [
-        (family[0], runs)
-        for family in families.values()
-        if (runs := [trial for trial in family if trial.status is TrialStatus.COMPLETED])
-    ]
+    completed = [[trial for trial in family if trial.status is TrialStatus.COMPLETED] for family in families.values()]
+    return [(first, runs) for (first, *_), runs in zip(families.values(), completed, strict=True) if runs]
 
 
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:

@@ -194,7 +194,7 @@ def payoff(front: StudyFront, recommended: Point | None, default: Trial | None) 
     `default` is a run of the default configuration, or what is expected of it.
     """
     spent = f"The search has cost {usd(front.spent_usd)}."
-    usual = None if default is None else front.point_of(default) or front.alone(default)
+    usual = None if default is None else front.point_of.get(default.number) or front.alone(default)
     new_usd, usual_usd = (None if point is None else point.usd_per_run for point in (recommended, usual))
     if recommended is None or default is None or usual is None or new_usd is None or usual_usd is None:
         which = "recommended" if new_usd is None else "default"

@@ -66,13 +66,7 @@ class Job:
 
 
 class Space:
-    """The candidates of a study.
-
-    Args:
-        job: parameters that all jobs share, as given.
-        searched: parameter to the distribution of its values.
-        rows: training rows of the whole data set, or None if nobody has counted them.
-    """
+    """The candidates of a study; `rows` are those of the whole training data, or None if nobody has counted them."""
 
     def __init__(self, job: Mapping[str, Any], searched: Mapping[str, BaseDistribution], rows: float | None) -> None:
         self._job, self.searched, self.rows = job, searched, rows

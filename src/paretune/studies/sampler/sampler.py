@@ -296,12 +296,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
     ) -> tuple[pd.DataFrame, np.ndarray, QualityModel]:
-        """What is known of each candidate, the front of what ran or runs, and the model of quality.
+        """What is known of each candidate, the front of expected quality of what ran or runs, and the model of quality.
 
         Columns are seconds and the deviation of their logarithm, mean and deviation of quality, the chance to train,
         and whether it may be suggested, is as good as measured, was not run, and is expected to meet the constraints.
-
-        The front is that of expected quality: that of measured values is too high by the noise of its best runs.
         """
         is_quality = self._objectives.index(self._metric)
         sign = 1.0 if study.directions[is_quality] == StudyDirection.MAXIMIZE else -1.0

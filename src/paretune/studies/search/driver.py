@@ -1,15 +1,12 @@
 """Drives a study: one step does what can be done now, and a process repeats it until the study is over.
 
-    attach to the jobs of earlier drivers, poll, book and tell what has ended -> ask and launch while slots and dollars
-    are free -> over, once nothing runs, waits for another try, or is worth its dollars
-
 The order of writing lets another driver replace one that is killed at any moment:
 
     asked in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> booked -> told
 
 A local job has died with its driver: its trial ends as failed, what it has cost is booked, and its job is started again
 from its checkpoint. One driver at a time works on a study, see `ledger.lock`. With `once` a driver makes one step,
-leaves its jobs to the next one, and raises CallAgain. What it must know of earlier ones is in Optuna's storage.
+leaves its jobs to the next one, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,16 +62,12 @@ class Driver:
         on_trial: Callable[[Trial], None],  # called with each trial that was booked
         say: Callable[[str], None],  # prints a line
     ) -> None:
-        self.file = file
-        self.table = table
-        self.workplace = workplace
-        self.run_id = run_id
+        self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
         self.history = History(file, ())
         self.money = Money(file, table, workplace)
-        self._on_trial = on_trial
-        self._say = say
+        self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
-        self._pools = KeptPools(file.name, table, workplace, say)
+        self._pools = KeptPools(table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
         self._first = 0  # of the ended trials, the first that may end the study by its failure
@@ -157,29 +150,38 @@ class Driver:
     ) -> bool:
         """Start the job of a trial that was asked for; False if none was started, such as if its outcome is known.
 
-        `changes` are parameters of its job that differ from those of its point, `repeats` the number of the trial that
-        it repeats with another seed.
+        `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
         """
-        changes = changes or {}
-        if (spec := self._spec_of(number, point, changes)) is None:
+        changes, identity, reserved, reason = changes or {}, "", None, ""
+        try:
+            spec = self.file.spec_at(point).replace(**changes)
+            identity = spec.spec_hash()
+            self.workplace.launcher.check(spec)
+        except BadInput as error:
+            self.history.impossible |= {identity} - {""}
+            self.table.drop(number, identity)
+            self._say(f"trial {number}: not possible: {error.faults[0]}")
             return False
-        if (equal_trial := self.history.settled.get(spec.spec_hash())) is not None:
+        if (equal_trial := self.history.settled.get(identity)) is not None:
             self.table.tell(self.trials[equal_trial], number)
             return False
-        has_limit = "max_runtime_minutes" in changes and repeats is None
-        given = (spec if has_limit else self.money.limited(spec)).changed()
-        status = TrialStatus.RUNNING
-        trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
-        reserved = None
-        try:
-            if trial.identity not in {job.trial.identity for job in self.running}:
+        if self.history.cannot_fit(spec):
+            reason = "not run: a job with no more rows per device ran out of memory on a device as large"
+        elif identity not in {job.trial.identity for job in self.running}:
+            has_limit = "max_runtime_minutes" in changes and repeats is None
+            given = (spec if has_limit else self.money.limited(spec)).changed()
+            status = TrialStatus.RUNNING
+            trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
+            try:
                 reserved = self.money.reserve(trial)
-        except BudgetRefused as error:
-            self._say(f"trial {number}: {error}")
+            except BudgetRefused as error:
+                reason = str(error)
+        if reason:
+            self._say(f"trial {number}: {reason}")
         if reserved is None:
             self.table.drop(number)
             return False
-        self.history.retries.pop(trial.identity, None)
+        self.history.retries.pop(identity, None)
         self._begin(reserved)
         return True
 
@@ -189,11 +191,7 @@ class Driver:
         return not is_taken and not self.history.is_closed(spec)
 
     def poll(self) -> None:
-        """Ask for the state of all jobs once, and book those that have ended.
-
-        Raises:
-            JobFailed: no job runs any more, and a further one would fail like two before it.
-        """
+        """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""
         self.table.look_again()
         told = self.table.told() if self._jobs else set()
         for job in self.running:
@@ -213,17 +211,16 @@ class Driver:
 
     def stop(self, error: BaseException) -> None:
         """Stop and book running jobs, or leave them running if `on_interrupt` is detach; with `once`, all of them."""
-        jobs = dict(self._jobs)
         left = {
             number
-            for number, job in jobs.items()
+            for number, job in self._jobs.items()
             if self.file.once
             or isinstance(error, LostContact)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
-        for number in jobs.keys() - left:
+        for number in self._jobs.keys() - left:
             with suppress(ParetuneError):  # all at once, before one is waited for
-                jobs[number].ask_to_stop()
+                self._jobs[number].ask_to_stop()
         for job in self.running:
             try:
                 if job.number not in left:
@@ -240,7 +237,7 @@ class Driver:
     def finish(self) -> None:
         """Give back warm pools."""
         self._pools.find(self.trials.values())
-        self._pools.give_back(waits=not self.file.once)
+        self._pools.give_back()
         self._refresh()
 
     def _has_free_slot(self) -> bool:
@@ -258,25 +255,6 @@ class Driver:
             self.history.retries.pop(trial.identity)
             self.begin(trial.point, trial.changes, trial.repeats)
         return trial is not None
-
-    def _spec_of(self, number: int, point: Point, changes: Mapping[str, Any]) -> JobSpec | None:
-        """The job of a trial; None if its point makes none, which Optuna is told."""
-        identity = ""
-        try:
-            spec = self.file.spec_at(point).replace(**changes)
-            identity = spec.spec_hash()
-            self.workplace.launcher.check(spec)
-        except BadInput as error:
-            self.history.impossible |= {identity} - {""}
-            self.table.drop(number, identity)
-            self._say(f"trial {number}: not possible: {error.faults[0]}")
-            return None
-        if self.history.cannot_fit(spec) and identity not in self.history.settled:
-            self.table.drop(number)
-            reason = "a job with no more rows per device ran out of memory on a device as large"
-            self._say(f"trial {number}: not run: {reason}")
-            return None
-        return spec
 
     def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id

@@ -45,10 +45,7 @@ class Money:
         return self._file.budget_usd is not None or self._shared is not None
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Renew the estimates each time the number of trials has doubled: reading their runs takes a while.
-
-        `longest_s` has the hash of a job without its seed to the longest seconds that such a job of the study took.
-        """
+        """Renew the estimates each time the number of trials has doubled. For `longest_s` see `History`."""
         self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
@@ -77,10 +74,7 @@ class Money:
         )
 
     def limited(self, spec: JobSpec) -> JobSpec:
-        """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars.
-
-        The job is unchanged if its study has no budget of its own, or without such a job or an estimate.
-        """
+        """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars of a budget."""
         if self._file.budget_usd is None:
             return spec
         longest_s = self._longest_s.get(spec.spec_hash(but=["seed"]))
@@ -104,12 +98,9 @@ class Money:
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:
-        """Reserve the worst case of a trial's job in the study's budget; the trial with it.
+        """Reserve the worst case of a trial's job in the study's budget; the trial with it. Raises BudgetRefused.
 
         Budgets that it shares with others are asked only: the job reserves there once it has a run, as any other does.
-
-        Raises:
-            BudgetRefused: some budget does not cover it, or its price is unknown.
         """
         spec, budget_usd = trial.spec, self._file.budget_usd
         worst_usd, balance = self.worst_usd(spec), self._table.balance()
@@ -124,7 +115,7 @@ class Money:
                 f"and {balance.committed_usd:.4g} promised to running jobs and kept instances"
             )
         try:
-            self._workplace.check_budgets(spec, self._workplace.attribution(spec, self._file.name), worst_usd)
+            self._workplace.check_budgets(spec, self._file.name, worst_usd)
         except LaunchRefused as error:  # their storage does not answer; jobs go on
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
@@ -134,8 +125,7 @@ class Money:
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
         """A test of jobs with their limits: whether the budgets, which are read now, cover the worst case.
 
-        `keep_usd` are dollars of the study's own budget that must be left after that. The test raises Interrupted if
-        the command was interrupted.
+        `keep_usd` are dollars of the study's own budget that must be left after that.
         """
         budget_usd, status = self._file.budget_usd, self._shared_status()
         limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]

@@ -53,7 +53,7 @@ class Sampled:
         self._driver, self._money = driver, driver.money
         file, size = driver.file, driver.file.size()
         self._is_exact = size is not None and size <= _MOST_POINTS
-        points = file.jobs_at(file.points_in_turn()) if self._is_exact else []
+        points = file.jobs_at() if self._is_exact else []
         if not file.design:
             random.Random(file.seed).shuffle(points)
         self._left = deque(points)
@@ -93,7 +93,7 @@ class Sampled:
 
     def _accepts(self, point: Mapping[str, Value]) -> bool:
         """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
-        jobs = self._driver.file.jobs_at([dict(point)])
+        jobs = self._driver.file.jobs_at([point])
         return any(self._driver.is_open(spec) and self._can_be_paid(spec) for _, spec in jobs)
 
     def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
@@ -134,7 +134,7 @@ class Split:
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
         rows = None  # of the whole data set, as far as it was prepared
-        if not file.is_own and file.job.max_train_samples is None:
+        if not file.job.runs_own_training and file.job.max_train_samples is None:
             dataset = known_inputs(file.job, driver.workplace).dataset
             rows = None if dataset is None else float(dataset.facts["train_rows"])
         self.sampler = SplitSampler(

@@ -2,11 +2,8 @@
 
 Parameters, values and states are Optuna's. What else a trial has is in its user attributes: its `kind` (search, probe
 or repeat), fields of `Trial` by their names, and what `SplitSampler` reads. `state` is written last each time, so what
-was written before belongs together: Running from the reservation on, then how the job has ended. `optuna-dashboard` on
-the same storage shows all of it.
-
-A trial that somebody else has added, or told while its job ran, is read as that. Optuna lets nobody change a trial that
-was told: what is booked later stands in the study's attributes, as `booked N` and `kept N`.
+was written before belongs together. A trial that somebody else has added, or told while its job ran, is read as that.
+Optuna lets nobody change it then: what is booked later is in the study's attributes, as `booked N` and `kept N`.
 """
 
 import json
@@ -59,8 +56,8 @@ Accepts = Callable[[Point], bool]
 class StudyTable:
     """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
 
-    The study's `lock` is looked at before anything is written; `origin` is that of its jobs, measured or simulated.
-    Raises BadInput if the storage does not answer, or holds a study of this name with other objectives.
+    The `lock` is looked at before anything is written; `origin` is that of its jobs. Raises BadInput if the storage
+    does not answer, or holds a study of this name with other objectives.
     """
 
     def __init__(self, file: StudyFile, storage: str, lock: StudyLock | None = None, origin: str = "measured") -> None:
@@ -72,15 +69,14 @@ class StudyTable:
         self._where = file.shown_storage or "the study's file"
         self._all_read: list[FrozenTrial] | None = None  # what was read since something was written
         try:
-            self._storage = _storage(storage)
-            self.study = _opened(file, self._storage)
+            self._storage, self.study = _opened(file, storage)
             self._study_id = self._storage.get_study_id_from_name(file.name)
             count = len(self._all())
         except Exception as error:  # SQLAlchemy's and each driver's own
             raise unusable(storage, error) from None
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
-        self._chosen = _Chosen(_sampler(file, (file.seed + 7919 * count) % 2**32))
-        self.study.sampler = self._chosen
+        sampler = _sampler(file, (file.seed + 7919 * count) % 2**32)
+        self.study.sampler = self._chosen = _Chosen(sampler, self.distributions, self._of_sampler)
         if [direction.name.lower() for direction in self.study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
@@ -101,9 +97,8 @@ class StudyTable:
     def open(self, run_id: str, described: str) -> tuple[str, str]:
         """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet, and its mark.
 
-        `described` holds the values of job, search and objectives by their names, as JSON. The mark is a random tag
-        that no other study has, even of the same name in another storage. Raises BadInput if the study was begun with
-        another description.
+        `described` holds its values by their names, as JSON; BadInput if the study was begun with others. The mark is a
+        random tag that no other study has, even of the same name in another storage.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
@@ -122,11 +117,7 @@ class StudyTable:
 
     def ask(self, accepts: Accepts, otherwise: Point) -> tuple[int, Point]:
         """Number and point of the next trial: the sampler's first one that `accepts` is true of, or `otherwise`."""
-        return self._asked(
-            lambda draw: next(
-                (point for point in (draw(self.distributions) for _ in range(_MOST_DRAWS)) if accepts(point)), otherwise
-            )
-        )
+        return self._asked(lambda draw: next(filter(accepts, (draw() for _ in range(_MOST_DRAWS))), otherwise))
 
     def ask_for(self, point: Point, changes: Mapping[str, Any]) -> int:
         """The number of a trial at this point, whatever the sampler thinks; `changes` are those of its job."""
@@ -137,14 +128,12 @@ class StudyTable:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
         if not any(trial.state is TrialState.WAITING for trial in self._all()):
             return None
-        return self._asked(lambda draw: draw(self.distributions))
+        return self._asked(lambda draw: draw())
 
     def _asked(self, choose: "_Choose") -> tuple[int, Point]:
         self.look_again()
         self._lock.check()
-        plain = {name: each.low for name, each in self._of_sampler.items()}  # which change nothing
-        self._chosen.choose = lambda draw: {**plain, **choose(draw)}
-        self._chosen.space = {**self.distributions, **self._of_sampler}
+        self._chosen.choose = choose
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self.study.ask(self._chosen.space)
@@ -164,11 +153,8 @@ class StudyTable:
     def book(self, trial: Trial) -> None:
         """Record how the job of a trial has ended and what it cost, in place of its reservation."""
         end = {"follows": trial.follows.value, **{name: getattr(trial, name) for name in _IN_END}}
-        values = {name: getattr(trial, name) for name in _BOOKED} | {
-            "end": end,
-            **_shown(trial),
-            STATE: trial.status.value,
-        }
+        values = {name: getattr(trial, name) for name in _BOOKED}
+        values |= {"end": end, **_shown(trial), STATE: trial.status.value}
         try:
             self._write(trial.number, values)
         except UpdateFinishedTrialError:  # somebody has told it
@@ -299,16 +285,20 @@ class StudyTable:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
 
-_Choose = Callable[[Callable[[Mapping[str, BaseDistribution]], dict[str, Any]]], Mapping[str, Any]]
+_Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]
 
 
 class _Chosen(BaseSampler):
     """Gives each trial the point that `choose` makes of the points that a sampler draws."""
 
-    def __init__(self, sampler: BaseSampler) -> None:
-        self._sampler = sampler
-        self.space: dict[str, BaseDistribution] = {}
-        self.choose: _Choose
+    choose: _Choose
+
+    def __init__(
+        self, sampler: BaseSampler, drawn: Mapping[str, BaseDistribution], further: Mapping[str, IntDistribution]
+    ) -> None:
+        self._sampler, self._drawn = sampler, drawn
+        self._plain = {name: each.low for name, each in further.items()}  # values that change nothing
+        self.space: dict[str, BaseDistribution] = {**drawn, **further}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self.space
@@ -316,14 +306,14 @@ class _Chosen(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        def draw(space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-            relative = self._sampler.infer_relative_search_space(study, trial)
-            drawn = self._sampler.sample_relative(study, trial, relative)
-            rest = {name: distribution for name, distribution in space.items() if name not in drawn}
-            alone = self._sampler.sample_independent
-            return {**drawn, **{name: alone(study, trial, name, each) for name, each in rest.items()}}
+        sampler = self._sampler
 
-        return dict(self.choose(draw))
+        def draw() -> dict[str, Any]:
+            drawn = sampler.sample_relative(study, trial, sampler.infer_relative_search_space(study, trial))
+            rest = {name: each for name, each in self._drawn.items() if name not in drawn}
+            return drawn | {name: sampler.sample_independent(study, trial, name, each) for name, each in rest.items()}
+
+        return {**self._plain, **self.choose(draw)}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -360,25 +350,19 @@ def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:
     return FloatDistribution(entry.low, entry.high, log=entry.log)
 
 
-def _storage(address: str) -> RDBStorage:
+def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
     options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
+    storage = None
     with suppress(Exception):  # the driver of another study may be making the tables at this moment
-        return RDBStorage(with_driver(address), engine_kwargs=options)
-    return RDBStorage(with_driver(address), engine_kwargs=options)
-
-
-def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
+        storage = RDBStorage(with_driver(address), engine_kwargs=options)
+    storage = storage or RDBStorage(with_driver(address), engine_kwargs=options)
+    directions = [StudyDirection[word.upper()] for word in file.objectives.values()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        study = optuna.create_study(
-            study_name=file.name,
-            storage=storage,
-            directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
-            load_if_exists=True,
-        )
+        study = optuna.create_study(study_name=file.name, storage=storage, directions=directions, load_if_exists=True)
         if len(study.directions) == len(file.objectives) and not study.metric_names:
             study.set_metric_names(list(file.objectives))  # as the dashboard shows them
-        return study
+    return storage, study
 
 
 def _sampler(file: StudyFile, seed: int) -> BaseSampler:

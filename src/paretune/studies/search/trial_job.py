@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LaunchRefused, LostContact, TrackingUnavailable
+from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact, TrackingUnavailable
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import KeptPool
 from paretune.jobs.outcome import JobOutcome
@@ -35,9 +35,7 @@ class TrialJob:
     def begin(self, *, adopt: bool = False) -> Trial | None:
         """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
 
-        Raises:
-            LostContact: whether it was started cannot be seen, or not from here; nothing else is lost.
-            Interrupted: before it was started.
+        Raises LostContact if nobody can see from here whether it was started.
         """
         try:
             tags = self.record.run.tags() if adopt else {}
@@ -63,9 +61,7 @@ class TrialJob:
             end = self._job.poll()
         except (BadInput, LaunchRefused) as error:  # of the next attempt
             return self._refused(error)
-        if end is None:
-            return None
-        return self._completed(end) if end.has_completed else self._failed(end)
+        return None if end is None else self._ended(end)
 
     def ask_to_stop(self) -> None:
         """Begin to stop its job, without waiting for it."""
@@ -77,15 +73,14 @@ class TrialJob:
         self._job.stop()
         end = self._job.close(error, self._job.current)
         if end.has_completed:  # it was faster
-            return self._completed(end)
+            return self._ended(end)
         return self._end(TrialStatus.STOPPED, str(error), Next.AGAIN)
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
         if not tags:  # every run of a trial has some
-            raise LostContact(
-                f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
-            )
+            text = f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
+            raise LostContact(text)
         try:
             if reason := self._workplace.elsewhere(tags):
                 raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {reason}")
@@ -100,23 +95,23 @@ class TrialJob:
         beside = 0 if isinstance(error, LaunchRefused) else None
         return self._end(TrialStatus.FAILED, str(error), follows, refused_beside=beside)
 
-    def _failed(self, end: JobOutcome) -> Trial:
-        kind = None if end.failure is None else end.failure[0]
+    def _ended(self, end: JobOutcome) -> Trial:
+        kind, follows = None if end.failure is None else end.failure[0], Next.NOTHING
+        if end.has_completed:
+            measured, verdicts = dict(end.metrics), tuple(end.verdicts)
+            return self._end(TrialStatus.COMPLETED, "", follows, measured=measured, verdicts=verdicts)
         if kind is FailureKind.OUT_OF_MEMORY:
-            return self._end(TrialStatus.OUT_OF_MEMORY, end.reason, Next.NOTHING)
+            return self._end(TrialStatus.OUT_OF_MEMORY, end.reason, follows)
         if end.state is JobState.STOPPED and kind is None:
-            ended = self._end(TrialStatus.STOPPED, end.reason, Next.NOTHING)
+            ended = self._end(TrialStatus.STOPPED, end.reason, follows)
             return replace(ended, follows=Next.INSIST) if ended.is_cut_off else ended
-        known: dict[FailureKind | None, Next] = {FailureKind.CAPACITY: Next.LATER, FailureKind.DIVERGED: Next.NOTHING}
-        follows = known.get(kind, Next.INSIST)
-        # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
-        if follows is Next.INSIST and self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter:
-            follows = Next.AGAIN
+        if kind is FailureKind.CAPACITY:
+            follows = Next.LATER
+        elif kind is not FailureKind.DIVERGED:
+            # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
+            has_died = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
+            follows = Next.AGAIN if has_died else Next.INSIST
         return self._end(TrialStatus.FAILED, end.reason, follows)
-
-    def _completed(self, end: JobOutcome) -> Trial:
-        measured, verdicts = dict(end.metrics), tuple(end.verdicts)
-        return self._end(TrialStatus.COMPLETED, "", Next.NOTHING, measured=measured, verdicts=verdicts)
 
     def _end(self, status: TrialStatus, reason: str, follows: Next, **more: Any) -> Trial:
         return replace(
@@ -135,8 +130,8 @@ class TrialJob:
 class KeptPools:
     """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
 
-    def __init__(self, study: str, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
-        self._study, self._table, self._workplace, self._say = study, table, workplace, say
+    def __init__(self, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
+        self._table, self._workplace, self._say = table, workplace, say
         self._pools: dict[int, KeptPool] = {}
 
     def find(self, trials: Iterable[Trial]) -> None:
@@ -158,19 +153,18 @@ class KeptPools:
                     del self._pools[trial]
                     self._say(f"trial {trial}: {sentence}")
 
-    def give_back(self, *, waits: bool) -> None:
-        """Give all pools back and book them; raises CallAgain if that takes longer than the caller waits."""
+    def give_back(self) -> None:
+        """Give all pools back and book them; says which are still billed."""
         for trial, pool in self._pools.items():
             try:
                 pool.release()
             except LostContact as error:
                 self._say(f"trial {trial}: {error}")
         self.settle()
-        if self._pools and not waits:
-            raise CallAgain(f"study {self._study}: instances that were kept are being given back: call again")
-        until = self._workplace.clock.monotonic() + STOP_PATIENCE_S
-        while self._pools and self._workplace.clock.monotonic() < until:
-            self._workplace.clock.sleep(WATCH_INTERVAL_S)
+        clock = self._workplace.clock
+        until = clock.monotonic() + STOP_PATIENCE_S
+        while self._pools and clock.monotonic() < until:
+            clock.sleep(WATCH_INTERVAL_S)
             self.settle()
         for trial, pool in self._pools.items():
             self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `{command_line('sync')}`")

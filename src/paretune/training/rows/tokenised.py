@@ -21,10 +21,9 @@ import pyarrow as pa
 import torch
 
 from paretune.core.errors import BadInput
-from paretune.specification.container import JobFolder, PreparedDataset
+from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM, DROPPED_ROWS, TOKEN_CLASSIFICATION, TRUNCATED_SHARE
-from paretune.training import device
 from paretune.training.tasks import text_baselines, word_baselines
 
 _FORMAT = 3
@@ -33,9 +32,9 @@ _BATCH = 1000  # texts given to the tokenizer at once
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one split: N texts with N class ids (int64), (N, C) flags (float32), or N objects.
+    """N texts of one split with their labels: N class ids, (N, C) flags, or N lists with a class for each word.
 
-    These are lists with a class for each word, where words have one space between them.
+    These words have one space between them.
     """
 
     texts: Sequence[str]
@@ -50,8 +49,7 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """One split as a data set whose items are whole batches, for a DataLoader with a batch sampler.
 
     Token ids stay in the memory-mapped file. Batches are as long as their longest row, rounded up to a multiple of
-    `pad_multiple`. With `longest_first`, for evaluation, rows are sorted by descending length: batches need little
-    padding and the one that needs most memory comes first.
+    `pad_multiple`. With `longest_first` rows are sorted by descending length: batches need little padding.
     """
 
     def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -88,12 +86,12 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
         width = -(-longest // self._pad_multiple) * self._pad_multiple
         inside = np.arange(width) < self.lengths[rows][:, None]
-        places = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
-        tokens = np.where(inside, self._tokens[places], self._pad_id).astype(np.int64)
+        positions = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
+        tokens = np.where(inside, self._tokens[positions], self._pad_id).astype(np.int64)
         if self._labels is None:
             labels = np.where(inside, tokens, -100)
         elif self._has_token_labels:
-            labels = np.where(inside, self._labels[places], -100).astype(np.int64)
+            labels = np.where(inside, self._labels[positions], -100).astype(np.int64)
         else:
             labels = self._labels[rows]
         return {
@@ -103,22 +101,13 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         }
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        """The batch of row `index` alone."""
+        """A batch of one row."""
         return self.__getitems__([index])
 
 
 def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The batch unchanged: collate function for `TokenRows`, whose items are batches already."""
     return batch
-
-
-def open_split(folder: JobFolder, split: str, pad_id: int) -> TokenRows | None:
-    """The rows of `split`, or None if the data set has no such split. Evaluation rows are sorted longest first."""
-    path = folder.dataset / f"{split}.arrow"
-    if not path.exists():
-        return None
-    multiple = 8 if device.has_gpu() else 1  # tensor cores are fastest with multiples of 8
-    return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
 
 def prepare(
@@ -224,11 +213,8 @@ def tokenise_words(
 
     Words have one space between them. The first token of a word has its label, all others -100; a word may have no
     token, such as a control character.
-
-    Raises:
-        BadInput: the tokenizer cannot say which characters a token stands for.
     """
-    if not tokenizer.is_fast:
+    if not tokenizer.is_fast:  # it cannot say which characters a token stands for
         name = type(tokenizer).__name__
         raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: take another model"])
     tokens, targets, truncated = [], [], 0

@@ -14,8 +14,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.request import Image, choose_image, image_faults
+from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, image_faults
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import BUCKET, Aws

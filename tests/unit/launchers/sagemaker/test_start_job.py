@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import paretune.launchers.sagemaker.request as request_module
+import paretune.launchers.sagemaker.launcher as request_module
 
 SCRIPT = Path(request_module.__file__).with_name("start_job.sh")
 HOST_NAME = "#include <string.h>\nint gethostname(char *name, unsigned long size) "

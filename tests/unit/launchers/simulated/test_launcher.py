@@ -12,9 +12,8 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.phases import billed_after_limit_s
 from paretune.launchers.base import Job, JobState
-from paretune.launchers.simulated.launcher import SimulatedLauncher
+from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
 from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
-from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from tests.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
@@ -196,7 +195,7 @@ def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(home: Path
 def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
     clock = VirtualClock(home)
     start = clock.now()
-    program = "import sys, pathlib\nfrom paretune.launchers.simulated.virtual_clock import VirtualClock\n"
+    program = "import sys, pathlib\nfrom paretune.launchers.simulated.launcher import VirtualClock\n"
     program += "clock = VirtualClock(pathlib.Path(sys.argv[1]))\nprint(clock.now())\nclock.sleep(60)"
     result = subprocess.run([sys.executable, "-c", program, str(home)], capture_output=True, text=True, check=True)
 
@@ -208,8 +207,8 @@ def test_a_sleep_lasts_until_the_next_change_of_anything_watched(home: Path) -> 
     clock = VirtualClock(home)
     start = clock.now()
     near, far = Changing(start + 50), Changing(start + 20, start + 90)
-    clock.watch(near)
-    clock.watch(far)
+    for changing in (near, far):
+        clock.watch(changing)  # type: ignore[arg-type]
     moments = []
     for _ in range(4):
         clock.sleep(0.5)

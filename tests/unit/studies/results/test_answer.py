@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from paretune.studies.results.answer import StudyResult
+from paretune.studies.results.answer import StudyResult, pareto_csv
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
@@ -26,33 +26,6 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert "out of memory: batch does not fit 16 GiB" in text
 
 
-def test_below_a_command_of_few_rows_stands_once_that_there_are_more() -> None:
-    rows = [
-        trial_of(
-            n,
-            cost,
-            f1,
-            given={"max_train_samples": "800", "global_batch_size": str(8 << n)},
-            more={"train_seconds": seconds},
-        )
-        for n, (cost, f1, seconds) in enumerate([(1.0, 0.7, 900.0), (2.0, 0.9, 800.0), (20.0, 0.7, 100.0)])
-    ]
-    result = answer(rows, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="s")
-
-    for text in (result.text(), page(result)):
-        assert len(result.picks) > 1
-        assert text.count("It trains on 800 rows, as the study did; leave out --max_train_samples for all of them") == 1
-    assert "It trains on" not in answer(many_trials(9), COST_AND_F1, {}, name="s").text()
-
-
-def test_runs_that_are_all_equal_are_stated_without_error_or_collapse() -> None:
-    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 1.1, 0.8), trial_of(2, 1.0, 0.8, repeats=0)]
-    text = answer(trials, COST_AND_F1, {}, name="s").text()
-
-    assert "; F1 0.8. It is" in text
-    assert "collapse" not in text
-
-
 def test_no_trials_are_an_answer_too() -> None:
     result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
 
@@ -68,7 +41,7 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
         trial_of(0, 1.5, 0.90),
         failed(2, TrialStatus.OUT_OF_MEMORY, "does not fit", cost=0.25),
     ]
-    text = answer(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="a study").csv()
+    text = pareto_csv(answer(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="a study").front)
 
     assert text.splitlines()[0] == (
         "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,"
@@ -92,7 +65,7 @@ def read(text: str) -> list[dict[str, str]]:
 def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean() -> None:
     trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.0, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
 
-    twice, again, once = read(answer(trials, COST_AND_F1, {}, name="s").csv())
+    twice, again, once = read(pareto_csv(answer(trials, COST_AND_F1, {}, name="s").front))
     assert (twice["f1"], again["f1"]) == ("0.9", "0.92")
     assert (twice["f1_low"], twice["f1_high"]) == (again["f1_low"], again["f1_high"])
     low, high = float(twice["f1_low"]), float(twice["f1_high"])
@@ -110,7 +83,7 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     guesses = [predicted(10, 3.0, 0.93), predicted(11, 3.5, 0.92), predicted(12, 0.5, 0.7)]
     result = answer(trials, COST_AND_F1, {}, name="s", forecast=guesses)
 
-    *ran, cheap, good = read(result.csv())
+    *ran, cheap, good = read(pareto_csv(result.front))
     assert [row["origin"] for row in ran] == ["measured", "measured"]
     assert (good["origin"], good["status"], good["trial"], good["run_id"], good["pareto_rank"]) == (
         *("predicted", "Predicted", "", "", ""),
@@ -124,14 +97,6 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     assert "predicted, not run (" not in page(answer(trials, COST_AND_F1, {}, name="s"))
     assert [pick.point.number for pick in result.picks] == [1]
     assert result.front.spent_usd == 6.0
-
-
-def test_ranks_are_in_it_and_odd_texts_survive() -> None:
-    odd = 'a, "b"\nc'
-    text = answer([trial_of(0, 1.0, 0.9, point={"dataset": odd})], COST_AND_F1, {}, name="a study").csv()
-
-    (row,) = csv.DictReader(io.StringIO(text))
-    assert (row["dataset"], row["pareto_rank"]) == (odd, "0")
 
 
 def test_a_study_whose_trials_all_failed_ends_with_3() -> None:

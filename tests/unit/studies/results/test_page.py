@@ -153,11 +153,6 @@ def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again()
     assert "location.reload()" not in page_of([trial_of(0, 1.0, 0.9)])
 
 
-def test_a_simulated_study_says_so_at_its_top_and_a_measured_one_does_not() -> None:
-    assert "Simulated: all numbers, dollars included" in page_of(many_trials(9, origin="simulated"), ALL_THREE)
-    assert "imulated" not in page_of(many_trials(9), ALL_THREE)
-
-
 @pytest.mark.parametrize("trials", [[], [failed(0, TrialStatus.FAILED, "no such column: text")]])
 def test_without_a_result_the_page_says_why(trials: list[Trial]) -> None:
     text = Reader(page_of(trials)).text

@@ -4,9 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
-from paretune.estimating.noise import SECONDS_NOISE
 from paretune.studies.results.points import INTERVAL, pooled_noise
 
 
@@ -19,26 +17,11 @@ def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
     assert not noise.is_relative
 
 
-def test_dollars_and_seconds_scatter_in_proportion() -> None:
-    noise = pooled_noise("cost_usd", [[99.0, 101.0], [9.9, 10.1]])
-
-    assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + 4 * SECONDS_NOISE**2) / 6))
-    assert noise.of_one_run(50.0) == pytest.approx(50 * noise.deviation)
-    assert noise.standard_error(50.0, 4) == pytest.approx(25 * noise.deviation * student.ppf(0.841345, 6), rel=1e-5)
-
-
 def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_differ() -> None:
     assert pooled_noise("f1", [[0.9]], validation_rows=20_000).deviation == 0.0016  # binomial: 0.0021
     assert pooled_noise("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)
     assert pooled_noise("f1", [[1.0]], validation_rows=50).deviation == pytest.approx(0.02)
     assert pooled_noise("f1", [[0.9]]).deviation == 0.0016
-
-
-def test_until_repeats_are_known_the_interval_is_wide() -> None:
-    unknown, known = pooled_noise("f1", [[0.9]]), pooled_noise("f1", [[0.9 - 0.0015, 0.9 + 0.0015]] * 10)
-
-    assert unknown.margin(unknown.standard_error(0.9, 1)) == pytest.approx(0.0016 * student.ppf(0.9, 2))
-    assert known.margin(known.standard_error(0.9, 1)) < unknown.margin(unknown.standard_error(0.9, 1))
 
 
 def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_assumed() -> None:

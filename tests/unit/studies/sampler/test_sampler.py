@@ -171,15 +171,6 @@ def test_probes_run_side_by_side_and_are_waited_for() -> None:
     assert not following.is_probe
 
 
-@pytest.mark.parametrize("accepts_types", [("ml.g4dn.xlarge",), ()])
-def test_only_what_is_accepted_is_suggested(accepts_types: tuple[str, ...]) -> None:
-    sampler = SplitSampler(job(), SPACE)
-    sampler.accepts = lambda each: each.spec.instance_type in accepts_types
-    study = searched(sampler)
-
-    assert {trial.params["instance_type"] for trial in study.trials} == set(accepts_types)
-
-
 def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_without_probes(tmp_path: Path) -> None:
     (tmp_path / "own.py").touch()
     space = {

@@ -11,7 +11,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.estimating import phases
-from paretune.jobs.attempts import Attempts
 from paretune.specification.container import FailureKind, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
@@ -50,20 +49,6 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
 
 
-def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
-    driver, most = desk.driver(n_parallel=3), 0
-    poll = driver.poll
-
-    def counted() -> None:
-        nonlocal most
-        most = max(most, len(driver.running))
-        poll()
-
-    driver.poll = counted  # type: ignore[method-assign]
-    searched(driver)
-    assert most == 3
-
-
 def test_a_study_that_was_finished_is_not_paid_again(desk: Desk) -> None:
     searched(desk.driver())
     again = desk.driver()
@@ -84,12 +69,6 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert desk.said == ["study scripted: 8 points; trial 0 runs: ml.g5.xlarge, rate 1e-5, batch 16"]
     left, least = re.findall(r"\(([\d.]+) USD\) with its worst case; the least one is ([\d.]+) USD", reason)[0]
     assert float(least) > float(left)
-
-
-def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_ended(desk: Desk) -> None:
-    driver = desk.driver(n_parallel=4, budget_usd=0.25)
-    assert searched(driver) == "every point was tried"
-    assert rates(driver) == list(RATES)
 
 
 def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
@@ -196,13 +175,6 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_
     assert "eval_ndcg" in reason
 
 
-def test_a_job_under_way_is_not_begun_a_second_time(desk: Desk) -> None:
-    driver = desk.driver()
-    assert driver.begin({"learning_rate": RATES[0]}) is not None
-    assert driver.begin({"learning_rate": RATES[0]}) is None
-    assert len(desk.launcher.created) == 1
-
-
 def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
     first = desk.driver()
     first.adopt()
@@ -255,32 +227,6 @@ def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_i
     assert len(desk.launcher.created) == 1
 
 
-def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = desk.driver()
-    monkeypatch.setattr(first.table, "name_run", _die)
-    with pytest.raises(KeyboardInterrupt):
-        first.begin({"learning_rate": RATES[0]})
-    second = desk.driver()
-    second.adopt()
-    searched(second)
-    assert len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")) == 1
-
-
-def test_what_was_booked_and_not_told_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = desk.driver()
-    monkeypatch.setattr(first.table, "tell", _die)
-    first.begin({"learning_rate": RATES[0]})
-    with pytest.raises(KeyboardInterrupt):
-        searched(first)
-    second = desk.driver()
-    assert 0 not in second.table.told()
-    second.adopt()
-    assert 0 in second.table.told()
-    assert second.table.balance().spent_usd == pytest.approx(USD)
-
-
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
@@ -324,16 +270,6 @@ def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_point
     assert rates(again) == list(RATES)
 
 
-def test_jobs_that_cannot_be_seen_any_more_are_left_for_the_next_driver(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: "endless"
-    driver = desk.driver()
-    driver.begin({"learning_rate": RATES[0]})
-    driver.stop(LostContact("the credentials have expired"))
-    assert [trial.number for trial in driver.table.trials()[0]] == [0]
-    (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
-    assert run.info.status == "RUNNING"
-
-
 def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(desk: Desk) -> None:
     desk.launcher.jobs_outlive_submitter = False
     first = desk.driver()
@@ -346,24 +282,6 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     searched(second)
     assert rates(second) == list(RATES)
     assert second.table.balance().spent_usd == pytest.approx(5 * USD)
-
-
-def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = desk.driver()
-    driver.begin({"learning_rate": RATES[0]})
-    poll = Attempts.poll
-    refusals = [QUOTA]
-
-    def refused(attempts: Attempts) -> bool:
-        if refusals:
-            raise refusals.pop()
-        return poll(attempts)
-
-    monkeypatch.setattr(Attempts, "poll", refused)
-    searched(driver)
-    assert rates(driver) == list(RATES)
 
 
 def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,13 +106,3 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
     lines = [line for line in capsys.readouterr().out.splitlines() if "worst case" in line]
     assert len(lines) == len(set(lines)) == count
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
-
-
-def test_a_study_checks_the_name_of_its_model_before_the_first_trial(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_study(workplace, n_trials=5)
-
-    assert main(["study", "--study", str(path), "--register", "sentiment_en"]) == 2
-
-    assert "register must be at most 57 letters, digits and hyphens" in capsys.readouterr().err

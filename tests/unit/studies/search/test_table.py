@@ -103,14 +103,6 @@ def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(stor
     assert [trial(item, number).params for number in (0, 2)] == [first, second]
 
 
-def test_values_are_told_in_the_order_of_the_objectives_and_constraints_beside_them(storage: str) -> None:
-    made = study(storage, constraints={"f1": {"min": 0.8}})
-    ended(made, begun(made, ask(made)[0]))
-    assert trial(made, 0).values == [1.0, 0.9]
-    assert made.study.metric_names == ["cost_usd", "f1"]
-    assert all(amount <= 0 for amount in trial(made, 0).constraints.values())
-
-
 def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: str) -> None:
     made = study(storage)
     running = begun(made, ask(made)[0])
@@ -127,16 +119,6 @@ def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: 
         "FAIL",
     )
     assert made.balance() == Balance(spent_usd=2.0, committed_usd=0.0)
-
-
-def test_trials_that_were_asked_for_and_have_no_job_are_abandoned(storage: str) -> None:
-    made = study(storage)
-    for _ in range(3):
-        ask(made)
-    made.drop(0)
-    begun(made, 1)
-    assert study(storage).abandoned() == [2]
-    assert [each.number for each in study(storage).trials()[0]] == [1]
 
 
 def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str) -> None:
@@ -222,12 +204,6 @@ def test_a_study_with_other_objectives_is_refused(storage: str) -> None:
     study(storage)
     with pytest.raises(BadInput, match="study one was begun with other objectives: give it another name"):
         study(storage, objectives={"f1": "maximize"})
-
-
-def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> None:
-    with pytest.raises(BadInput, match="cannot be used") as caught:
-        study("postgresql://me:secret@127.0.0.1:1/none")
-    assert "secret" not in str(caught.value)
 
 
 def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(

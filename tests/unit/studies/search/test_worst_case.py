@@ -12,10 +12,9 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, some_jobs
-from paretune.studies.search.study_run import default_trial
 from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of
-from tests.unit.studies.search.test_split import BATCHES, RATES, smooth, write_table
+from tests.unit.studies.search.test_split import BATCHES, RATES, write_table
 
 STUDY = """
 name: default
@@ -32,7 +31,7 @@ USD_PER_HOUR = 1.408  # of the ml.g5.xlarge, us-east-1
 
 
 def write(folder: Path, *, batches: tuple[int, ...] = BATCHES, rate: str = CHOICES, sampler: str = "random") -> str:
-    write_table(folder / "table.csv", smooth)
+    write_table(folder / "table.csv")
     (folder / "study.yaml").write_text(
         STUDY.format(batches=", ".join(map(str, batches)), rate=rate, sampler=sampler).replace("{{", "{")
     )
@@ -111,13 +110,3 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
     assert Sampled(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
-
-
-def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
-    driver = driver_of(workplace, write(workplace), {"learning_rate": "5e-5"})
-
-    result = default_trial(driver)
-
-    assert result is not None
-    assert (result.origin, result.spec.per_device_train_batch_size) == ("estimated", None)
-    assert result.values["cost_usd"] > 0

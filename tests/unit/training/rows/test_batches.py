@@ -1,6 +1,7 @@
 """Properties that hold for every data set, batch plan and number of devices."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -19,15 +20,6 @@ PLANS = st.builds(
 )
 EPOCHS = st.integers(0, 3)
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def plan(batch: int, accumulation: int = 1, devices: int = 1) -> BatchPlan:
-    return BatchPlan(
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=accumulation,
-        devices=devices,
-        learning_rate=1e-4,
-    )
 
 
 def by_rank(lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int) -> list[list[list[int]]]:
@@ -71,17 +63,9 @@ def test_the_rows_of_a_step_do_not_depend_on_devices_or_accumulation(
     lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
 ) -> None:
     spread = GlobalBatchSampler(lengths, plan, rank=plan.devices - 1, seed=seed)
-    alone = GlobalBatchSampler(
-        lengths,
-        BatchPlan(
-            per_device_train_batch_size=plan.global_batch_size,
-            gradient_accumulation_steps=1,
-            devices=1,
-            learning_rate=1e-4,
-        ),
-        rank=0,
-        seed=seed,
-    )
+    size = plan.global_batch_size
+    one = replace(plan, per_device_train_batch_size=size, gradient_accumulation_steps=1, devices=1)
+    alone = GlobalBatchSampler(lengths, one, rank=0, seed=seed)
 
     steps = [step.tolist() for step in spread.epoch_steps(epoch)]
     assert steps == [step.tolist() for step in alone.epoch_steps(epoch)]
