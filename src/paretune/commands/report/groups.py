@@ -1,6 +1,9 @@
-"""Runs by the values of a setting: what larger clusters do (view=scaling), and one value against another (compare)."""
+"""Runs by the values of a setting: what larger clusters do (view=scaling), and one value against another (compare).
 
-from collections.abc import Iterable, Sequence
+Least squares, lack of fit, Tukey's test and intervals of differences are those of statsmodels.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,14 +13,16 @@ import pandas as pd
 from paretune.commands.report import DEVICES, SHAPE
 from paretune.commands.report.document import Chart, Report, Section, scatter
 from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS, dates, frame_of, records
-from paretune.commands.report.statistics import CONFIDENCE, SIGNIFICANT, difference, line, tukey
 from paretune.core.errors import BadInput
-from paretune.presentation.text import dollars, duration, p_value, plain, texts, with_error
+from paretune.presentation.text import duration, p_value, plain, texts, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
 from paretune.tracking import RecordedJob
 
+CONFIDENCE = 0.95
+SIGNIFICANT = 0.05  # probability below which a test counts as significant
+_EXACT = 1e-12  # share of a sum of squares below which runs do not scatter at all
 _OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
 """Factors of the cluster, compared for equal work; runs that are compared by another factor have the same shape."""
 _EXPECTED_DIFFERENCES = {"seed", "dataset", "model", "instance_type", "instance_count"}
@@ -29,15 +34,10 @@ _COMPARED = {
     metrics.COST_USD: "cost / first",
     metrics.F1: "F1 - first",
 }
-_STEPS: dict[str, Any] = {
-    "time saved, one step up": ("saved_seconds", duration),
-    "cost, one step up (USD)": ("dearer_usd", lambda usd: f"{'-' if usd < 0 else '+'} {dollars(abs(usd))}"),
-    "speed-up": ("speed_up", ".2f"),
-    "efficiency": ("efficiency", ".0%"),
-    "estimated before": (f"{metrics.ESTIMATED_SECONDS}_mean", duration),
-}
-_MEANS = "Means ± sample standard deviations of the runs that tell the quantity; time is billed per instance"
-_AGAINST = f"{_MEANS}; against the first row with {CONFIDENCE:.0%} intervals where there are repeats"
+_MEANS = (
+    "Means ± sample standard deviations of the runs that tell the quantity, time is billed per instance; "
+    f"against the first row with {CONFIDENCE:.0%} intervals where there are repeats"
+)
 
 
 class Group(NamedTuple):
@@ -52,7 +52,7 @@ class Group(NamedTuple):
 def groups_report(jobs: Sequence[RecordedJob], view: str, factor: str) -> Report:
     """A section for the completed jobs of each kind, by the values of the factor; raises BadInput if nothing varies."""
     frame = frame_of(jobs, factor)
-    used = frame[(frame.state == "Completed") & (frame.probe_steps == "")] if jobs else frame
+    used = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
     groups, left_out = groups_of(used, factor, view)
     sections, tables = zip(*(section_of(group, view) for group in groups), strict=True)
     about = [dates(frame), "Origins, data sets and models stand in tables of their own: compare within one only."]
@@ -69,10 +69,9 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], 
     Runs of one shape are compared; factors of the cluster are compared for equal work.
     """
     groups, left_out = list[Group](), list[str]()
-    if not runs.empty:
-        work = runs.work.map(lambda work: "" if np.isnan(work) else f"{float(f'{work:.3g}'):,.0f} rows x epochs")
-        runs = runs.assign(level=runs[factor], apart=work if factor in _OF_THE_CLUSTER else runs[SHAPE])
-    for (_, kind, model, dataset, _, apart), group in runs.groupby(_KIND) if not runs.empty else ():
+    work = runs.work.map(lambda work: "" if np.isnan(work) else f"{float(f'{work:.3g}'):,.0f} rows x epochs")
+    runs = runs.assign(level=runs[factor], apart=work if factor in _OF_THE_CLUSTER else runs[SHAPE])
+    for (_, kind, model, dataset, _, apart), group in runs.groupby(_KIND):
         title = f"{kind}: {model} on {dataset}{f', {apart}' if apart else ''}"
         names = _sorted(group.level.unique())
         if factor in (SHAPE, DEVICES, "instance_type"):
@@ -107,15 +106,16 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     frame = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names).assign(n=levels.size())
     for name in QUANTITIES:
         frame[f"{name}_mean"], frame[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
-    is_scaling = view == "scaling"
-    frame = _with_steps(runs, frame) if is_scaling else _with_ratios(group, frame)
-    shown, columns = frame.copy(), {factor: "level", **({"devices": "devices"} if is_scaling else {})}
-    for name in [*_NAMES, metrics.THROUGHPUT_SAMPLES] if is_scaling else [*QUANTITIES][:-1]:
-        columns[QUANTITIES[name]] = name
+    frame, is_scaling = _with_devices(runs, _with_ratios(group, frame)), view == "scaling"
+    shown, columns = frame.copy(), dict[str, Any]({factor: "level", "devices": "devices"})
+    for name, header in QUANTITIES.items():
+        columns[header] = name
         shown[name] = list(map(partial(_mean, name), frame[f"{name}_mean"], frame[f"{name}_deviation"]))
-    for name in () if is_scaling else _COMPARED:
-        shown[f"{name}_against"] = [_interval(name, *ends) for ends in frame[_against(name)].itertuples(index=False)]
-    columns |= {"n": "n"} | (_STEPS if is_scaling else {text: f"{name}_against" for name, text in _COMPARED.items()})
+    columns["n"] = "n"
+    for name, header in _COMPARED.items():
+        columns[header] = f"{name}_against"
+        shown[columns[header]] = [_interval(name, *ends) for ends in frame[_against(name)].itertuples(index=False)]
+    columns["efficiency"] = ("efficiency", ".0%")
     settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {factor}
     # More devices have a larger batch unless somebody fixes it.
     settings -= {"global_batch_size"} if factor in _OF_THE_CLUSTER else set()
@@ -123,7 +123,7 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
     section = Section(
         heading=f"{title[:1].upper()}{title[1:]}, by {factor}",
-        tables=[(_MEANS if is_scaling else _AGAINST, texts(shown, columns))],
+        tables=[(_MEANS, texts(shown, columns))],
         tests=_tests(group) if is_scaling else [],
         sentences=[f"{factor} is not all that differs between these runs: so does {varying}."] if varying else [],
         charts=_charts(runs) if is_scaling else [],
@@ -152,7 +152,7 @@ def _interval(quantity: str, value: float, low: float, high: float) -> str:
     form = "+.4f" if quantity == metrics.F1 else ".3f"
     if np.isnan(value):
         return ""
-    return f"{value:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
+    return f"{round(value, 4) + 0.0:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
 
 
 def _with_ratios(group: Group, frame: pd.DataFrame) -> pd.DataFrame:
@@ -170,18 +170,14 @@ def _with_ratios(group: Group, frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _with_steps(runs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with devices and what each step up saves and costs."""
-    levels = runs.groupby("level")
+def _with_devices(runs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with speed-up and, where they differ, devices and efficiency."""
+    levels, seconds = runs.groupby("level"), frame[f"{metrics.BILLABLE_SECONDS}_mean"]
     counts = levels.device_count.agg(["min", "max", "count"])
     is_known = (counts["min"] == counts["max"]) & (counts["count"] == levels.size())
-    frame["devices"] = counts["min"].where(is_known).astype("Int64")
-    seconds = frame[f"{metrics.BILLABLE_SECONDS}_mean"]
-    frame["saved_seconds"], frame["dearer_usd"] = -seconds.diff(), frame[f"{metrics.COST_USD}_mean"].diff()
-    frame["speed_up"] = seconds.iloc[0] / seconds
-    has_several = frame.devices.nunique(dropna=False) > 1
-    frame["efficiency"] = (frame.speed_up * frame.devices.iloc[0] / frame.devices) if has_several else np.nan
-    return frame
+    devices = counts["min"].where(is_known & (counts["min"].nunique() > 1)).astype("Int64")
+    speed_up = seconds.iloc[0] / seconds
+    return frame.assign(devices=devices, speed_up=speed_up, efficiency=speed_up * devices[frame.index[0]] / devices)
 
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
@@ -219,3 +215,99 @@ def _charts(runs: pd.DataFrame) -> list[Chart | None]:
         title = f"Scaled against fixed learning rate {origin}"
         charts.append(scatter(by_rule, ("batch", metrics.F1), title=title, joins=True))
     return charts
+
+
+def line(runs: pd.DataFrame, quantity: str, *, power_law: bool = False) -> tuple[str, pd.DataFrame] | None:
+    """Fit a line through the runs with the quantity, over logarithms (base 2) of devices and, if it varies, data size.
+
+    A power law is a line of the quantity's logarithm. Any other line has the interaction of the two if there are enough
+    runs for it. Returns the model in Wilkinson and Rogers' notation with its lack of fit, and a row of `term`, `value`,
+    `low`, `high` and `p` per effect of a doubling, or exponent. None if the predictors do not vary, if there are too
+    few runs, or if all lie on the line.
+    """
+    import statsmodels.formula.api as smf
+
+    used = runs[runs[quantity].notna() & (runs.device_count > 0) & ((runs[quantity] > 0) | (not power_law))]
+    known = used[["device_count", "rows"]].rename(columns={"device_count": "devices", "rows": "data_size"})
+    names = [name for name in known if known[name].nunique() > 1 and (known[name] > 0).all()]
+    if not names:
+        return None
+    logarithms = np.log2(known[names])
+    data = logarithms - logarithms.mean()
+    data["y"] = np.log2(used[quantity]) if power_law else used[quantity]
+    for sign in ("+",) if power_law else ("*", "+"):
+        fit = smf.ols(f"y ~ {f' {sign} '.join(names)}", data).fit()
+        if fit.df_resid >= 1 and fit.model.rank == len(fit.params):
+            break
+    else:
+        return None
+    if _is_exact(fit.ssr, data.y):
+        return None
+    outcome, at = f"log2({quantity})" if power_law else quantity, ""
+    if "devices:data_size" in fit.params:  # the effect of one depends on the other
+        centre = 2 ** logarithms.mean()
+        at = f", effects at {centre.devices:.1f} devices and {centre.data_size:,.0f} rows"
+    formula = f"{outcome} ~ {f' {sign} '.join(f'log2({name})' for name in names)}"
+    fits = _lack_of_fit(fit, data.assign(setting=data.groupby(names).ngroup()))
+    interval = fit.conf_int(1 - CONFIDENCE)
+    effects = pd.DataFrame({"value": fit.params, "low": interval[0], "high": interval[1], "p": fit.pvalues})[1:]
+    about = f"{formula}, least squares over {int(fit.nobs)} runs{at}; {fits}"
+    return about, effects.rename_axis("term").reset_index()
+
+
+def _is_exact(squares: float, values: pd.Series) -> bool:
+    """Whether a sum of squares is negligible against the scatter of all values, or against their rounding."""
+    total = float(((values - values.mean()) ** 2).sum())
+    return bool(squares <= _EXACT * max(total, _EXACT * float((values**2).sum())))
+
+
+def _lack_of_fit(fit: Any, data: pd.DataFrame) -> str:
+    """The F test of the line against a mean for each setting (Draper and Smith, 1998, section 2.1), in words."""
+    import statsmodels.formula.api as smf
+
+    means = smf.ols("y ~ C(setting)", data).fit()
+    missed, repeated = int(fit.df_resid - means.df_resid), int(means.df_resid)
+    if repeated < 1 or missed < 1 or _is_exact(means.ssr, data.y):
+        return "too few repeats to tell whether it fits"
+    f, p, _ = means.compare_f_test(fit)
+    verdict = "does not hold" if p < SIGNIFICANT else "is not refuted"
+    return f"it {verdict}, lack of fit F({missed}, {repeated}) {plain(f, 3)}, {p_value(p)}"
+
+
+def tukey(runs: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """A row with `quantity` (its name), `first`, `second` and `p` per quantity and pair of levels that scatter.
+
+    Tukey's honestly significant difference, for unequal numbers of runs after Kramer: the error over all pairs of a
+    quantity is 1 - CONFIDENCE.
+    """
+    from statsmodels.stats.multicomp import pairwise_tukeyhsd
+
+    tables = [pd.DataFrame(columns=["quantity", "first", "second", "p"])]
+    for quantity, name in names.items():
+        used = runs[runs[quantity].notna()]
+        values, levels = used[quantity], used.level
+        pure = float(((values - values.groupby(levels).transform("mean")) ** 2).sum())
+        if levels.nunique() > 1 and len(values) > levels.nunique() and not _is_exact(pure, values):
+            table = pairwise_tukeyhsd(values, levels, alpha=1 - CONFIDENCE).summary_frame()
+            table = table.rename(columns={"group_t": "first", "group_c": "second", "p-adj": "p"})
+            tables.append(table.assign(quantity=name)[["quantity", "first", "second", "p"]])
+    return pd.concat(tables[1:] or tables, ignore_index=True)
+
+
+def difference(values: pd.Series, base: pd.Series) -> np.ndarray:
+    """The mean of `values` minus that of `base`, and the ends of its interval of CONFIDENCE; NaN with too few repeats.
+
+    Both are series of a quantity by the data size of each run. By least squares, within the data sizes that both have,
+    each with a constant of its own (Montgomery, Design and Analysis of Experiments, 2017, chapter 4); over all runs if
+    they share none.
+    """
+    import statsmodels.formula.api as smf
+
+    data = pd.concat({1.0: values, 0.0: base}).rename_axis(["changed", "size"]).reset_index(name="value")
+    data = data.fillna({"size": 0})
+    shared = data[data.groupby("size").changed.transform("nunique") == 2]
+    blocks = " + C(size)" if shared["size"].nunique() > 1 else ""
+    fit = smf.ols(f"value ~ changed{blocks}", data if shared.empty else shared).fit()
+    has_interval = fit.df_resid >= 1 and not _is_exact(fit.ssr, data.value)
+    ends = fit.conf_int(1 - CONFIDENCE).loc["changed"] if has_interval else (np.nan, np.nan)
+    return np.array([fit.params["changed"], *ends])
