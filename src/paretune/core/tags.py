@@ -66,9 +66,6 @@ def tag_faults(tags: Mapping[str, str]) -> list[str]:
 
 
 def _login(environment: Mapping[str, str]) -> str:
-    for name in _LOGIN:
-        if environment.get(name):
-            return environment[name]
     with suppress(OSError, KeyError, ImportError):  # a container may run as a number without a name
-        return getpass.getuser()
+        return next(filter(None, map(environment.get, _LOGIN)), None) or getpass.getuser()
     return ""

@@ -179,23 +179,15 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     endpoint, offline = environment.get("HF_ENDPOINT") or _HUB, environment.get("HF_HUB_OFFLINE", "").upper() in _TRUE
     is_away = not offline and not accepts_connections(endpoint, environment)
     try:
-        path = hf_hub_download(
-            *(model, "config.json"),
-            endpoint=endpoint,
-            token=environment.get("HF_TOKEN"),
-            local_files_only=offline or is_away,
-        )
+        token, only_cached = environment.get("HF_TOKEN"), offline or is_away
+        path = hf_hub_download(model, "config.json", endpoint=endpoint, token=token, local_files_only=only_cached)
     except Exception as error:  # of several libraries: the reason is shown
         why_none = "it accepts no connection" if is_away else first_line(error)
         reason = "HF_HUB_OFFLINE forbids to ask the hub" if offline else f"{endpoint} gives none ({why_none})"
         near = did_you_mean(model.rpartition("/")[2], _architectures(), lead=" (", most=1, cutoff=0.9)
-        fault = f"is not well known{near and near + ')'}, and its config.json is needed"
-        raise BadInput(
-            [
-                f"model {model} {fault}: {reason}; one that is private or "
-                "behind terms needs HF_TOKEN; else give a folder that holds it, or a well-known model of its size"
-            ]
-        ) from error
+        fault = f"model {model} is not well known{near and near + ')'}, and its config.json is needed: {reason}"
+        remedy = "one that is private or behind terms needs HF_TOKEN; else give a folder that holds it, or a well-known"
+        raise BadInput([f"{fault}; {remedy} model of its size"]) from error
     return read_config(Path(path).parent)
 
 

@@ -20,7 +20,7 @@ from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.features import Footprint, JobFeatures, describe
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
-from paretune.estimating.noise import Z80
+from paretune.estimating.noise import Z80, Scatter, posterior_deviation
 from paretune.estimating.phases import Seconds, phases_of
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.workload import training_rows
@@ -30,10 +30,16 @@ from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.tracking import RecordedJob, schema
+from paretune.tracking import RecordedJob, RecordedRun, schema
 
 if TYPE_CHECKING:
     from paretune.tracking import Tracking
+
+_MOST_POWERS = 15  # of two that are tried as the largest batch: up to 16,384 rows
+_NEWEST = 200  # number of runs of projects, and of scripts, that are read
+# Assumed for a training of the user's own that has run once; not measured, rather too large than too small.
+_SPREAD, _SPREAD_DEGREES = 0.3, 2.0
+"""Standard deviation of the logarithm of seconds, and with how many degrees of freedom it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +128,6 @@ class Estimate(TimeEstimate):
         return super().as_metrics() | {metrics.ESTIMATED_MEMORY_GIB: self.memory.gib}
 
 
-_MOST_POWERS = 15  # of two: up to 16,384 rows
-
-
 class Estimator:
     """Predicts jobs from the evidence of earlier jobs."""
 
@@ -161,7 +164,7 @@ class Estimator:
             usable_gib=described.usable_gib,
             price=price,
             basis=self._basis(described) + ("; the time of offloading is not counted" if offloads else ""),
-            did_not_fit=self.job_that_did_not_fit(spec, plan, described),
+            did_not_fit=Footprint.of(spec, plan, described.memory).why_full(self.evidence.did_not_fit),
             tokens=described.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
 
@@ -175,15 +178,11 @@ class Estimator:
             features = describe(item.spec, plan, built, facts)
             if features is None:
                 return True
-            peak = self._memory.predict(features.memory)
-            return peak.gib_high > features.usable_gib or bool(self.job_that_did_not_fit(item.spec, plan, features))
+            did_not_fit = Footprint.of(item.spec, plan, features.memory).why_full(self.evidence.did_not_fit)
+            return self._memory.predict(features.memory).gib_high > features.usable_gib or did_not_fit is not None
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
         return sizes[fitting - 1] if fitting else 0
-
-    def job_that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
-        """Return an earlier job that ran out of memory although it needed no more and had no less, or None."""
-        return Footprint.of(spec, plan, described.memory).why_full(self.evidence.did_not_fit)
 
     def _basis(self, described: JobFeatures) -> str:
         here, of_model, of_chip = self.evidence.runs_like(described)
@@ -206,47 +205,21 @@ def _count(runs: Sequence[Measurement]) -> str:
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
 
 
-NEWEST = 200  # number of runs of projects, and of scripts, that are read
-# Assumed for a training that has run once; not measured, rather too large than too small.
-_SPREAD, _SPREAD_DEGREES = 0.3, 2.0
-"""Standard deviation of the logarithm of seconds, and with how many degrees of freedom it is known."""
+def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> TimeEstimate | None:
+    """Return the estimate of a training of the user's own from finished jobs and their seconds.
 
-
-@dataclass(frozen=True, kw_only=True)
-class OwnTrainingTimes:
-    """Predicts the seconds of trainings of the user's own from completed jobs and their seconds."""
-
-    runs: Sequence[tuple[JobSpec, float]] = ()
-
-    @classmethod
-    def collect(cls, tracking: "Tracking", machine: str) -> "OwnTrainingTimes":
-        """Read the newest measured whole jobs, local ones of `machine` only; raises TrackingUnavailable."""
-        completed = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
-        runs = list[tuple[JobSpec, float]]()
-        for name in ("project", "entry_script"):
-            for job in map(RecordedJob, tracking.runs(f"{completed} and params.{name} LIKE '_%'", newest=NEWEST)):
-                with suppress(BadInput, ValueError, KeyError):
-                    spec = job.spec_as_run()
-                    is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
-                    if job.billable_seconds and not (is_elsewhere or job.was_retried or job.is_spot):
-                        runs.append((spec, job.billable_seconds))
-        return cls(runs=runs)
-
-    def predict(self, spec: JobSpec, price: Price | None) -> TimeEstimate | None:
-        """Return the estimate of a job, or None if no job that is equal but for the seed has run on its cluster.
-
-        Of N measured seconds the geometric mean, with an 80 % interval of the next run.
-        """
-        key = spec.spec_hash(but=["seed"])
-        logs = np.log([seconds for run, seconds in self.runs if run.spec_hash(but=["seed"]) == key])
-        if not (count := len(logs)):
-            return None
-        middle, squares = float(np.exp(logs.mean())), float(((logs - logs.mean()) ** 2).sum())
-        variance = (_SPREAD_DEGREES * _SPREAD**2 + squares) / (_SPREAD_DEGREES + count - 1)
-        factor = float(np.exp(Z80 * np.sqrt(variance * (1.0 + 1.0 / count))))
-        time = Seconds(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
-        basis = f"{count} run{'s' if count > 1 else ''} of this training on this cluster: equal ones"
-        return TimeEstimate(spec=spec, measured_here=count, time=time, price=price, basis=basis)
+    Of N jobs that are equal but for the seed the geometric mean, with an 80 % interval of the next one; None if N = 0.
+    """
+    key = spec.spec_hash(but=["seed"])
+    logs = np.log([seconds for run, seconds in runs if run.spec_hash(but=["seed"]) == key])
+    if not (count := len(logs)):
+        return None
+    middle, scatter = float(np.exp(logs.mean())), Scatter(squares=float(logs.var() * count), degrees=count - 1)
+    deviation = posterior_deviation(_SPREAD, _SPREAD_DEGREES, scatter)
+    factor = math.exp(Z80 * deviation * math.sqrt(1.0 + 1.0 / count))
+    time = Seconds(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
+    basis = f"{count} run{'s' if count > 1 else ''} of this training on this cluster: equal ones"
+    return TimeEstimate(spec=spec, measured_here=count, time=time, price=price, basis=basis)
 
 
 class Forecast:
@@ -273,16 +246,25 @@ class Forecast:
         return Estimator(Evidence())
 
     @cached_property
-    def own_training(self) -> OwnTrainingTimes:
-        """What finished trainings of the user's own took."""
-        if self._tracking is not None:
-            with suppress(TrackingUnavailable):  # recording the job will report this
-                return OwnTrainingTimes.collect(self._tracking, machine_name())
-        return OwnTrainingTimes()
+    def own_runs(self) -> list[tuple[JobSpec, float]]:
+        """The newest measured jobs of the user's own trainings, local ones of this machine, with their seconds."""
+        completed = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
+        jobs, runs, machine = list[RecordedRun](), list[tuple[JobSpec, float]](), machine_name()
+        with suppress(TrackingUnavailable):  # recording the job will report this
+            for name in ("project", "entry_script"):
+                condition = f"{completed} and params.{name} LIKE '_%'"
+                jobs += self._tracking.runs(condition, newest=_NEWEST) if self._tracking is not None else []
+        for job in map(RecordedJob, jobs):
+            with suppress(BadInput, ValueError, KeyError):
+                spec = job.spec_as_run()
+                is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
+                if job.billable_seconds and not (is_elsewhere or job.was_retried or job.is_spot):
+                    runs.append((spec, job.billable_seconds))
+        return runs
 
     def renew(self) -> None:
         """Read the runs again at the next estimate."""
-        self.__dict__.pop("own_training", None)
+        self.__dict__.pop("own_runs", None)
         self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> TimeEstimate | None:
@@ -291,7 +273,7 @@ class Forecast:
         Returns None if its model or its rows are unknown, or no training like it has run there.
         """
         if spec.runs_own_training:
-            return self.own_training.predict(spec, price)
+            return estimate_own(spec, price, self.own_runs)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None

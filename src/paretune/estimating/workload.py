@@ -54,13 +54,12 @@ def workload(
     rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
     if spec.max_train_samples is not None and (rows is None or spec.max_train_samples > rows):
         validation, tokens = None, None  # not the rows of the package
-    tokens = None if tokens is None else min(tokens, spec.max_seq_length)
     train_rows = training_rows(spec, facts)
     if not train_rows:
         return None
+    length = min(tokens or math.inf, float(spec.max_seq_length))
     if "train_tokens" in facts:
-        tokens = facts["train_tokens"] / train_rows
-    length = tokens if tokens is not None else float(spec.max_seq_length)
+        length = facts["train_tokens"] / train_rows
     widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
     steps = spec.probe_steps or training_steps(spec, plan, train_rows)
     attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights

@@ -107,18 +107,14 @@ class BudgetLedger:
         self.shown_address = redacted(address)  # the address without user and password
         try:
             self._engine = open_engine(address)
-            if self.is_local:
+            self._is_local = self._engine.dialect.name == "sqlite"
+            if self._is_local:
                 Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
             with self._engine.begin() as connection:
                 exclude_others(connection)
                 _ROWS.create(connection, checkfirst=True)
         except (SQLAlchemyError, ImportError, OSError) as error:
             raise unusable(address, error, f" of {file.path}") from None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a file of this machine, which no other machine sees."""
-        return self._engine.dialect.name == "sqlite"
 
     def reserve(self, request: BudgetRequest) -> None:
         """Reserve a job's worst case in all budgets that it counts against, unless it is reserved already.
@@ -181,7 +177,7 @@ class BudgetLedger:
             return
         mark = self._beside / f"{at_home(self.file.path).resolve().name}.{month_of(now)}.json"
         here = self.shown_address
-        if self.is_local:
+        if self._is_local:
             here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"
         if claims:
             with suppress(OSError):  # a folder that nobody here may change

@@ -110,11 +110,8 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
 
 def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
     """The metrics that are known, as words to text: the F1 of token classification is over entities."""
-    if task == TOKEN_CLASSIFICATION and F1 in values:
-        rest = in_words({name: value for name, value in values.items() if name != F1})
-        return {"F1 (entities, validation)": f"{values[F1]:.4f}"} | rest
     rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]
-    return dict(rows)
+    return {words.replace("macro", "entities") if task == TOKEN_CLASSIFICATION else words: text for words, text in rows}
 
 
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job

@@ -99,13 +99,6 @@ def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     return list(store_findings({}))
 
 
-def test_a_store_that_is_not_there_yet_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (result,) = found_at(f"sqlite:///{tmp_path / 'new.db'}", monkeypatch)
-
-    assert result.verdict is Verdict.PASSED
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'acf3f17fdcc7'")

@@ -188,11 +188,6 @@ def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: l
     [
         (["reconcile"], ["paretune: bill must name an export of CUR 2.0 or FOCUS"]),
         (["reconcile", "--bill", "nowhere.csv"], ["got nowhere.csv: there is no such"]),
-        (
-            ["report", "--rate", "effective", "--region", "us-east-1", "--price_date", "2026-10-01"],
-            ["region is a term of list prices, got rate=effective", "price_date is a term of list prices"],
-        ),
-        (["report", "--view", "scaling", "--rate", "effective"], ["rate=effective prices the runs of view=runs again"]),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_next_step(run: Run, words: list[str], parts: list[str]) -> None:

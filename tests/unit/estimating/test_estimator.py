@@ -12,7 +12,7 @@ from mlflow.entities import Run
 from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
-from paretune.estimating.estimator import Estimate, Estimator, OwnTrainingTimes
+from paretune.estimating.estimator import Estimate, Estimator, estimate_own
 from paretune.estimating.evidence import Evidence, read
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
@@ -157,13 +157,13 @@ def test_nothing_is_known_before_one_has_run_there() -> None:
     elsewhere = job(instance_type="ml.m5.large")
     others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", project_parameters={"rows": 1000})]
 
-    assert OwnTrainingTimes().predict(job(), ML_M5_LARGE) is None
-    assert OwnTrainingTimes(runs=[(spec, 10.0) for spec in others]).predict(job(), ML_M5_LARGE) is None
+    assert estimate_own(job(), ML_M5_LARGE, []) is None
+    assert estimate_own(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None
 
 
 def test_only_equal_jobs_count_whatever_their_seed() -> None:
     runs = [(job(1000, seed=7), 14.0), (job(4000), 44.0)]
-    prediction = OwnTrainingTimes(runs=runs).predict(job(), ML_M5_LARGE)
+    prediction = estimate_own(job(), ML_M5_LARGE, runs)
 
     assert prediction is not None
     assert prediction.measured_here == 1

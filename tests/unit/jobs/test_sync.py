@@ -15,7 +15,6 @@ from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LaunchRefused
-from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import (
@@ -161,31 +160,6 @@ def desk(workplace: Path) -> Desk:
     return Desk(Tracking({}, SystemClock()), MlflowClient(), Account(), workplace)
 
 
-@pytest.mark.parametrize("killed_before", ["set_terminated", "log_batch"])
-def test_a_run_whose_watcher_was_killed_while_it_closed_the_run_is_closed(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, killed_before: str
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    run_id = desk.leave(EndingJob(looks=0))
-    is_moment = {"set_terminated": lambda: True, "log_batch": lambda: desk.status(run_id) != "RUNNING"}[killed_before]
-    write = getattr(MlflowClient, killed_before)
-
-    def killed(client: MlflowClient, *words: Any, **request: Any) -> None:
-        if is_moment():
-            raise Killed
-        write(client, *words, **request)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MlflowClient, killed_before, killed)
-        with pytest.raises(Killed):
-            desk.sync()
-
-    assert desk.sync()[run_id].result is not None
-    assert (desk.status(run_id), desk.tags(run_id)["state"]) == ("FINISHED", "Completed")
-
-
 def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk: Desk) -> None:
     ended, running, failed = (
         desk.leave(EndingJob(looks=0)),
@@ -204,14 +178,8 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
     assert "broken" in collected[failed].remark
     assert desk.status(failed) == "FAILED"
     assert desk.account.created == []
-
-
-def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=3))
-    desk.sync()
-
-    assert desk.sync() == {}
-    assert [point.step for point in desk.client.get_metric_history(run_id, "train/loss")] == [1, 2]
+    assert desk.sync() == {}  # and no event is written twice
+    assert [point.step for point in desk.client.get_metric_history(running, "train/loss")] == [1, 2]
 
 
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
@@ -302,21 +270,6 @@ def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed
     assert desk.account.created == []
 
 
-def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_checked(desk: Desk) -> None:
-    opened = desk.client.create_run("0").info.run_id
-    tracking = Tracking({"MLFLOW_RUN_ID": opened}, SystemClock())
-    spec = JobSpec(instance_type=GPU, region="us-east-1")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Account, "worst_case_usd", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
-        with pytest.raises(SystemExit):
-            run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
-    for name, text in {"watched_by": "another machine", "claimed_at": "0"}.items():
-        desk.client.set_tag(opened, f"paretune.{name}", text)
-
-    assert "its job was never created" in desk.sync()[opened].remark
-    assert desk.status(opened) == "KILLED"
-
-
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:
     run_id = desk.leave()
     desk.client.set_tag(run_id, "paretune.claimed_at", "0")
@@ -344,7 +297,7 @@ def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> 
     assert desk.sync()[run_id].remark == "another process on this machine is watching it"
 
 
-@pytest.mark.parametrize("document", ['{"colour": "blue"}', '{"seed": ', "[]", '{"seed": "x"}'])
+@pytest.mark.parametrize("document", ['{"colour": "blue"}', '{"seed": '])
 def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: str) -> None:
     strange, good = desk.leave(EndingJob(looks=0)), desk.leave(EndingJob(looks=0))
     desk.client.set_tag(strange, "paretune.job", document)
@@ -421,17 +374,3 @@ def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_the
     desk.sync()
 
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(636 / 3600)
-
-
-def test_instances_that_aws_does_not_tell_of_are_left_for_a_later_sync(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=0, pools=[pool("Available", 1.0)]))
-    other = desk.leave(EndingJob(looks=0))
-    desk.client.set_tag(run_id, "paretune.state", "Completed")
-    desk.client.set_tag(run_id, "paretune.warm_pool", "Available")
-    desk.account.refused[job_name(run_id, 1)] = LaunchRefused("the AWS credentials have expired")
-
-    collected = desk.sync()
-
-    assert "its warm pool cannot be looked at: the AWS credentials have expired" in collected[run_id].remark
-    assert collected[other].result is not None
-    assert desk.tags(run_id)["warm_pool"] == "Available"

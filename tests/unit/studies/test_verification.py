@@ -12,7 +12,7 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched, until_ended
+from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched
 from tests.unit.jobs.test_retrying_job import CAPACITY, DONE
 
 
@@ -44,30 +44,6 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
     assert sorted(trial.spec.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
     assert repeated(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
-
-
-@pytest.mark.slow
-def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> None:
-    driver = desk.driver(search={"learning_rate": Choices(values=RATES)})
-    searched(driver)
-    changes = {"gradient_accumulation_steps": 4, "max_runtime_minutes": 1}
-    number = driver.begin({"learning_rate": RATES[0]}, changes)
-    assert number is not None
-    until_ended(driver)
-    first = driver.trials[number]
-
-    def recommended() -> list[Pick]:
-        front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
-        found = front.point_of.get(first.number)
-        return [] if found is None else [Pick(titles=(), point=found, reason="")]
-
-    repeated(driver, recommended)
-
-    repeats = [trial for trial in driver.trials.values() if trial.repeats == first.number]
-    assert len(repeats) == RUNS - 1
-    for repeat in repeats:
-        assert {name for name, text in repeat.given.items() if text != first.given.get(name)} == {"seed"}
-        assert repeat.value("global_batch_size") == first.value("global_batch_size") == 64
 
 
 def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(desk: Desk) -> None:

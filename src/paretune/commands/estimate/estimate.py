@@ -14,7 +14,7 @@ from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate
+from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate, estimate_own
 from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
@@ -205,7 +205,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
 
 def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
     """What finished runs tell of a user's own training, and nothing before one has finished."""
-    jobs = [(spec, forecast.own_training.predict(spec, price)) for spec, price in priced]
+    jobs = [(spec, estimate_own(spec, price, forecast.own_runs)) for spec, price in priced]
     remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
     return EstimateTable(jobs=jobs, region=region, remarks=[remark] if any(item is None for _, item in jobs) else [])
 

@@ -5,8 +5,7 @@ line, and neither do billed and notional dollars. Here: finds the runs, and keep
 
     jobs.py             recorded jobs as a pandas frame: settings and measurements
     costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
-    groups.py           view=scaling and view=compare: the runs of each value of a setting
-    statistics.py       least squares, lack of fit, Tukey's test and intervals, by statsmodels
+    groups.py           view=scaling and view=compare: the runs of each value of a setting, and tests of them
     document.py         a report as text, Markdown, CSV and one HTML page with charts of plotly
 """
 
@@ -29,14 +28,7 @@ SHAPE, DEVICES = "shape", "devices"
 FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)
 NESTED = ("training_arguments", "lora")
 """Parameters that hold others, each of which is a factor: training_arguments.torch_compile, lora.r."""
-TOTAL_KEYS: tuple[str, ...] = (
-    "study",
-    "month",
-    "user",
-    "team",
-    "tag",
-    "instance_type",
-)  # keys by which dollars are added up
+TOTAL_KEYS = ("study", "month", "user", "team", "tag", "instance_type")  # keys by which dollars are added up
 
 
 class ReportRequest(Parameters):
@@ -77,13 +69,15 @@ class ReportRequest(Parameters):
             yield f"price_date must be a day such as 2026-11-20, got {self.price_date!r}"
 
     def _by_faults(self) -> Iterator[str]:
-        is_factor = self.by in FACTORS or str(self.by).partition(".")[0] in NESTED
-        known, words = TOTAL_KEYS, f"one of {', '.join(TOTAL_KEYS)}"
-        if self.view != "runs":
-            known, words = FACTORS, f"{SHAPE}, {DEVICES} or a parameter of a job"
-        if self.by is None and self.view == "compare":
-            yield "view=compare needs the setting whose values are compared: set by, such as by=precision"
-        elif self.by is not None and not (self.by in known or (is_factor and self.view != "runs")):
+        is_total, is_factor = self.by in TOTAL_KEYS, self.by in FACTORS or str(self.by).partition(".")[0] in NESTED
+        if self.by is None:
+            if self.view == "compare":
+                yield "view=compare needs the setting whose values are compared: set by, such as by=precision"
+        elif not (is_total if self.view == "runs" else is_factor):
+            known = TOTAL_KEYS if self.view == "runs" else FACTORS
+            words = (
+                f"one of {', '.join(known)}" if known is TOTAL_KEYS else f"{SHAPE}, {DEVICES} or a parameter of a job"
+            )
             guess = did_you_mean(self.by, known, or_longer=True) or "see `paretune report --help`"
             hint = "set view=compare" if is_factor else guess
             yield f"by must be {words} with view={self.view}, got {self.by!r}: {hint}"
@@ -107,13 +101,13 @@ def _run(request: ReportRequest) -> CommandOutput:
     prices, tracking = PriceList.read(environment), Tracking(environment, clock)
     is_job = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
     jobs = [RecordedJob(run) for run in tracking.runs(" and ".join(filter(None, [is_job, request.filter])))]
-    if request.view != "runs":
-        report = groups_report(jobs, request.view, request.by or SHAPE)
-    elif jobs:
-        report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
-    else:
+    if not jobs:
         text = "no job is recorded" + (" that fits the filter" if request.filter else "")
         return CommandOutput(text=text, document={"rows": []})
+    if request.view == "runs":
+        report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
+    else:
+        report = groups_report(jobs, request.view, request.by or SHAPE)
     csv = report.csv()
     run = tracking.begin("report")
     is_simulated = {job.origin for job in jobs} == {"simulated"}

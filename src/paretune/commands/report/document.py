@@ -67,10 +67,7 @@ class Report:
 
     def csv(self) -> str:
         """The rows as CSV; unknown values are empty cells."""
-        rows = [
-            {name: printable(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
-            for row in self.rows
-        ]
+        rows = [{name: printable(it) if isinstance(it, str) else it for name, it in row.items()} for row in self.rows]
         return csv_text(list(rows[0]), rows)
 
     def note(self) -> str:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 import pandas as pd
 
@@ -33,19 +32,23 @@ ESTIMATES = {
 }
 """Estimated metric to its name and the one that was measured."""
 ESTIMATED = [f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")]
+_METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS]))
 VERSIONS = "versions"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
 _PRICE = ("price_usd_per_hour", "price_region", "price_as_of", "price_source")
 
 
 def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
-    """A row per job.
+    """A row per job, of at least one.
 
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices and versions; what is not
     recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
     (of the data set if a table has them, else those trained on), `work` (rows times epochs), `rate` and metrics.
     """
-    return pd.DataFrame([_row(job, factor) for job in jobs])
+    frame = pd.DataFrame([_row(job, factor) for job in jobs])
+    numbers = ["device_count", "rows", "rate", *_METRICS]
+    frame[numbers] = frame[numbers].apply(pd.to_numeric, errors="coerce")
+    return frame.assign(work=frame["rows"] * pd.to_numeric(frame.num_train_epochs, errors="coerce"))
 
 
 def _row(job: RecordedJob, factor: str) -> Row:
@@ -65,11 +68,8 @@ def _row(job: RecordedJob, factor: str) -> Row:
     if outer in NESTED and inner:
         values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
     config = values["dataset_config_name"]
-    rows = _number(job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"))
     is_notional = not job.instance_type.startswith("ml.")
     shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
-    numbers = {*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS}
-    measured = {name: _number(job.metric(name)) for name in numbers}
     return {
         **values,
         "run_id": job.run_id,
@@ -84,12 +84,11 @@ def _row(job: RecordedJob, factor: str) -> Row:
         SHAPE: shape,
         DEVICES: "" if devices is None else str(devices),
         VERSIONS: job.versions,
-        "device_count": _number(devices),
-        "rows": rows,
-        "work": rows * _number(values["num_train_epochs"]),
-        "rate": _number(job.param("scaled_learning_rate") or job.param("learning_rate")),
+        "device_count": devices,
+        "rows": job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"),
+        "rate": job.param("scaled_learning_rate") or job.param("learning_rate"),
         "about": f"run {job.run_id[:8]}, {shape}",
-        **measured,
+        **{name: job.metric(name) for name in _METRICS},
         **{name: getattr(job, name) for name in _PRICE},
         "study": job.run.tags.get(schema.STUDY, ""),
         "month": day[:7],
@@ -105,13 +104,6 @@ def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
         return spec.processes * spec.instance_count
     instance = catalog.instances().get(job.instance_type)
     return None if instance is None else max(1, instance.accelerator_count) * job.instance_count
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value) if value not in (None, "") else float("nan")
-    except ValueError:
-        return float("nan")
 
 
 def _day(job: RecordedJob) -> str:

@@ -38,7 +38,7 @@ _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
-Point = dict[str, Any]  # factor to label; the parameters that it sets are in `Design.levels`
+Point = dict[str, str]  # factor to label; the parameters that it sets are in `Design.levels`
 
 
 class Design:
@@ -59,10 +59,14 @@ class Design:
         added = points.get("add", [])
         if not isinstance(added, list | tuple) or not all(isinstance(row, Mapping) for row in added):
             raise BadInput(["points: add must be a list of rows, such as [{learning_rate: 1e-4}]"])
-        rows = self._table() if self.kind == "table" else list(map(self._parameters, self._choose()))
-        order = [*rows, *map(dict, added)] * _whole("replicates", points.get("replicates", 1))
+        rows = self._table() if self.kind == "table" else self._choose()
+        order = [*rows, *map(dict, added)] * self._whole("replicates", 1)
         random.Random(seed).shuffle(order)
-        self.rows = _seeded(order)
+        seen, self.rows = Counter[str](), list[dict[str, Any]]()
+        for row in order:  # each repetition of a row has another training seed
+            key = spell({name: spell(value) for name, value in row.items()})
+            self.rows.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else dict(row))
+            seen[key] += 1
 
     def correlations(self) -> "DataFrame":
         """Correlations of the columns of the main effects."""
@@ -159,17 +163,24 @@ class Design:
         refuse(faults)
         return levels
 
-    def _parameters(self, point: Point) -> dict[str, Any]:
-        return {name: value for factor, label in point.items() for name, value in self.levels[factor][label].items()}
-
-    def _choose(self) -> list[Point]:
+    def _choose(self) -> list[dict[str, Any]]:
         every = [dict(zip(self.levels, labels, strict=True)) for labels in itertools.product(*self.levels.values())]
-        if self.kind == "full":
-            return every
-        if reason := design_is_missing():
-            raise BadInput([reason])
-        count = _whole(self.kind, self._points[self.kind])
-        return self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
+        if self.kind != "full":
+            if reason := design_is_missing():
+                raise BadInput([reason])
+            count = self._whole(self.kind)
+            every = self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
+        return [
+            {name: value for factor, label in point.items() for name, value in self.levels[factor][label].items()}
+            for point in every
+        ]
+
+    def _whole(self, name: str, usual: Any = None) -> int:
+        value = self._points.get(name, usual)
+        with suppress(TypeError, ValueError):
+            if int(value) >= 1:
+                return int(value)
+        raise BadInput([f"points: {name} must be a whole number of at least 1, got {value!r}"])
 
     def _optimal(self, every: list[Point], count: int) -> list[Point]:
         """The rows with the largest |X'X| of the main effects."""
@@ -228,23 +239,6 @@ def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, A
             numbers.setdefault(fault, []).append(number)
     shown = {fault: f"row {at[0]}" + (f" and {len(at) - 1} more" if at[1:] else "") for fault, at in numbers.items()}
     return [f"points: {which}: {fault}" for fault, which in shown.items()]
-
-
-def _whole(name: str, value: Any) -> int:
-    with suppress(TypeError, ValueError):
-        if int(value) >= 1:
-            return int(value)
-    raise BadInput([f"points: {name} must be a whole number of at least 1, got {value!r}"])
-
-
-def _seeded(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each repetition of one with another training seed."""
-    seen, seeded = Counter[str](), list[dict[str, Any]]()
-    for row in rows:
-        key = spell({name: spell(value) for name, value in row.items()})
-        seeded.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else dict(row))
-        seen[key] += 1
-    return seeded
 
 
 def _label(level: Mapping[str, Any]) -> str:

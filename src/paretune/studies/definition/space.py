@@ -11,7 +11,6 @@ from paretune.core.errors import BadInput, collecting, refuse
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parameters import (
     COMPUTES,
-    Effect,
     Fault,
     Value,
     effects_of,
@@ -26,22 +25,19 @@ _MOST_COMBINATIONS = 2000  # 250 microseconds each (measured 2026-11-25, AMD EPY
 _DRAWN = 500  # combinations that are drawn if there are more
 INSIDE = "."  # separates a parameter that is a mapping from a name in it: training_arguments.weight_decay
 
-# Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
-_SAME_RESULT = "it changes nothing that comes out"
-_WHY_NOT: Mapping[Effect, str] = {
-    "evaluation": "F1 compares jobs only on the same rows: make one study of each",
-    "noise": "what differs only in it is noise, which a study measures by itself",
-    "launcher": "it says where a job runs and what is recorded, not what comes out",
-    "stopping": "it limits a job and changes nothing that comes out",
-    "ownership": "it belongs to your account and changes nothing that comes out",
-}
-
 
 def why_not_searched(name: str) -> str:
     """Reason why no study searches a parameter; empty if a study may."""
-    effects = effects_of(JobSpec, name)
-    derived = next((reason for effect, reason in _WHY_NOT.items() if effect in effects), "")
-    return str(extra_of(JobSpec, name, "not_searched") or derived or ("" if {*effects} & {*COMPUTES} else _SAME_RESULT))
+    effects = {*effects_of(JobSpec, name)}
+    if reason := extra_of(JobSpec, name, "not_searched"):
+        return str(reason)
+    if "evaluation" in effects:
+        return "F1 compares jobs only on the same rows: make one study of each"
+    if "noise" in effects:
+        return "what differs only in it is noise, which a study measures by itself"
+    # Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
+    changes_result = effects & {*COMPUTES} and not effects & {"launcher", "stopping", "ownership"}
+    return "" if changes_result else "it changes nothing that comes out"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ class Driver:
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
-        self._pools = KeptPools(file.name, table, workplace, say)
+        self._pools = KeptPools(table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
         self._first = 0  # of the ended trials, the first that may end the study by its failure
@@ -152,26 +152,36 @@ class Driver:
 
         `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
         """
-        changes = changes or {}
-        if (spec := self._spec_of(number, point, changes)) is None:
+        changes, identity, reserved, reason = changes or {}, "", None, ""
+        try:
+            spec = self.file.spec_at(point).replace(**changes)
+            identity = spec.spec_hash()
+            self.workplace.launcher.check(spec)
+        except BadInput as error:
+            self.history.impossible |= {identity} - {""}
+            self.table.drop(number, identity)
+            self._say(f"trial {number}: not possible: {error.faults[0]}")
             return False
-        if (equal_trial := self.history.settled.get(spec.spec_hash())) is not None:
+        if (equal_trial := self.history.settled.get(identity)) is not None:
             self.table.tell(self.trials[equal_trial], number)
             return False
-        has_limit = "max_runtime_minutes" in changes and repeats is None
-        given = (spec if has_limit else self.money.limited(spec)).changed()
-        status = TrialStatus.RUNNING
-        trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
-        reserved = None
-        try:
-            if trial.identity not in {job.trial.identity for job in self.running}:
+        if self.history.cannot_fit(spec):
+            reason = "not run: a job with no more rows per device ran out of memory on a device as large"
+        elif identity not in {job.trial.identity for job in self.running}:
+            has_limit = "max_runtime_minutes" in changes and repeats is None
+            given = (spec if has_limit else self.money.limited(spec)).changed()
+            status = TrialStatus.RUNNING
+            trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
+            try:
                 reserved = self.money.reserve(trial)
-        except BudgetRefused as error:
-            self._say(f"trial {number}: {error}")
+            except BudgetRefused as error:
+                reason = str(error)
+        if reason:
+            self._say(f"trial {number}: {reason}")
         if reserved is None:
             self.table.drop(number)
             return False
-        self.history.retries.pop(trial.identity, None)
+        self.history.retries.pop(identity, None)
         self._begin(reserved)
         return True
 
@@ -201,17 +211,16 @@ class Driver:
 
     def stop(self, error: BaseException) -> None:
         """Stop and book running jobs, or leave them running if `on_interrupt` is detach; with `once`, all of them."""
-        jobs = dict(self._jobs)
         left = {
             number
-            for number, job in jobs.items()
+            for number, job in self._jobs.items()
             if self.file.once
             or isinstance(error, LostContact)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
-        for number in jobs.keys() - left:
+        for number in self._jobs.keys() - left:
             with suppress(ParetuneError):  # all at once, before one is waited for
-                jobs[number].ask_to_stop()
+                self._jobs[number].ask_to_stop()
         for job in self.running:
             try:
                 if job.number not in left:
@@ -228,7 +237,7 @@ class Driver:
     def finish(self) -> None:
         """Give back warm pools."""
         self._pools.find(self.trials.values())
-        self._pools.give_back(waits=not self.file.once)
+        self._pools.give_back()
         self._refresh()
 
     def _has_free_slot(self) -> bool:
@@ -246,25 +255,6 @@ class Driver:
             self.history.retries.pop(trial.identity)
             self.begin(trial.point, trial.changes, trial.repeats)
         return trial is not None
-
-    def _spec_of(self, number: int, point: Point, changes: Mapping[str, Any]) -> JobSpec | None:
-        """The job of a trial; None if its point makes none, which Optuna is told."""
-        identity = ""
-        try:
-            spec = self.file.spec_at(point).replace(**changes)
-            identity = spec.spec_hash()
-            self.workplace.launcher.check(spec)
-        except BadInput as error:
-            self.history.impossible |= {identity} - {""}
-            self.table.drop(number, identity)
-            self._say(f"trial {number}: not possible: {error.faults[0]}")
-            return None
-        if self.history.cannot_fit(spec) and identity not in self.history.settled:
-            self.table.drop(number)
-            reason = "a job with no more rows per device ran out of memory on a device as large"
-            self._say(f"trial {number}: not run: {reason}")
-            return None
-        return spec
 
     def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id

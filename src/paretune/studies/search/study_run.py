@@ -85,9 +85,10 @@ class StudyRunWriter:
     def answer(self) -> StudyAnswer:
         """The answer so far, of a study that goes on."""
         file, balance, trials = self._file, self._table.balance(), list(self._driver.trials.values())
-        front = StudyFront.of(
-            trials, file.objectives, file.constraints, predicted=self.forecast(), quality=file.judged_by
-        )
+        goals, quality = file.objectives, file.judged_by
+        front = StudyFront.of(trials, goals, file.constraints, predicted=self.forecast(), quality=quality)
+        seconds = self._driver.workplace.clock.now() - self._began_s
+        count, usd = sum(each.ended_at >= self._began_s for each in trials), balance.spent_usd - self._spent_before_usd
         return StudyAnswer(
             name=file.name,
             front=front,
@@ -97,16 +98,8 @@ class StudyRunWriter:
             unverified=self._unverified,
             n_trials=file.n_trials,
             running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
-            pace=self._pace(trials, balance.spent_usd),
+            pace=(3600 * usd / seconds, seconds / count) if seconds and count else None,
         )
-
-    def _pace(self, trials: Sequence[Trial], spent_usd: float) -> tuple[float, float] | None:
-        """Dollars an hour and seconds a trial since this process began; None before a trial has ended."""
-        seconds = self._driver.workplace.clock.now() - self._began_s
-        count = sum(trial.ended_at >= self._began_s for trial in trials)
-        if not seconds or not count:
-            return None
-        return 3600 * (spent_usd - self._spent_before_usd) / seconds, seconds / count
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
@@ -119,10 +112,16 @@ class StudyRunWriter:
             usd = pick.point.means.get(metrics.COST_USD, pick.point.trial.cost_usd)
             values = {metrics.PICK_F1: pick.point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
-        self._close(RunStatus.FINISHED)
+        self._log_bill()
+        self._run.end(RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
-        again += self._register(final)
+        if name := self._file.job.register:
+            reason = f"nothing is registered as {name}, because nothing is recommended"
+            for trial in [pick.point.trial for pick in final.picks[:1]]:
+                registered = register(str(name), trial.run_id, self._tracking)
+                reason = f"recommended trial {trial.number}: {registered}"
+            again += f"; {reason}"
         history = self._driver.history
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
@@ -130,22 +129,12 @@ class StudyRunWriter:
         shown = self._tracking.open_command(self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=shown)
 
-    def _register(self, final: StudyAnswer) -> str:
-        """Register the model of the first recommended point; returns the result in words, after a semicolon."""
-        name = self._file.job.register
-        if not name:
-            return ""
-        if not final.picks:
-            return f"; nothing is registered as {name}, because nothing is recommended"
-        trial = final.picks[0].point.trial
-        return f"; recommended trial {trial.number}: {register(str(name), trial.run_id, self._tracking)}"
-
     def paused(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:
                 self._write(self.answer(), is_last=True)
-                self._close(None)
+                self._log_bill()
 
     def interrupted(self, error: BaseException) -> None:
         """Write the results so far, and say how to go on."""
@@ -153,15 +142,13 @@ class StudyRunWriter:
             if self._driver.trials:
                 self._write(replace(self.answer(), running=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._close(RunStatus.KILLED)
+            self._log_bill()
+            self._run.end(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self.say("the same command continues the study")
 
-    def _close(self, status: RunStatus | None) -> None:
-        """Write the bill and end the run; a `status` of None leaves it open."""
+    def _log_bill(self) -> None:
         self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
-        if status is not None:
-            self._run.end(status)
 
     def _progress(self) -> str:
         balance = self._table.balance()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LaunchRefused, LostContact, TrackingUnavailable
+from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact, TrackingUnavailable
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import KeptPool
 from paretune.jobs.outcome import JobOutcome
@@ -130,8 +130,8 @@ class TrialJob:
 class KeptPools:
     """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
 
-    def __init__(self, study: str, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
-        self._study, self._table, self._workplace, self._say = study, table, workplace, say
+    def __init__(self, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
+        self._table, self._workplace, self._say = table, workplace, say
         self._pools: dict[int, KeptPool] = {}
 
     def find(self, trials: Iterable[Trial]) -> None:
@@ -153,16 +153,14 @@ class KeptPools:
                     del self._pools[trial]
                     self._say(f"trial {trial}: {sentence}")
 
-    def give_back(self, *, waits: bool) -> None:
-        """Give all pools back and book them; raises CallAgain if that takes longer than the caller waits."""
+    def give_back(self) -> None:
+        """Give all pools back and book them; says which are still billed."""
         for trial, pool in self._pools.items():
             try:
                 pool.release()
             except LostContact as error:
                 self._say(f"trial {trial}: {error}")
         self.settle()
-        if self._pools and not waits:
-            raise CallAgain(f"study {self._study}: instances that were kept are being given back: call again")
         clock = self._workplace.clock
         until = clock.monotonic() + STOP_PATIENCE_S
         while self._pools and clock.monotonic() < until:

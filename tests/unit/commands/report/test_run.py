@@ -132,19 +132,15 @@ def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowCli
 WRONG = {
     "region": (["--region", "eu-wset-1"], ["got 'eu-wset-1'", "eu-west-1"]),
     "day": (["--price_date", "2026-02-30"], ["price_date must be a day such as 2026-11-20, got '2026-02-30'"]),
-    "filter": (["--filter", "f1 is high"], ["MLflow cannot search for", "f1 is high"]),
     "all at once": (
         ["--region", "mars", "--by", "x", "--price_date", "x"],
         ["'mars'", "by must be", "price_date must"],
     ),
-    "view": (["--view", "scale"], ["view must be one of runs, scaling, compare, got 'scale'"]),
     "factor": (["--view", "scaling", "--by", "batch"], ["by must be shape, devices or a parameter of a job"]),
     "no setting": (["--view", "compare"], ["view=compare needs the setting whose values are compared: set by"]),
     "total": (["--by", "moth"], ["by must be one of study,", "did you mean month?"]),
     "setting of a total": (["--by", "strategy"], ["by must be one of study,", "set view=compare"]),
     "price of a view": (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
-    "price of a bill": (["--rate", "effective", "--region", "us-east-1"], ["region is a term of list prices"]),
-    "nothing to compare": (["--view", "scaling"], ["view=scaling compares at least two values of shape, got no"]),
 }
 
 

