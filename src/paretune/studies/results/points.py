@@ -33,7 +33,7 @@ from paretune.estimating.noise import (
 )
 from paretune.presentation.text import with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import F1, OBJECTIVES, OF_THE_CLUSTER, Constraints, Objective, violations
+from paretune.studies.definition.objectives import F1, OBJECTIVES, Constraints, Objective, violations
 from paretune.studies.results.trials import Trial, TrialStatus, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
@@ -100,7 +100,7 @@ def pooled_noise(
     known = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = known is not None and known.is_relative
     here, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
-    if objective in OF_THE_CLUSTER:
+    if objective in metrics.OF_THE_CLUSTER:
         prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
     else:
         fewest = FEWEST_EQUAL if len({*values}) > 1 else 1
@@ -192,7 +192,9 @@ def merge(
     is_sure = all(trial.qualities == first.qualities for _, (first, *rest) in families for trial in rest)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
     for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
-        alike = [(first.seconds_key if name in OF_THE_CLUSTER else None) or first.number for first, _ in families]
+        alike = [
+            (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, _ in families
+        ]
         groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
         for key, (_, runs) in zip(alike, families, strict=True):
             groups[key] += _values(runs, name, without=shown.collapsed if name == judged.metric else ())

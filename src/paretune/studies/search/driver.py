@@ -129,7 +129,9 @@ class Driver:
     def step(self, suggesting: Suggesting) -> str:
         """Do what can be done now; returns why nothing more will be begun once nothing runs, or an empty text."""
         self.poll()
-        while self._has_free_slot():
+        while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._first):
+            if not self.history.lets_run(len(self._jobs), self.workplace.clock.now()):
+                break
             self.workplace.interruption.check()
             if self._start_given():
                 continue
@@ -239,11 +241,6 @@ class Driver:
         self._pools.find(self.trials.values())
         self._pools.give_back()
         self._refresh()
-
-    def _has_free_slot(self) -> bool:
-        running, now = len(self._jobs), self.workplace.clock.now()
-        may_start = running < self.file.n_parallel and self.history.lets_run(running, now)
-        return may_start and not self.history.hopeless(self._first)
 
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
