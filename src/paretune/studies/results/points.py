@@ -188,7 +188,9 @@ def merge(
     families, judged = _families(trials), quality or F1
     shown = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
-    rows = _validation_rows([first for first, _ in families])
+    # Validation rows of all trials if their parameters say so.
+    counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, _ in families}
+    rows = next(iter(counts)) or None if len(counts) == 1 else None
     is_sure = all(trial.qualities == first.qualities for _, (first, *rest) in families for trial in rest)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
     for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
@@ -225,12 +227,6 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
     values = [value_of(trial, objective) for trial in runs if trial.number not in without]
     return [value for value in values if value is not None]
-
-
-def _validation_rows(trials: Sequence[Trial]) -> int | None:
-    """Validation rows of all trials if their parameters say so: max_eval_samples, or a ninth of max_train_samples."""
-    rows = {trial.spec.max_eval_samples or (trial.spec.max_train_samples or 0) // 9 for trial in trials}
-    return rows.pop() or None if len(rows) == 1 else None
 
 
 def point_of(

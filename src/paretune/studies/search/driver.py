@@ -130,7 +130,10 @@ class Driver:
         """Do what can be done now; returns why nothing more will be begun once nothing runs, or an empty text."""
         self.poll()
         while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._first):
-            if not self.history.lets_run(len(self._jobs), self.workplace.clock.now()):
+            if (
+                len(self._jobs) >= self.history.most_running
+                and self.workplace.clock.now() < self.history.asked_again_at
+            ):
                 break
             self.workplace.interruption.check()
             if self._start_given():
@@ -247,11 +250,13 @@ class Driver:
         if (asked := self.table.ask_waiting()) is not None:
             self.start(*asked)
             return True
-        trial = self.history.next_retry(self.workplace.clock.now())
-        if trial is not None:
-            self.history.retries.pop(trial.identity)
-            self.begin(trial.point, trial.changes, trial.repeats)
-        return trial is not None
+        now = self.workplace.clock.now()
+        for trial, not_before in self.history.retries.values():
+            if not_before <= now:
+                self.history.retries.pop(trial.identity)
+                self.begin(trial.point, trial.changes, trial.repeats)
+                return True
+        return False
 
     def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id
