@@ -71,6 +71,11 @@ class BudgetFile(Parameters):
         return Fault(path, text.removeprefix(f"{'.'.join(map(str, owner))}."))
 
 
+def _stored(file: BudgetFile) -> Iterator[str]:
+    if file.storage is not None and (fault := address_fault(file.storage)):
+        yield fault
+
+
 def _listed(file: BudgetFile) -> Iterator[Fault | str]:
     if not file.budgets:
         yield f"budgets is missing: a list such as {BUDGETS.example}"
@@ -87,4 +92,4 @@ Budget.rules = (
         f"usd_per_month is missing: {_EXAMPLE}",
     ),
 )
-BudgetFile.rules = (lambda file: filter(None, [file.storage and address_fault(file.storage)]), _listed)
+BudgetFile.rules = (_stored, _listed)

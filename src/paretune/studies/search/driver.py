@@ -157,7 +157,8 @@ class Driver:
 
         `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
         """
-        changes, identity, reserved, reason = changes or {}, "", None, ""
+        changes, identity, reason = changes or {}, "", ""
+        reserved: Trial | None = None
         try:
             spec = self.file.spec_at(point).replace(**changes)
             identity = spec.spec_hash()
