@@ -81,9 +81,6 @@ def read_command(
     The command has the paths that the files have in the job; remote ones are fetched into a new folder of `home`. For a
     job on this machine `run_in` is the project's folder: files are read where they are, and a relative path that does
     not exist in the current folder starts there.
-
-    Raises:
-        BadInput: the command cannot be computed, or an empty folder would have to travel.
     """
     entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
     if not isinstance(entry.command, str):
@@ -151,9 +148,6 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 
     On this machine the command runs in a copy of the project's files, with links to what git ignores, and with
     paretune's own Python and packages; on SageMaker the packages of the project's environment file are installed.
-
-    Raises:
-        BadInput: all faults of the project and its parameters.
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []

@@ -47,10 +47,19 @@ def main(folder: JobFolder) -> int:
             if is_first_process:
                 watchdog.stop_at(document.deadline_s, stop_signal.grace_s, begin, end)
         if is_first_process and _run_on_all_devices(document, hosts, folder, stop_signal.grace_s):
-            return _exit_code(folder)
-        if not _run(document, folder, stop_signal):
-            folder.stopped.touch()
-        return _exit_code(folder) if is_first_process else 0
+            pass
+        elif document.spec.entry_script is not None:
+            from paretune.training.script import run_script
+
+            run_script(document, folder)  # SIGTERM ends it, unless it handles it
+        else:
+            stop_signal.stop_at_next_step()
+            from paretune.training.loop import train
+
+            if not train(document, folder, stop_signal):
+                folder.stopped.touch()
+        # It has failed if it stopped for a reason in the failure file, such as its deadline.
+        return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
         traceback.print_exc()
         kind, sentence = classify_failure(error)
@@ -100,24 +109,6 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         first = before
     cause = f", because of {type(first).__name__}: {first_line(first)}" if isinstance(first, Exception) else ""
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{cause if first is not error else ''}"
-
-
-def _exit_code(folder: JobFolder) -> int:
-    """1 if the training has stopped for a reason in the failure file, such as its deadline, else 0."""
-    return int(folder.stopped.exists() and folder.failure.exists())
-
-
-def _run(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
-    """Run the user's script or the training; False when it was stopped."""
-    if document.spec.entry_script is not None:
-        from paretune.training.script import run_script
-
-        run_script(document, folder)  # SIGTERM ends it, unless it handles it
-        return True
-    stop_signal.stop_at_next_step()
-    from paretune.training.loop import train
-
-    return train(document, folder, stop_signal)
 
 
 def _end_all(folder: JobFolder, sentence: str = "") -> None:

@@ -33,9 +33,6 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
     report and removed its checkpoints; a stopped one has written a checkpoint of its last step.
-
-    Raises:
-        Diverged: the loss does not stay finite.
     """
     spec = document.spec
     if not device.has_gpu():

@@ -33,12 +33,9 @@ _SAVED = "model.safetensors"  # the name that transformers gives a single file
 
 
 def find_model(name: str, init: str = "pretrained") -> Path:
-    """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
+    """Folder with the model's files: bundled, local, or fetched from the hub into its cache; BadInput if it cannot.
 
     With `init` random the model needs no weights, and none are fetched.
-
-    Raises:
-        BadInput: there is no such model, it lacks weights that it needs, or the hub does not answer.
     """
     if name.startswith(BUNDLED):
         return hub.bundled_model(name)
@@ -255,9 +252,6 @@ def _correct_four_bits(model: Any) -> None:
 
     A layer whose weights the folder lacks has the 4-bit class but plain weights: it becomes a plain layer. And on
     processors with AVX-512 and bf16 an evaluation repacks weights, and steps after it fail or have no gradients.
-
-    Raises:
-        BadInput: the model has no 4-bit layers.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
 

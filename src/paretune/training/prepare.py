@@ -78,8 +78,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
 
 
 def _print_progress(text: str) -> None:
-    """Print the current step for the launching process, which reads this one's output."""
-    print(f"{TELLS}{text}", flush=True)
+    print(f"{TELLS}{text}", flush=True)  # for the launching process, which reads it
 
 
 def _training_argument_faults(spec: JobSpec) -> list[str]:
@@ -122,10 +121,8 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     divided = {"tensor_parallel_degree": degrees.tensor, "pipeline_parallel_degree": degrees.pipeline}
     names = " and ".join(name for name, degree in divided.items() if degree > 1)
     if spec.strategy == "fsdp" and names and spec.fine_tuning != "full":
-        faults.append(
-            f"{names} goes with fine_tuning=full, got {spec.fine_tuning}: set it to 1; strategy=fsdp alone shards "
-            "frozen weights and adapters too"
-        )
+        remedy = "set it to 1; strategy=fsdp alone shards frozen weights and adapters too"
+        faults.append(f"{names} goes with fine_tuning=full, got {spec.fine_tuning}: {remedy}")
     if spec.checkpoints_activations:
         from paretune.training.model import auto_class
 

@@ -73,11 +73,8 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
 def run_torchrun(arguments: list[str], stopped: Path) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
-    The processes write the file `stopped` if they have stopped as requested.
-
-    Raises:
-        RuntimeError: a process failed, or was stopped without a checkpoint; names the first one and its signal or exit
-            code.
+    The processes write the file `stopped` if they have stopped as requested. RuntimeError names the first one that
+    failed, or says that they were stopped without a checkpoint.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException

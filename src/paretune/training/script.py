@@ -10,6 +10,7 @@ import runpy
 import shutil
 import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,8 +44,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
-            said = getattr(sys.stderr, "last_line", "")  # such as the reason of an argument parser
-            raise RuntimeError(f"{script.name} ended with {end.code}{': ' if said else ''}{said}") from end
+            reason = getattr(sys.stderr, "last_line", "")  # such as that of an argument parser
+            raise RuntimeError(f"{script.name} ended with {end.code}{': ' if reason else ''}{reason}") from end
     finally:
         sys.stdout, sys.stderr = streams
     if rank != 0:
@@ -118,8 +119,5 @@ class PrintedMetrics:
             self._step += self._logging_steps
         curve = "eval" if is_evaluation else "train"
         metrics = {f"{curve}/{name.removeprefix('eval_')}": value for name, value in numbers.items()}
-        stdout, sys.stdout = sys.stdout, self._stream  # the printed event must not be parsed again
-        try:
+        with redirect_stdout(self._stream):  # the printed event must not be parsed again
             self._events.write(self._step, metrics)
-        finally:
-            sys.stdout = stdout

@@ -68,9 +68,7 @@ Build = Callable[..., tuple[Any, list[str]]]
 def begin(spec: JobSpec) -> None:
     """Initialise the strategy's library, and the process group if the Trainer would not make the right one.
 
-    Raises:
-        BadInput: the image lacks the library, or the job has a pipeline in fp16, whose stages would each scale the loss
-            by themselves.
+    Raises BadInput if the image lacks the library, and for a pipeline in fp16: each stage would scale the loss itself.
     """
     strategy = _of(spec)
     if strategy in _PACKAGES and not can_be_imported(_PACKAGES[strategy]):

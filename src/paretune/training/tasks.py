@@ -252,9 +252,9 @@ def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[l
     if len(names) > max(2, count / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
         question = "is it the right column, and are several labels separated by | or commas?"
         return [f"{column} has {len(names)} classes in {count} rows: {question}"]
-    faults, known = [], {*names}
+    faults, learnt = [], {*names}
     for split, labels in rows.items():
-        unknown = Counter(label for row in labels for label in row if label not in known)
+        unknown = Counter(label for row in labels for label in row if label not in learnt)
         if unknown:
             examples = ", ".join(map(repr, list(unknown)[:_EXAMPLES]))
             faults.append(f"{unknown.total()} labels of {split} rows occur in no training row: {examples}")

@@ -179,8 +179,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     ) -> EvalLoopOutput:
         """Loss and metrics of the data set of `dataloader`, whose batches are not used; none if the evaluation fails.
 
-        Raises:
-            Exception: the evaluation of a divided model failed, or that of a training that returns its best model.
+        The failure is raised if the model is divided, or if the training returns its best model.
         """
         rows, values = dataloader.dataset, dict[str, float]()
         with self.callback.stopwatch.paused():

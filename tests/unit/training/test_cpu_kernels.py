@@ -21,23 +21,19 @@ def loss_and_gradients(model: Any, batch: dict[str, torch.Tensor]) -> tuple[floa
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(1000, 251), (3,), (0,)], ids=str)
-def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(
-    dtype: torch.dtype, shape: tuple[int, ...]
-) -> None:
+def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(dtype: torch.dtype) -> None:
     torch.manual_seed(3)
-    inputs = torch.ones(shape, dtype=dtype, requires_grad=True)
+    inputs = torch.ones(1000, 251, dtype=dtype, requires_grad=True)
     result = drop(inputs, 26)
     result.sum().backward()
 
     retained = float(torch.tensor(256 / 230, dtype=dtype))
     assert set(result.detach().unique().tolist()) <= {0.0, retained}
     assert torch.equal(inputs.grad, result.detach())  # type: ignore[arg-type]  # of ones, the mask
-    if inputs.numel() > 1000:
-        assert (result == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
-        columns = (result == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
-        assert columns.min() > 0.05
-        assert columns.max() < 0.16
+    assert (result == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
+    columns = (result == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
+    assert columns.min() > 0.05
+    assert columns.max() < 0.16
 
 
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 4, 1]], ids=str)

@@ -1,8 +1,7 @@
 """What each strategy asks of the image, the Trainer and the specification; real trainings are in end_to_end."""
 
-import sys
-import types
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,25 +32,13 @@ def test_processes_that_share_matrices_or_layers_share_their_rows(
     assert strategies.data_rank(JobSpec(strategy="fsdp", instance_count=4, **changes)) == data_rank
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
-    """A module of that name, with its parents."""
-    parts = name.split(".")
-    for length in range(1, len(parts) + 1):
-        path = ".".join(parts[:length])
-        if path not in sys.modules:
-            module = types.ModuleType(path)
-            module.__path__ = []
-            monkeypatch.setitem(sys.modules, path, module)
-    for key, value in contents.items():
-        setattr(sys.modules[name], key, value)
-    monkeypatch.setattr(strategies, "can_be_imported", lambda module: module in sys.modules)
-
-
 def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
     as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_rank(3)
-    stand_in(monkeypatch, "smdistributed.dataparallel.torch.torch_smddp")
+    imported: list[str] = []
+    monkeypatch.setattr(strategies, "can_be_imported", lambda _: True)
+    monkeypatch.setattr(strategies, "importlib", SimpleNamespace(import_module=imported.append))
     monkeypatch.setenv("SM_FRAMEWORK_PARAMS", '{"sagemaker_distributed_dataparallel_enabled": true}')
     request: list[str] = []
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: request.append(backend))
@@ -60,7 +47,7 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
     spec = JobSpec(strategy="smddp", **GPU)
     strategies.begin(spec)
 
-    assert request == ["smddp"]
+    assert (imported, request) == (["smdistributed.dataparallel.torch.torch_smddp"], ["smddp"])
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
     assert strategies.data_rank(spec) == 3
 

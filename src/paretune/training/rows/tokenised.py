@@ -86,12 +86,12 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
         width = -(-longest // self._pad_multiple) * self._pad_multiple
         inside = np.arange(width) < self.lengths[rows][:, None]
-        places = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
-        tokens = np.where(inside, self._tokens[places], self._pad_id).astype(np.int64)
+        positions = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
+        tokens = np.where(inside, self._tokens[positions], self._pad_id).astype(np.int64)
         if self._labels is None:
             labels = np.where(inside, tokens, -100)
         elif self._has_token_labels:
-            labels = np.where(inside, self._labels[places], -100).astype(np.int64)
+            labels = np.where(inside, self._labels[positions], -100).astype(np.int64)
         else:
             labels = self._labels[rows]
         return {
@@ -213,11 +213,8 @@ def tokenise_words(
 
     Words have one space between them. The first token of a word has its label, all others -100; a word may have no
     token, such as a control character.
-
-    Raises:
-        BadInput: the tokenizer cannot say which characters a token stands for.
     """
-    if not tokenizer.is_fast:
+    if not tokenizer.is_fast:  # it cannot say which characters a token stands for
         name = type(tokenizer).__name__
         raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: take another model"])
     tokens, targets, truncated = [], [], 0
