@@ -36,7 +36,7 @@ import published
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing  # noqa: E402
+from tests.stand_ins.sagemaker.emulator import Emulator  # noqa: E402
 
 # Trains nothing: tells a step every five seconds until it is stopped.
 IDLE = """
@@ -73,9 +73,6 @@ def main() -> None:
     if options.watch:
         WATCHERS[options.watch](sys.stdin.read().split())
         return
-    missing = namespaces_are_missing()
-    if missing:
-        sys.exit(missing)
     made = published.conditions("paretune", "mlflow", "sagemaker", "boto3")
     print(f"{made}; emulated account on the same machine\n")
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
@@ -98,7 +95,7 @@ def _options() -> argparse.Namespace:
 
 def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
     """Print seconds and calls of launches; the same for the README."""
-    with _account(folder / "launches") as emulator:
+    with Emulator(folder / "launches") as emulator:
         project = folder / "project"
         shutil.copytree(
             REPOSITORY,
@@ -147,7 +144,7 @@ def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
 
 def _polling(folder: Path, jobs: int, seconds: float, settle: float) -> str:
     """Print the calls a minute while so many jobs run; the same for the README."""
-    with _account(folder / f"polling-{jobs}", default_quota=jobs + 1) as emulator, _as_user(emulator, folder):
+    with Emulator(folder / f"polling-{jobs}") as emulator, _as_user(emulator, folder):
         names = _start_idle_jobs(emulator, jobs)
         rates = {who: _calls_a_minute(emulator, who, names, seconds, settle) for who in WATCHERS}
     line = f"{jobs} running: {rates['paretune']:.0f} calls a minute, {rates['SDK']:.0f} with the SDK's own `wait`."
@@ -238,7 +235,7 @@ def _until_created(emulator: Emulator, words: list[str], folder: Path, environme
     created = [item.time for item in emulator.requests("CreateTrainingJob") if item.status == 200]
     if not created:
         sys.exit(f"{words} launched nothing:\n{done.stdout}{done.stderr}")
-    return created[0] - begin
+    return float(created[0] - begin)
 
 
 def _to_the_end(emulator: Emulator) -> list[Any]:
@@ -267,12 +264,6 @@ def _sdk(folder: Path, project: Path, emulator: Emulator) -> list[str]:
         emulator.bucket,
         *map(str, (code, dataset, model)),
     ]
-
-
-@contextlib.contextmanager
-def _account(root: Path, **options: Any) -> Iterator[Emulator]:
-    with Emulator.start(root, images={"*": Path(sys.prefix)}, hide=[REPOSITORY / "src"], **options) as emulator:
-        yield emulator
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """The ways of training that `training_throughput.py` compares, and their limit; each runs in a process of its own.
 
 Every function takes the options of the command line and a prepared data set, and returns `samples_per_second` in steady
-state, `mfu` where the device's peak is known, and `f1` where it was measured.
+state, and `f1` where it was measured.
 """
 
 import argparse
@@ -30,9 +30,8 @@ from transformers import (
 
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset, write_json
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
+from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES
 from paretune.training import device
-from paretune.training.model import Shape
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import TokenRows, as_batch
 
@@ -49,7 +48,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         per_device_train_batch_size=options.batch,
         seed=options.seed,
         max_seq_length=options.max_seq_length,
-        training_arguments=extra | ({"torch_compile": True} if options.variant == "compiled" else {}),
+        training_arguments=extra,
     )
     with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
         folder = JobFolder(Path(root))
@@ -62,10 +61,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         if result.returncode:
             raise SystemExit(result.stderr)
         report = JobReport.model_validate_json(folder.report.read_text())
-    results = {"samples_per_second": report.metrics[THROUGHPUT_SAMPLES]}
-    if MFU in report.metrics:
-        results["mfu"] = report.metrics[MFU]
-    return results | {"f1": report.metrics[F1]}
+    return {"samples_per_second": report.metrics[THROUGHPUT_SAMPLES], "f1": report.metrics[F1]}
 
 
 _UNSUITED = """
@@ -169,7 +165,6 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)).to(
         workspace
     )
-    matrices = Shape.of(model).matrices
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, options.steps)
@@ -177,12 +172,12 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     loader = torch.utils.data.DataLoader(
         rows, batch_sampler=sampler, collate_fn=collate, pin_memory=workspace == "cuda"
     )
-    samples = tokens = step = 0
+    samples = step = 0
     started = time.perf_counter()
     while step < options.steps:
         sampler.set_epoch(step // sampler.steps)
         for batch in loader:
-            count, length = len(batch["labels"]), int(batch["attention_mask"].sum())
+            count = len(batch["labels"])
             batch = {name: value.to(workspace, non_blocking=True) for name, value in batch.items()}
             with torch.autocast(workspace, torch.bfloat16, enabled=device.has_bf16()):
                 loss = model(**batch).loss
@@ -191,27 +186,14 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-            step += 1
-            samples, tokens = samples + count, tokens + length
+            samples, step = samples + count, step + 1
             if step == WARM_UP:
                 device.synchronize()
-                samples, tokens, started = 0, 0, time.perf_counter()
+                samples, started = 0, time.perf_counter()
             if step == options.steps:
                 break
     device.synchronize()
-    seconds = time.perf_counter() - started
-    result = {"samples_per_second": samples / seconds}
-    peak = device.peak_flops("bf16")
-    if peak is not None:
-        flops = tokens * training_flops(
-            parameters=matrices,
-            trained_share=1.0,
-            layers=model.config.num_hidden_layers,
-            hidden_size=model.config.hidden_size,
-            mean_length=tokens / samples,
-        )
-        result["mfu"] = flops / seconds / peak
-    return result
+    return {"samples_per_second": samples / (time.perf_counter() - started)}
 
 
 def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:

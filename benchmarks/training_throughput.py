@@ -2,18 +2,15 @@
 
     python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, about 25 minutes
     python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes
-    python benchmarks/training_throughput.py --random-model bert-base --prepared FOLDER --batch 64 ...   # GPU
 
 Same model, same rows, same optimiser steps, one process after the other, variants taking turns, several repeats in one
-run. Printed: median samples per second with its spread, the ratio to (b), the share of the device's peak where that is
-known, and F1.
+run. Printed: median samples per second with its spread, the ratio to (b), the share of the limit, and F1.
 
     recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
     trainer     (b) Trainer defaults with dynamic padding, fp32
     paretune    (c) a paretune job, as `paretune train` runs it
     loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser
     unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own ways with freed memory
-    compiled    (c) with compiler=inductor
     products    the matrix products of (c) alone, forward and backward: what no training of these batches can exceed
 
 Source of (a): aws-samples/amazon-sagemaker-huggingface-benchmark, src/models/train_model.py, 2021, MIT-0.
@@ -21,7 +18,6 @@ Source of (a): aws-samples/amazon-sagemaker-huggingface-benchmark, src/models/tr
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -40,13 +36,11 @@ _NAMES = {
     "paretune": "**paretune**",
     "loop": "a bare PyTorch loop over the same batches, fused AdamW",
     "unsuited": "paretune, but with PyTorch's dropout and attention and glibc's memory",
-    "compiled": "paretune with `compiler=inductor`",
     "products": "the matrix products of these batches alone: the limit",
 }
 """Variants in the words of the README."""
 _COMPARED = ("trainer", "paretune", "unsuited")
 """Variants whose F1 is measured."""
-VARIANTS = ("recipe", "trainer", "paretune", "loop", "unsuited", "compiled", "products")
 
 
 def main() -> None:
@@ -80,14 +74,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--dataset", default="bundled:rotten_tomatoes")
     parser.add_argument("--model", default="bundled:all-MiniLM-L6-v2")
-    parser.add_argument("--random-model", choices=("bert-base",), help="random weights: speed only")
-    parser.add_argument("--tokenizer", help="folder with the tokenizer of --random-model")
-    parser.add_argument("--prepared", help="a prepared data set, instead of --dataset")
-    parser.add_argument("--variants", default="recipe,trainer,paretune,loop,unsuited,products")
+    parser.add_argument("--variants", default=",".join(_NAMES))
     parser.add_argument("--max-train-samples", type=int, help="rows of --dataset that are trained on; all")
     parser.add_argument("--max-eval-samples", type=int, help="rows of --dataset that are evaluated on; all")
     parser.add_argument("--quality-seeds", type=int, default=3, help="seeds of the F1 comparison over a whole epoch")
-    parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--variant", help=argparse.SUPPRESS)
+    parser.add_argument("--prepared", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--whole", action="store_true", help=argparse.SUPPRESS)
     few = {"steps": 8, "repeats": 1, "batch": 2, "quality_seeds": 0, "max_train_samples": 40, "max_eval_samples": 16}
@@ -96,17 +88,6 @@ def _options() -> argparse.Namespace:
 
 def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
     """(prepared data set, model folder)."""
-    if options.random_model:
-        from transformers import BertConfig, BertForSequenceClassification
-
-        model = folder / "bert-base"
-        BertForSequenceClassification(BertConfig()).save_pretrained(model)
-        if not (options.prepared and options.tokenizer):
-            raise SystemExit("--random-model needs --prepared and --tokenizer")
-        for file in Path(options.tokenizer).glob("*"):
-            if file.name.startswith(("tokenizer", "vocab", "special_tokens")):
-                shutil.copy(file, model)
-        return options.prepared, str(model)
     spec = JobSpec(
         model=options.model,
         dataset=options.dataset,
@@ -161,7 +142,7 @@ def _print_conditions(options: argparse.Namespace) -> str:
     made = [published.conditions("torch", "transformers")]
     made.append(f"{device.device_name() if device.has_gpu() else f'{torch.get_num_threads()} threads of PyTorch'}")
     made.append("bf16" if device.has_bf16() else "fp32, for it has no bf16")
-    made.append(f"{options.random_model or options.model_name} on {rows:,.0f} rows of {tokens / rows:.1f} tokens")
+    made.append(f"{options.model_name} on {rows:,.0f} rows of {tokens / rows:.1f} tokens")
     made.append(f"batch {options.batch}, {options.steps} steps, {options.repeats} repeats")
     print(", ".join(made), flush=True)
     return ", ".join(made)
@@ -169,19 +150,17 @@ def _print_conditions(options: argparse.Namespace) -> str:
 
 def _print_table(made: str, speed: dict[str, list[dict[str, float]]], quality: dict[str, list[float]]) -> None:
     """Print the table, and as the block of the README."""
-    head = ("", "samples/s, median (range)", "x Trainer", "share of the limit", "MFU", "F1 of the seeds")
+    head = ("", "samples/s, median (range)", "x Trainer", "share of the limit", "F1 of the seeds")
     lines = []
     for name, runs in speed.items():
         values = [run["samples_per_second"] for run in runs]
         middle = statistics.median(values)
-        shares = [run["mfu"] for run in runs if "mfu" in run]
         lines.append(
             (
                 _NAMES[name],
                 f"{middle:.1f} ({min(values):.1f} to {max(values):.1f})",
                 _over(middle, speed.get("trainer"), ".2f"),
                 _over(middle, speed.get("products"), ".0%"),
-                f"{statistics.median(shares):.1%}" if shares else "",
                 ", ".join(f"{score:.3f}" for score in quality.get(name, [])),
             )
         )

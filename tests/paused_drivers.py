@@ -12,6 +12,7 @@ The study's first point runs out of memory. At each step, one after the other:
 Printed, as a line of JSON for each step: its name, and what is wrong with books and jobs.
 """
 
+import contextlib
 import gc
 import itertools
 import json
@@ -22,7 +23,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,12 @@ WORDS = ["study", "--study", "study.yaml", "--n_parallel", "1"]
 
 def main() -> None:
     """Pause and kill a driver at each step."""
-    import_everything()
+    with user_s_folder(), contextlib.redirect_stdout(open(os.devnull, "w")), contextlib.redirect_stderr(sys.stdout):
+        command_line(WORDS)  # whatever is imported late is there for all forks then
+        command_line(["sync"])
+    gc.freeze()
     for step in [int(word) for word in sys.argv[1:]] or itertools.count(1):
-        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, in_folder(Path(folder)):
+        with user_s_folder():
             name, faults = at_step(step)
         if not name:
             break
@@ -70,28 +73,29 @@ def at_step(step: int) -> tuple[str, list[str]]:
     if not name:
         os.waitpid(driver, 0)
         return "", []
-    faults = []
-    before, statuses = books()
-    faults += [f"sync beside the living driver: {text}" for text in sync("cron")]
-    after, now = books()
-    if after != before:  # it may record the end of a job, and nothing else
-        faults.append(f"sync beside the living driver has launched: {before} are now {after}")
-    for run_id in (run_id for run_id in now if now[run_id] != statuses[run_id]):
-        if not any(run_id in name for name in before):
+    before, statuses = created(), {run_id: status for run_id, (status, _) in runs().items()}
+    faults = [f"sync beside the living driver: {text}" for text in sync("cron")]
+    if created() != before:  # it may record the end of a job, and nothing else
+        faults.append(f"sync beside the living driver has launched: {before} are now {created()}")
+    for run_id, (status, _) in runs().items():
+        if status != statuses[run_id] and not any(run_id in job for job in before):
             faults.append(f"sync beside the living driver has closed {run_id}, whose job is about to be created")
     os.kill(driver, signal.SIGKILL)
     os.waitpid(driver, 0)
-    recorded = costs()
+    recorded = runs()
     for host in ("", "cron"):
         faults += [f"sync on host {host}: {text}" for text in sync(host)]
-    for run_id, usd in recorded.items():
-        faults += [f"run {run_id} was lowered to {now} USD" for now in [costs().get(run_id, 0.0)] if now < usd]
-    recorded = costs()
-    if code := os.waitstatus_to_exitcode(os.waitpid(fork(lambda: command_line(WORDS)), 0)[1]):
+    faults += lowered(recorded)
+    recorded = runs()
+    if code := end_of(fork(lambda: command_line(WORDS))):
         faults.append(f"the study has ended with {code}: {Path('printed').read_text()[-2000:]}")
-    for run_id, usd in recorded.items():
-        faults += [f"run {run_id} was lowered to {now} USD" for now in [costs().get(run_id, 0.0)] if now < usd]
-    return name, [*faults, *final_faults()]
+    return name, [*faults, *lowered(recorded), *final_faults()]
+
+
+def lowered(before: dict[str, tuple[str, float]]) -> list[str]:
+    """Runs whose dollars have become fewer."""
+    now = runs()
+    return [f"run {run_id} was lowered to {now[run_id]}" for run_id, (_, usd) in before.items() if now[run_id][1] < usd]
 
 
 def drive(step: int, telling: int) -> int:
@@ -121,15 +125,12 @@ def drive(step: int, telling: int) -> int:
 
         setattr(owner, method, wrapped)
 
-    stepwise(StudyTable, "ask_for")
-    stepwise(StudyTable, "reserve")
+    for method in ("ask_for", "reserve", "name_run", "book", "tell"):
+        stepwise(StudyTable, method)
     stepwise(Tracking, "create")
-    stepwise(StudyTable, "name_run")
     stepwise(JobRecord, "name_attempt")
     stepwise(SimulatedLauncher, "submit")
     stepwise(outcome, "record_end")
-    stepwise(StudyTable, "book")
-    stepwise(StudyTable, "tell")
     return command_line(WORDS)
 
 
@@ -141,19 +142,21 @@ def sync(host: str) -> list[str]:
             socket.gethostname = lambda: host
         return command_line(["sync"])
 
-    code = os.waitstatus_to_exitcode(os.waitpid(fork(command), 0)[1])
+    code = end_of(fork(command))
     text = Path("printed").read_text()
     return [f"exit code {code}: {text[-2000:]}"] if code or "Traceback" in text else []
 
 
-def books() -> tuple[list[str], dict[str, str]]:
-    """The jobs that were created, and the status of each run."""
-    return [job.name for job in simulated_jobs(Path(".paretune"))], {run.info.run_id: run.info.status for run in runs()}
+def created() -> list[str]:
+    """The jobs that were created."""
+    return [job.name for job in simulated_jobs(Path(".paretune"))]
 
 
-def costs() -> dict[str, float]:
-    """Dollars of each trial's run."""
-    return {run.info.run_id: run.data.metrics.get("cost_usd", 0.0) for run in runs()}
+def runs() -> dict[str, tuple[str, float]]:
+    """Status and dollars of each trial's run."""
+    client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
+    found = client.search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    return {run.info.run_id: (run.info.status, run.data.metrics.get("cost_usd", 0.0)) for run in found}
 
 
 def final_faults() -> list[str]:
@@ -167,21 +170,15 @@ def final_faults() -> list[str]:
         faults.append(f"{len(jobs)} jobs for {len(ended)} trials, which have ended {ends}, and {len(running)} run")
     if balance.committed_usd or abs(balance.spent_usd - sum(jobs.values())) > 1e-6:
         faults.append(f"{balance} of {jobs}")
-    recorded, statuses = costs(), {run.info.run_id: run.info.status for run in runs()}
+    recorded = runs()
     for trial in ended:
-        run_id, booked_usd = trial.run_id, trial.cost_usd or 0.0
-        billed_usd = sum(usd for name, usd in jobs.items() if name.startswith(f"paretune-{run_id}-"))
-        if statuses.get(run_id) not in {"FINISHED", "FAILED", "KILLED"}:
-            faults.append(f"trial {trial.number} has not ended: {statuses.get(run_id)}")
-        elif max(abs(booked_usd - billed_usd), abs(recorded[run_id] - billed_usd)) > 1e-6:
-            faults.append(f"trial {trial.number}: booked {booked_usd}, run {recorded[run_id]}, billed {billed_usd} USD")
+        status, recorded_usd = recorded.get(trial.run_id, ("", 0.0))
+        billed_usd = sum(usd for name, usd in jobs.items() if name.startswith(f"paretune-{trial.run_id}-"))
+        if status not in {"FINISHED", "FAILED", "KILLED"}:
+            faults.append(f"trial {trial.number} has not ended: {status}")
+        elif max(abs((trial.cost_usd or 0.0) - billed_usd), abs(recorded_usd - billed_usd)) > 1e-6:
+            faults.append(f"trial {trial.number}: {trial.cost_usd}, run {recorded_usd}, billed {billed_usd} USD")
     return faults
-
-
-def runs() -> list[Any]:
-    """The runs of trials."""
-    client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
-    return list(client.search_runs(["0"], "tags.`paretune.trial` LIKE '%'"))
 
 
 def fork(command: Callable[[], int]) -> int:
@@ -190,7 +187,7 @@ def fork(command: Callable[[], int]) -> int:
     if child:
         return child
     code = 70
-    with open("printed", "w", buffering=1) as log, suppress(BaseException):
+    with open("printed", "w", buffering=1) as log, contextlib.suppress(BaseException):
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         sys.stdout = sys.stderr = log
@@ -204,30 +201,19 @@ def fork(command: Callable[[], int]) -> int:
     os._exit(code)
 
 
-@contextmanager
-def in_folder(folder: Path) -> Iterator[None]:
+def end_of(child: int) -> int:
+    """The exit code of a child, once it has ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextlib.contextmanager
+def user_s_folder() -> Iterator[None]:
     """A user's folder with a study and a store of its own."""
-    place = Path.cwd()
-    (folder / "runs.csv").write_text(TABLE)
-    (folder / "study.yaml").write_text(STUDY)
-    os.chdir(folder)
-    os.environ |= {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "PARETUNE_HOME": f"{folder}/.paretune"}
-    try:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, contextlib.chdir(folder):
+        Path("runs.csv").write_text(TABLE)
+        Path("study.yaml").write_text(STUDY)
+        os.environ |= {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "PARETUNE_HOME": f"{folder}/.paretune"}
         yield
-    finally:
-        os.chdir(place)
-
-
-def import_everything() -> None:
-    """Run the study once somewhere else: whatever is imported late is there then."""
-    with ExitStack() as stack:
-        stack.enter_context(in_folder(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
-        nowhere = stack.enter_context(open(os.devnull, "w"))
-        stack.enter_context(redirect_stdout(nowhere))
-        stack.enter_context(redirect_stderr(nowhere))
-        command_line(WORDS)
-        command_line(["sync"])
-    gc.freeze()
 
 
 if __name__ == "__main__":

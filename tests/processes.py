@@ -62,9 +62,16 @@ class Command:
 
 @contextmanager
 def command(
-    words: list[str], *, home: Path, cwd: Path, environment: Mapping[str, str], log: Path, **options: Any
+    words: list[str],
+    *,
+    cwd: Path,
+    home: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    log: Path | None = None,
+    **options: Any,
 ) -> Iterator[Command]:
-    """Run `words`; after the block it and every process that works in `home` are gone."""
+    """Run `words`; after the block it and every process that works in `home`, by default paretune's, are gone."""
+    log = log or cwd / f"printed-{len(list(cwd.glob('printed-*')))}"
     with log.open("wb") as output:
         process = subprocess.Popen(
             words,
@@ -82,7 +89,7 @@ def command(
         if process.poll() is None:
             process.kill()
         process.wait()
-        for left in working_in(home):
+        for left in working_in(home or cwd / ".paretune"):
             left.kill()
 
 

@@ -1,10 +1,12 @@
 """The paretune command against an emulated AWS account, as tests of whole jobs need it."""
 
+import io
 import json
 import os
 import sys
+import tarfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,19 @@ class Cloud:
         }
         return boto3.client(service, **options)  # type: ignore[call-overload]  # its name is a text
 
+    def objects(self) -> Iterator[tuple[str, bytes]]:
+        """Key and content of everything in S3; of archives also each file, behind the key."""
+        s3 = self.client_of("s3")
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.emulator.bucket):
+            for entry in page.get("Contents", []):
+                content = s3.get_object(Bucket=self.emulator.bucket, Key=entry["Key"])["Body"].read()
+                yield entry["Key"], content
+                if entry["Key"].endswith(".tar.gz"):
+                    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                        for member in archive:
+                            file = archive.extractfile(member)
+                            yield f"{entry['Key']} {member.name}", file.read() if file else b""
+
     def created(self) -> list[dict[str, Any]]:
         """The CreateTrainingJob requests that were accepted."""
         requests = self.emulator.requests("CreateTrainingJob")
@@ -106,9 +121,7 @@ class Cloud:
         return self.emulator.jobs()[job_number]
 
     def _command(self, words: list[str]) -> AbstractContextManager[Command]:
-        log = self.folder / f"printed-{len(list(self.folder.glob('printed-*')))}"
-        home = self.folder / ".paretune"
-        return command(paretune(*words), home=home, cwd=self.folder, environment=self.environment, log=log)
+        return command(paretune(*words), cwd=self.folder, environment=self.environment)
 
 
 @dataclass(frozen=True)
@@ -139,11 +152,3 @@ def job_of_seconds(model: Path, dataset: Path) -> dict[str, object]:
         "learning_rate": 1e-3,
         "precision": "fp32",
     }
-
-
-@contextmanager
-def account(root: Path, **options: Any) -> Iterator[Emulator]:
-    """An emulated account whose training image is this Python, without paretune's own sources."""
-    options = {"images": {"*": Path(sys.prefix)}} | options
-    with Emulator.start(root, hide=[REPOSITORY / "src"], **options) as emulator:
-        yield emulator

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud, account, job_of_seconds
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.conftest import copy_store, user_s_own
+from tests.end_to_end.cloud import Cloud, job_of_seconds
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
 
@@ -15,11 +16,16 @@ os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow ser
 @pytest.fixture
 def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
     """A user with an account of their own."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
-    with account(tmp_path / "account") as emulator:
+    with Emulator(tmp_path / "account") as emulator:
         yield Cloud(emulator, workplace)
+
+
+@pytest.fixture(scope="module")
+def shared_cloud(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Cloud]:
+    """A user with an account for all tests of a file."""
+    folder = tmp_path_factory.mktemp("user")
+    with Emulator(tmp_path_factory.mktemp("account"), start_delay_s=0.05, failure_grace_s=0.3) as emulator:
+        yield Cloud(emulator, folder, {"MLFLOW_TRACKING_URI": copy_store(empty_store, folder)} | user_s_own(folder))
 
 
 @pytest.fixture

@@ -12,7 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paretune.specification.container import EventReader, JobDocument, JobFolder, write_json
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, write_json
 from paretune.specification.job import JobSpec
 from tests.processes import wait_until
 
@@ -109,3 +113,36 @@ def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
 def messages(folder: JobFolder) -> list[str]:
     """What the job told people."""
     return [event.message for event in EventReader(folder.events).new() if event.message]
+
+
+def model_without_dropout(model: Path, folder: Path) -> Path:
+    """Dropout's random numbers would differ from process to process."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop")
+    (folder / "config.json").write_text(json.dumps(config | {name: 0.0 for name in names if name in config}))
+    return folder
+
+
+def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
+    """All weights of the model that a job has saved."""
+    return {name: item for path in folder.model.glob("*.safetensors") for name, item in load_file(path).items()}
+
+
+def check_it_is_the_same_training(job: JobFolder, expected: JobFolder) -> None:
+    """Curves, results and weights are those of another job."""
+    assert curves(job) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
+    report, other = (JobReport.model_validate_json(folder.report.read_text()) for folder in (job, expected))
+    for name in {"eval_loss", "f1", "trainable_parameters", "total_parameters"} & other.metrics.keys():
+        assert report.metrics[name] == pytest.approx(other.metrics[name], rel=2e-3), name
+    assert report.confusion_matrix == other.confusion_matrix
+    assert report.facts["model_class"] == other.facts["model_class"]
+    check_weights(job, expected)
+
+
+def check_weights(job: JobFolder, expected: JobFolder) -> None:
+    """The weights are those of another job."""
+    weights, others = weights_of(job), weights_of(expected)
+    assert {name: item.shape for name, item in weights.items()} == {name: item.shape for name, item in others.items()}
+    for name, item in weights.items():
+        assert item == pytest.approx(others[name], abs=1e-4), name

@@ -2,36 +2,20 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import copy_store, sentences, user_s_own, write_csv
-from tests.end_to_end.cloud import WITHIN_S, Cloud, account
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.end_to_end.cloud import WITHIN_S, Cloud
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def own_job(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> dict[str, object]:
-    """Model and rows in place of the bundled ones, which take longer."""
-    rows = write_csv(tmp_path_factory.mktemp("rows") / "reviews.csv", sentences(120))
-    return {"model": tiny_model, "dataset": rows}
-
-
 @pytest.fixture
-def cloud(tmp_path: Path, empty_store: Path) -> Iterator[Cloud]:
-    """A user of an emulated account, whose folder is called like nothing of the account."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
-    folder = tmp_path / "user"
-    folder.mkdir()
-    with account(tmp_path / "account") as emulator:
-        yield Cloud(emulator, folder, {"MLFLOW_TRACKING_URI": copy_store(empty_store, folder)} | user_s_own(folder))
+def own_job(tiny_model: Path, reviews: Path) -> dict[str, object]:
+    """Model and rows in place of the bundled ones, which take longer."""
+    return {"model": tiny_model, "dataset": reviews}
 
 
 def document_of(text: str) -> dict[str, Any]:

@@ -13,15 +13,16 @@ from paretune.specification.container import JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.instances import (
+    check_it_is_the_same_training,
     copy_checkpoints_to_all,
     instances_of,
     make_job,
     messages,
+    model_without_dropout,
     run,
     running,
     wait_for_step,
 )
-from tests.end_to_end.test_strategies import check_it_is_the_same_training, model_without_dropout
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.specification.container import Event, EventReader, JobFolder
+from tests.end_to_end.cloud import job_of_seconds, spelled
 from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
 
 REPOSITORY = Path(__file__).parents[2]
@@ -25,34 +26,17 @@ def home(workplace: Path) -> Path:
 
 
 @pytest.fixture
-def job(tiny_model: Path, reviews: Path) -> dict[str, str]:
+def job(tiny_model: Path, reviews: Path) -> dict[str, object]:
     """Parameters of a training of 1,400 steps, long enough to be interrupted in the middle of an epoch."""
-    return {
-        "model": str(tiny_model),
-        "dataset": str(reviews),
-        "max_seq_length": "32",
-        "per_device_train_batch_size": "8",
-        "num_train_epochs": "100",
-        "learning_rate": "1e-3",
-        "precision": "fp32",
-        "training_arguments": '{"eval_strategy": "no", "logging_steps": 5}',
-    }
-
-
-def _words(job: dict[str, str]) -> list[str]:
-    return paretune("train", *(word for name, text in job.items() for word in (f"--{name}", text)))
+    arguments = {"eval_strategy": "no", "logging_steps": 5}
+    job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 100, "training_arguments": arguments}
+    return {name: value for name, value in job.items() if name != "instance_type"}
 
 
 def _run(words: list[str], home: Path, cwd: Path | None = None, processes: int = 1) -> AbstractContextManager[Command]:
     environment = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return command(
-        words,
-        home=home,
-        cwd=cwd or home.parent,
-        environment=environment,
-        log=home.parent / "printed",
-        preexec_fn=use_one_core if processes == 1 else None,
-    )
+    options = {"home": home, "cwd": cwd or home.parent, "log": home.parent / "printed", "environment": environment}
+    return command(words, **options, preexec_fn=use_one_core if processes == 1 else None)
 
 
 def _folders(home: Path) -> list[JobFolder]:
@@ -97,8 +81,8 @@ def _check_it_was_stopped(run: Run, reason: str, instances: int = 1) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, job: dict[str, str]) -> None:
-    with _run(_words(job), home) as running:
+def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, job: dict[str, object]) -> None:
+    with _run(paretune("train", *spelled(job)), home) as running:
         _until_it_trains(running, home)
 
         running.process.send_signal(signal.SIGINT)
@@ -115,10 +99,13 @@ def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, jo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("during", ["preparation", "training"])
-def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(home: Path, job: dict[str, str], during: str) -> None:
+def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(
+    home: Path, job: dict[str, object], during: str
+) -> None:
     MlflowClient().create_experiment("jobs", artifact_location=(home.parent / "artifacts").as_uri())
     words = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local", "--experiment-name", "jobs"]
-    words += [word for name, text in job.items() for word in ("-P", f"{name}={text}")]
+    typed = spelled(job)
+    words += [word for name, text in zip(typed[::2], typed[1::2], strict=True) for word in ("-P", f"{name[2:]}={text}")]
     with _run(words, home, cwd=REPOSITORY) as running:
         if during == "training":
             _until_it_trains(running, home)
@@ -151,9 +138,9 @@ def _lives(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-def test_nothing_trains_on_when_paretune_is_killed(home: Path, job: dict[str, str]) -> None:
-    job |= {"instance_count": "2"}
-    with _run(_words(job), home, processes=2) as running:
+def test_nothing_trains_on_when_paretune_is_killed(home: Path, job: dict[str, object]) -> None:
+    job |= {"instance_count": 2}
+    with _run(paretune("train", *spelled(job)), home, processes=2) as running:
         _until_it_trains(running, home)
         trained = working_in(home)
         assert len(trained) == 3

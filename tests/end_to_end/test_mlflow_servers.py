@@ -1,32 +1,27 @@
-"""The contract with tracking servers of other versions of MLflow: jobs, studies, models, `sync` and MLflow's UI.
+"""The contract with tracking servers of other versions of MLflow: jobs, studies, models and MLflow's UI.
 
 `.ci/full servers` makes an environment for each version, names their folders in PARETUNE_MLFLOW_SERVERS (separated as
 in PATH), and runs these tests with the server of each.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urljoin
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.parse import urljoin
 
 import pytest
+import requests
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.models import Model
-from packaging.version import Version
 
 from paretune.cli import main
 from paretune.commands.doctor.checks import store_findings
 from paretune.core.checks import Verdict
-from paretune.specification.container import EventReader, JobFolder
-from tests.conftest import sentences, user_s_own, write_csv
-from tests.processes import command, paretune, use_one_core, wait_until
+from tests.study_tables import write_study
 from tests.tracking_server import free_port, tracking_server
 
 VARIABLE = "PARETUNE_MLFLOW_SERVERS"
@@ -36,55 +31,44 @@ WITHOUT = pytest.param(
     marks=pytest.mark.skip(reason=f"{VARIABLE} names no environments: `.ci/full servers` makes them and runs this"),
 )
 NAME = "sentiment-en"
-WITHIN_S = 180.0
 
 pytestmark = pytest.mark.slow
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Server:
     """A running tracking server."""
 
     address: str
-    python: str
 
-    @property
-    def version(self) -> Version:
-        """The version of its MLflow, as it says."""
-        return Version(self.page("version"))
-
-    def page(self, path: str, /, question: object = None, **query: str) -> str:
+    def ask(self, path: str, question: object = None, **query: str) -> requests.Response:
         """What its UI gets from a path, by POST if there is a `question`."""
-        body = None if question is None else json.dumps(question).encode()
-        address = urljoin(f"{self.address}/", path) + (f"?{urlencode(query)}" if query else "")
-        request = Request(address, body, {"Content-Type": "application/json"})  # noqa: S310
-        with build_opener(ProxyHandler({})).open(request, timeout=30) as answer:
-            return str(answer.read().decode())
+        with requests.Session() as session:
+            session.trust_env = False
+            method = "GET" if question is None else "POST"
+            answer = session.request(method, urljoin(f"{self.address}/", path), json=question, params=query, timeout=30)
+        answer.raise_for_status()
+        return answer
 
-    def ask(self, path: str, /, question: object = None, **query: str) -> Any:
+    def api(self, path: str, question: object = None, **query: str) -> Any:
         """The JSON that its UI gets from a path of the API."""
-        return json.loads(self.page(f"ajax-api/2.0/mlflow/{path}", question, **query))
+        return self.ask(f"ajax-api/2.0/mlflow/{path}", question, **query).json()
 
 
 @pytest.fixture(scope="module", params=ENVIRONMENTS or [WITHOUT], ids=lambda folder: getattr(folder, "name", "none"))
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of one of the environments, with an empty store."""
-    folder, port, python = tmp_path_factory.mktemp("server"), free_port(), str(request.param / "bin" / "python")
-    with tracking_server(folder, port, python):
-        yield Server(address=f"http://127.0.0.1:{port}", python=python)
+    port = free_port()
+    with tracking_server(tmp_path_factory.mktemp("server"), port, str(request.param / "bin" / "python")):
+        yield Server(f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture
-def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder of a user of that server."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
+def server(running: Server, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """That server, in the folder of a user of it."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", running.address)
     monkeypatch.setattr("paretune.launchers.local.usable_cores", lambda: 1)
-    for name, text in user_s_own(tmp_path).items():
-        monkeypatch.setenv(name, text)
-    for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
+    return running
 
 
 def newest_run(condition: str = "") -> Run:
@@ -97,34 +81,15 @@ def artifacts(run: Run) -> set[str]:
     return {item.path for item in MlflowClient().list_artifacts(run.info.run_id)}
 
 
-def job_words(tiny_model: Path, folder: Path, epochs: int) -> list[str]:
-    """The parameters of a training of seconds on this machine."""
-    data = write_csv(folder / "reviews.csv", sentences(120))
-    return [
-        *("--model", str(tiny_model), "--dataset", str(data), "--max_seq_length", "32"),
-        *("--num_train_epochs", str(epochs), "--training_arguments", '{"save_strategy": "no", "logging_steps": 2}'),
-    ]
-
-
-def check_model(run: Run) -> None:
-    """The run names the address of a model that has the job's files and is described as one of transformers."""
-    uri = run.data.tags["paretune.model_uri"]
-    description = Model.load(uri)
-    assert set(description.flavors) == {"transformers", "python_function"}
-    assert description.metadata == {"paretune.model": run.data.tags["paretune.model"]}
-    assert uri.startswith("models:/m-")
-    assert "paretune.no_model" not in run.data.tags
-
-
-def test_the_check_of_the_store_names_the_version(server: Server, folder: Path) -> None:
+def test_the_check_of_the_store_names_the_version(server: Server) -> None:
     answers, version = store_findings({})
 
     assert (version.verdict, answers.verdict) == (Verdict.PASSED, Verdict.PASSED)
-    assert f"server {server.version}, client " in version.text
+    assert f"server {server.ask('version').text}, client " in version.text
 
 
 def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
-    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "2000"]
 
@@ -145,9 +110,11 @@ def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
 
 
 def test_the_model_of_a_job_is_recorded_registered_and_used(
-    server: Server, folder: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, tiny_model: Path, reviews: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", *job_words(tiny_model, folder, epochs=1), "--register", NAME]) == 0
+    words = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--num_train_epochs", "1"]
+    arguments = '{"save_strategy": "no", "logging_steps": 2}'
+    assert main(["train", *words, "--training_arguments", arguments, "--register", NAME]) == 0
 
     printed = capsys.readouterr()
     assert "has gaps" not in printed.out
@@ -156,56 +123,18 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     assert artifacts(run) >= {"report.json", "README.md", "confusion_matrix.png", "classification_report.txt"}
     assert len(MlflowClient().get_metric_history(run.info.run_id, "train/loss")) > 1
     assert run.inputs.dataset_inputs
-    check_model(run)
+    uri = run.data.tags["paretune.model_uri"]
+    description = Model.load(uri)
+    assert set(description.flavors) == {"transformers", "python_function"}
+    assert description.metadata == {"paretune.model": run.data.tags["paretune.model"]}
+    assert uri.startswith("models:/m-")
     version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
     assert (version.run_id, version.status) == (run.info.run_id, "READY")
     assert version.tags["paretune.f1"] == f"{run.data.metrics['f1']:.6g}"
 
 
-def test_sync_records_whole_a_job_that_ended_while_the_server_was_away(
-    server: Server, folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home, store, port = folder / ".paretune", folder / "server", free_port()
-    store.mkdir()
-    other = replace(server, address=f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", other.address)
-    words = paretune("train", *job_words(tiny_model, folder, epochs=40))
-    options: dict[str, Any] = {"environment": os.environ, "log": folder / "printed", "preexec_fn": use_one_core}
-    with ExitStack() as whole_test:
-        with tracking_server(store, port, server.python):
-            launcher = whole_test.enter_context(command(words, home=home, cwd=folder, **options))
-            wait_until(
-                lambda: launcher.process.poll() is not None or _first_points(), within_s=WITHIN_S, what="it trains"
-            )
-            assert launcher.process.poll() is None, launcher.text
-        (job,) = home.glob("jobs/*")
-        wait_until(JobFolder(job).report.exists, within_s=WITHIN_S, what="it has ended")
-        launcher.process.kill()  # while it waits for the server
-        launcher.process.wait()
-        with tracking_server(store, port, server.python):
-            assert newest_run().info.status == "RUNNING"
-            assert main(["sync"]) == 0
-            run = newest_run()
-            assert (run.info.status, run.data.tags["paretune.state"]) == ("FINISHED", "Completed")
-            assert {"f1", "cost_usd", "job_seconds"} <= set(run.data.metrics)
-            steps = sorted(
-                {event.step for event in EventReader(JobFolder(job).events).new() if "train/loss" in event.metrics}
-            )
-            curve = MlflowClient().get_metric_history(run.info.run_id, "train/loss")
-            assert sorted(point.step for point in curve) == steps
-            check_model(run)
-            capsys.readouterr()
-            assert main(["sync"]) == 0
-            assert run.info.run_id not in capsys.readouterr().out
-
-
-def _first_points() -> bool:
-    runs = MlflowClient().search_runs(["0"])
-    return bool(runs and "train/loss" in runs[0].data.metrics)
-
-
-def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(server: Server, folder: Path) -> None:
-    _write_study(folder)
+def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(server: Server, workplace: Path) -> None:
+    write_study(workplace, n_trials=4)
 
     assert main(["study", "--study", "study.yaml"]) == 0
 
@@ -213,54 +142,21 @@ def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(se
     run_id, experiment = parent.info.run_id, parent.info.experiment_id
     assert parent.info.status == "FINISHED"
     assert artifacts(parent) >= {"pareto.html", "pareto.csv"}
-    assert "<div id" in server.page("")  # the UI itself
+    assert "<div id" in server.ask("").text  # the UI itself
     question = {
         "experiment_ids": [experiment],
         "filter": f"tags.`mlflow.parentRunId` = '{run_id}'",
         "order_by": ["metrics.`f1` DESC"],
         "run_view_type": "ACTIVE_ONLY",
     }
-    trials = server.ask("runs/search", question)["runs"]
+    trials = server.api("runs/search", question)["runs"]
     assert len(trials) >= 4
     best = {metric["key"]: metric["value"] for metric in trials[0]["data"]["metrics"]}
-    assert best["f1"] == pytest.approx(0.9, abs=0.03)
-    history = server.ask("metrics/get-history", run_id=trials[0]["info"]["run_id"], metric_key="f1")
+    history = server.api("metrics/get-history", run_id=trials[0]["info"]["run_id"], metric_key="f1")
     assert [point["value"] for point in history["metrics"]] == [best["f1"]]
-    shown = {tag["key"]: tag["value"] for tag in server.ask("runs/get", run_id=run_id)["run"]["data"]["tags"]}
+    shown = {tag["key"]: tag["value"] for tag in server.api("runs/get", run_id=run_id)["run"]["data"]["tags"]}
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", shown["mlflow.note.content"])
     assert pictures
     for picture in pictures:
-        with build_opener(ProxyHandler({})).open(urljoin(f"{server.address}/", picture), timeout=30) as answer:
-            assert answer.read().startswith(b"\x89PNG")
-    assert trials[0]["info"]["run_id"] in server.page("get-artifact", path="pareto.html", run_uuid=run_id)
-
-
-def _write_study(folder: Path) -> None:
-    """A study of four recorded points."""
-    columns = ["instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "num_train_epochs"]
-    rows = [",".join([*columns, "billable_seconds", "f1", "status"])]
-    for size, rate, seconds, f1 in (
-        (8, 2e-5, 900, 0.8),
-        (8, 8e-5, 900, 0.9),
-        (32, 2e-5, 500, 0.7),
-        (32, 8e-5, 500, 0.8),
-    ):
-        rows.append(f"ml.g5.xlarge,1,{size},{rate},2,{seconds},{f1},Completed")
-    (folder / "runs.csv").write_text("\n".join(rows) + "\n")
-    job = {
-        "launcher": "simulated",
-        "simulation.runs": "runs.csv",
-        "instance_type": "ml.g5.xlarge",
-        "num_train_epochs": 2,
-    }
-    study = {
-        "name": "four-points",
-        "job": job,
-        "search": {
-            "per_device_train_batch_size": {"choices": [8, 32]},
-            "learning_rate": {"choices": [2e-5, 8e-5]},
-        },
-        "objectives": {"cost_usd": "minimize", "f1": "maximize"},
-        "sampler": "grid",
-    }
-    (folder / "study.yaml").write_text(json.dumps(study))
+        assert server.ask(picture).content.startswith(b"\x89PNG")
+    assert trials[0]["info"]["run_id"] in server.ask("get-artifact", path="pareto.html", run_uuid=run_id).text

@@ -25,8 +25,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.training import prepare
 from tests.conftest import sentences, write_csv
-from tests.end_to_end.instances import SOURCE, curves, messages
-from tests.end_to_end.test_strategies import weights_of
+from tests.end_to_end.instances import SOURCE, check_weights, curves, messages
 
 pytestmark = pytest.mark.slow
 
@@ -178,10 +177,7 @@ def test_a_divided_model_trains_as_in_one_process(
     assert {key: result[key] for key in trained} == pytest.approx(trained, abs=1e-4)
     # Data-parallel processes repeat rows to fill up the last batch.
     assert result == pytest.approx(expected, abs=1e-2)
-    weights, reference = weights_of(job), weights_of(alone)
-    assert {key: item.shape for key, item in weights.items()} == {key: item.shape for key, item in reference.items()}
-    for key, item in weights.items():
-        assert item == pytest.approx(reference[key], abs=1e-4), key
+    check_weights(job, alone)
     assert JobReport.model_validate_json(job.report.read_text()).metrics["eval_loss"] == pytest.approx(
         JobReport.model_validate_json(alone.report.read_text()).metrics["eval_loss"], abs=2e-3
     )

@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 
 from paretune.tracking.schema import unpacked
 from tests.conftest import BAD, GOOD, OTHER, write_csv
+from tests.end_to_end.cloud import spelled
 from tests.processes import Command, command, paretune, working_in
 
 WITHIN_S = 180.0
@@ -54,13 +55,11 @@ def _long_texts(path: Path, words: int, count: int) -> Path:
 
 @contextmanager
 def _limited(workplace: Path, limit: int, **parameters: object) -> Iterator[Command]:
-    words = paretune("train", *(word for name, value in parameters.items() for word in (f"--{name}", str(value))))
+    words = paretune("train", *spelled(parameters))
     with command(
         words,
-        home=workplace / ".paretune",
         cwd=workplace,
         environment=dict(os.environ) | {"CUDA_VISIBLE_DEVICES": "", "MALLOC_ARENA_MAX": "2"},
-        log=workplace / "printed",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     ) as running:
         yield running

@@ -14,7 +14,8 @@ from paretune.studies.definition.file import StudyFile
 from tests.architecture.test_house import PAGES, commands_of, job_of
 from tests.bills import later, line, write
 from tests.conftest import sentences, write_csv
-from tests.end_to_end.cloud import REPOSITORY, account
+from tests.end_to_end.cloud import REPOSITORY
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +88,7 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         f"{runs}\nml.p3.2xlarge,1,32,5e-5,65000,0.94,3.825\nml.p3.16xlarge,2,32,5e-5,5000,0.93,28.152\n"
     )
     monkeypatch.setenv("PARETUNE_PRICES", str(REPOSITORY / "studies" / "polarity_prices.csv"))  # as a page says
-    with account(workplace / "account") as emulator:
+    with Emulator(workplace / "account") as emulator:
         for name, text in emulator.environment.items():
             monkeypatch.setenv(name, text)
         monkeypatch.setenv("PARETUNE_BUCKET", emulator.bucket)

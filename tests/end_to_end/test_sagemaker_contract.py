@@ -9,7 +9,6 @@ takes the AWS configuration of this machine and starts about 30 jobs on one ml.m
 
 import os
 import shutil
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher, choose_imag
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from tests.launcher_contract import LauncherContract, Place
-from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
 COST = "about 30 jobs on ml.m5.large start in your AWS account now: some 90 minutes, about 0.20 USD"
@@ -66,16 +65,14 @@ else:
     tell("stopped")
 """
 
-missing = None if IN_AN_ACCOUNT else namespaces_are_missing()
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing is not None, reason=str(missing))]
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
 def _emulated_account(folder: Path) -> Iterator[None]:
     """AWS's variables of this process lead to an emulator."""
-    source = Path(paretune.__file__).parents[1]
     with (
-        Emulator.start(folder, {"*": Path(sys.prefix)}, hide=[source], start_delay_s=0.05, grace_s=5.0) as emulator,
+        Emulator(folder, start_delay_s=0.05, grace_s=5.0) as emulator,
         pytest.MonkeyPatch.context() as patch,
     ):
         for name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import pytest
 
 from paretune.pricing import PriceList
 from paretune.tracking.models import logged_model_of
-from tests.conftest import copy_store, sentences, user_s_own, write_csv
-from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, account, job_of_seconds
-from tests.stand_ins.sagemaker.calls import OWNER
-from tests.stand_ins.sagemaker.emulator import Request, namespaces_are_missing
+from tests.conftest import sentences, write_csv
+from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, job_of_seconds
+from tests.stand_ins.sagemaker.calls import OWNER, Request
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +37,7 @@ def _json_blocks() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """A dry run, then the same job twice, and the requests that came in during each."""
+    """A dry run, then the same job twice, and the requests that came in during each of the first two."""
 
     cloud: Cloud
     shown: Done
@@ -46,38 +45,23 @@ class Launched:
     again: Done
     requests_of_dry_run: list[Request]
     requests_of_first: list[Request]
-    requests_of_second: list[Request]
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, tiny_model: Path) -> Iterator[Launched]:
+def launched(shared_cloud: Cloud, tiny_model: Path) -> Launched:
     """All of it in one account; the second job finds the instance of the first one warm."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
-    folder = tmp_path_factory.mktemp("user")
-    job = job_of_seconds(tiny_model, write_csv(folder / "reviews.csv", sentences(120)))
-    with account(tmp_path_factory.mktemp("account")) as emulator:
-        cloud = Cloud(emulator, folder, {"MLFLOW_TRACKING_URI": copy_store(empty_store, folder)} | user_s_own(folder))
-
-        def run(**more: object) -> tuple[Done, list[Request]]:
-            emulator.clear_requests()
-            return cloud.run(**job, keep_alive_minutes=10, **more), emulator.requests()
-
-        output, requests_of_dry_run = run(dry_run="true", json="true")
-        assert emulator.jobs() == []
-        first, requests_of_first = run()
-        again, requests_of_second = run()
-        assert (output.code, first.code, again.code) == (0, 0, 0), output.text + first.text + again.text
-        yield Launched(
-            cloud=cloud,
-            shown=output,
-            first=first,
-            again=again,
-            requests_of_dry_run=requests_of_dry_run,
-            requests_of_first=requests_of_first,
-            requests_of_second=requests_of_second,
-        )
+    job = job_of_seconds(tiny_model, write_csv(shared_cloud.folder / "reviews.csv", sentences(120)))
+    done, requests = [], []
+    for more in ({"dry_run": "true", "json": "true"}, {}, {}):
+        shared_cloud.emulator.clear_requests()
+        done.append(shared_cloud.run(**job, keep_alive_minutes=10, **more))
+        assert done[-1].code == 0, done[-1].text
+        requests.append(shared_cloud.emulator.requests())
+    shown, first, again = done
+    dry, sent, _ = requests
+    return Launched(
+        cloud=shared_cloud, shown=shown, first=first, again=again, requests_of_dry_run=dry, requests_of_first=sent
+    )
 
 
 def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
@@ -143,12 +127,11 @@ def test_the_hugging_face_image_trains_with_its_own_libraries(
     tmp_path: Path, workplace: Path, tiny_job: dict[str, object]
 ) -> None:
     folder = os.environ.get("PARETUNE_IMAGE_ENVIRONMENT")
-    missing = namespaces_are_missing()
-    if missing or folder is None:
-        pytest.skip(missing or "run `.ci/image FOLDER` and set PARETUNE_IMAGE_ENVIRONMENT=FOLDER")
+    if folder is None:
+        pytest.skip("run `.ci/image FOLDER` and set PARETUNE_IMAGE_ENVIRONMENT=FOLDER")
     images = {"*huggingface-pytorch-training*transformers5.3.0*": Path(folder)}
     shared = [Path(sys.prefix)]  # the rest of its libraries
-    with account(tmp_path / "account", images=images, keep=shared) as emulator:
+    with Emulator(tmp_path / "account", images=images, keep=shared) as emulator:
         cloud = Cloud(emulator, workplace)
         image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu"
         tiny_job |= {"instance_type": "ml.g5.xlarge", "sagemaker.training_image": image}

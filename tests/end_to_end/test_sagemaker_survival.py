@@ -70,7 +70,7 @@ def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
     arguments = {"eval_strategy": "no", "logging_steps": 10, "save_strategy": "steps", "save_steps": 20}
-    job = tiny_job | {"num_train_epochs": 30, "training_arguments": arguments, "spot": "true"}
+    job = tiny_job | {"num_train_epochs": 15, "training_arguments": arguments, "spot": "true"}
     with cloud.start(**job) as running:
         name = cloud.until_it_trains(running)
         cloud.emulator.interrupt(name)

@@ -1,22 +1,16 @@
 """Secrets stay where they are: planted wherever a user keeps them, and looked for everywhere a job leaves traces."""
 
-import io
 import json
-import os
-import socket
 import subprocess
-import sys
-import tarfile
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud, account
-from tests.processes import wait_until
-from tests.stand_ins.sagemaker.client import GROUP
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.end_to_end.cloud import Cloud
+from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.stand_ins.sagemaker.training import GROUP
+from tests.tracking_server import free_port, tracking_server
 
 pytestmark = pytest.mark.slow
 
@@ -48,47 +42,12 @@ sys.exit("it fails on purpose: " + str(dict(os.environ)))
 @pytest.fixture
 def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
     """A user with secrets in the environment and a password in the address of the MLflow server."""
-    missing = namespaces_are_missing()
-    if missing:
-        pytest.skip(missing)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    words += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server' / 'mlflow.db'}"]
-    words += ["--artifacts-destination", str(tmp_path / "server" / "artifacts")]
     (tmp_path / "server").mkdir()
-    environment = {name: text for name, text in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    with account(tmp_path / "account") as emulator, (tmp_path / "server" / "log").open("wb") as log:
-        server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
-        try:
-            wait_until(lambda: _answers(port), within_s=60, what="the MLflow server starts")
-            address = f"http://ada:{IN_THE_ADDRESS}@127.0.0.1:{port}"
-            yield Cloud(emulator, workplace, PLANTED | {"MLFLOW_TRACKING_URI": address})
-        finally:
-            server.terminate()
-            server.wait(30)
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def _objects(cloud: Cloud) -> Iterator[tuple[str, bytes]]:
-    """Everything in S3; archives file by file."""
-    s3 = cloud.client_of("s3")
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=cloud.emulator.bucket):
-        for entry in page.get("Contents", []):
-            content = s3.get_object(Bucket=cloud.emulator.bucket, Key=entry["Key"])["Body"].read()
-            yield f"s3 {entry['Key']}", content
-            if entry["Key"].endswith(".tar.gz"):
-                with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-                    for member in archive:
-                        file = archive.extractfile(member)
-                        yield f"s3 {entry['Key']} {member.name}", file.read() if file else b""
+    port = free_port()
+    with Emulator(tmp_path / "account") as emulator, tracking_server(tmp_path / "server", port):
+        yield Cloud(
+            emulator, workplace, PLANTED | {"MLFLOW_TRACKING_URI": f"http://ada:{IN_THE_ADDRESS}@127.0.0.1:{port}"}
+        )
 
 
 def _log_lines(cloud: Cloud, job_name: str) -> str:
@@ -109,7 +68,8 @@ def _traces(cloud: Cloud, printed: str, server: Path) -> Iterator[tuple[str, byt
     for name in cloud.emulator.jobs():
         yield "DescribeTrainingJob", json.dumps(cloud.described(name), default=str).encode()
         yield "CloudWatch", _log_lines(cloud, name).encode()
-    yield from _objects(cloud)
+    for name, content in cloud.objects():
+        yield f"s3 {name}", content
     for folder in (cloud.emulator.root, server, cloud.folder):
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink() and path.parent != cloud.folder / "script":

@@ -1,27 +1,17 @@
 """Simulated jobs, from the command line to the record: like other jobs, but that nothing runs and nothing is paid."""
 
-import csv
 import itertools
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli import main
-from paretune.core.clock import Interruption
 from paretune.estimating.phases import usual
-from paretune.jobs.attempts import Attempts
-from paretune.jobs.record import JobRecord
-from paretune.jobs.workplace import Workplaces
-from paretune.specification.container import JobInputs
-from paretune.specification.job import JobSpec
 from paretune.tracking.schema import unpacked
-from tests.conftest import sentences, write_csv
+from tests.end_to_end.cloud import job_of_seconds, spelled
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 
@@ -40,29 +30,11 @@ def store(workplace: Path) -> MlflowClient:
     return client
 
 
-Simulate = Callable[..., Run]
-
-
-@pytest.fixture
-def simulate(store: MlflowClient) -> Simulate:
+def simulate(store: MlflowClient, expected: int = 0, **changes: object) -> Run:
     """Run `paretune train` on the simulated launcher; the run it has recorded."""
-
-    def run(expected: int = 0, **changes: object) -> Run:
-        words = {
-            "launcher": "simulated",
-            "simulation.runs": "runs.csv",
-            "instance_type": SMALL,
-            "num_train_epochs": 2,
-            "learning_rate": 4e-5,
-            **changes,
-        }
-        before = {results.info.run_id for results in store.search_runs(["0"])}
-        code = main(["train", *(part for name, value in words.items() for part in (f"--{name}", str(value)))])
-        assert code == expected
-        new = [result for result in store.search_runs(["0"]) if result.info.run_id not in before]
-        assert len(new) == 1
-        return new[0]
-
+    runs = {"launcher": "simulated", "simulation.runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
+    assert main(["train", *spelled(runs | changes)]) == expected
+    (run,) = store.search_runs(["0"])
     return run
 
 
@@ -72,28 +44,22 @@ def tags(run: Run) -> dict[str, str]:
     }
 
 
-def test_an_hour_s_job_is_recorded_within_seconds_and_says_everywhere_that_it_is_simulated(
-    simulate: Simulate, store: MlflowClient, capsys: pytest.CaptureFixture[str]
+def test_an_hour_s_job_is_recorded_within_seconds_with_curve_metrics_price_and_report_as_a_simulated_one(
+    store: MlflowClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = time.monotonic()
-    run = simulate(instance_count=2)
+    run = simulate(store, per_device_train_batch_size=16, learning_rate=8e-5)
     printed = capsys.readouterr()
 
     assert time.monotonic() - start < 20
     assert run.info.status == "FINISHED"
     assert (tags(run)["origin"], tags(run)["launcher"], tags(run)["state"]) == ("simulated", "simulated", "Completed")
-    assert "interpolated between the recorded runs in lines" in tags(run)["basis"]
+    assert tags(run)["basis"]
     assert (run.info.run_name or "").startswith("simulated ")
     assert printed.err.startswith("simulated job paretune-")
-    assert "\nsimulated job paretune-" in printed.out
-    assert "simulated   " in printed.out
-    assert "none: a simulated job trains nothing" in printed.out
-
-
-def test_a_simulated_job_has_curve_metrics_price_and_report(simulate: Simulate, store: MlflowClient) -> None:
-    run = simulate(per_device_train_batch_size=16, learning_rate=8e-5)
+    for text in ("\nsimulated job paretune-", "simulated   ", "none: a simulated job trains nothing"):
+        assert text in printed.out
     result = run.data.metrics
-
     assert result["f1"] == pytest.approx(0.884)
     assert result["billable_seconds"] == pytest.approx(760)
     assert result["job_seconds"] == pytest.approx(760 + result["starting_seconds"])  # instances start unbilled
@@ -106,18 +72,12 @@ def test_a_simulated_job_has_curve_metrics_price_and_report(simulate: Simulate, 
     (point,) = store.get_metric_history(run.info.run_id, "eval/f1")
     assert (point.step, point.value) == (960, pytest.approx(0.884))
     assert {file.path for file in store.list_artifacts(run.info.run_id)} == {"report.json"}
-    assert set(run.data.params) >= {
-        "model",
-        "dataset",
-        "seed",
-        "learning_rate",
-        "global_batch_size",
-        "scaled_learning_rate",
-    }
+    names = {"model", "dataset", "seed", "learning_rate", "global_batch_size", "scaled_learning_rate"}
+    assert names <= set(run.data.params)
 
 
-def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(simulate: Simulate) -> None:
-    run = simulate(3, simulation='{"failure_rate": 1}')
+def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(store: MlflowClient) -> None:
+    run = simulate(store, 3, learning_rate=4e-5, simulation='{"failure_rate": 1}')
 
     assert (run.info.status, tags(run)["state"]) == ("FAILED", "Failed")
     assert tags(run)["failure_reason"] == "simulated, by failure_rate"
@@ -125,89 +85,19 @@ def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(simulate: Simulate
     assert run.data.metrics["cost_usd"] > 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-        ({"learning_rate": 1e-3}, "no completed runs on all sides"),
-        ({"instance_type": "ml.g6.xlarge"}, "instance_type must be one that"),
-        ({"num_train_epochs": 3}, "num_train_epochs must be one that"),
-        ({"simulation.runs": "nowhere.csv"}, "nowhere.csv does not exist"),
-        ({"simulation": '{"failurerate": 1}'}, "did you mean simulation.failure_rate"),
-        ({"simulation": '{"failure_rate": 2}'}, "failure_rate must be at least 0 and at most 1"),
-        ({"simulation.runs": "negative.csv"}, "line 2: billable_seconds must be greater than 0, got '-900'"),
-        ({"simulation.runs": "missing.csv"}, "column f1 is missing"),
-    ],
-)
-def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
-    store: MlflowClient, capsys: pytest.CaptureFixture[str], changes: dict[str, object], part: str
-) -> None:
-    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds"
-    Path("negative.csv").write_text(f"{header},f1\n{SMALL},1,16,5e-5,-900,0.8\n")
-    Path("missing.csv").write_text(f"{header}\n{SMALL},1,16,5e-5,900\n")
-    words = {"launcher": "simulated", "simulation.runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
-    report = [part for name, value in (words | changes).items() for part in (f"--{name}", str(value))]
-
-    assert main(["train", *report]) == 2
-
-    printed = capsys.readouterr().err
-    assert part in printed
-    assert len(printed.splitlines()) == 1
-    assert store.search_runs(["0"]) == []
-
-
-def test_sync_finishes_a_simulated_job_whose_launcher_died(store: MlflowClient, workplace: Path) -> None:
-    started = _begin(_spec())
-    started.leave()
-    started.run.set_tags({"paretune.watched_by": "another machine"})
-
-    assert main(["sync"]) == 0
-
-    (run,) = store.search_runs(["0"])
-    assert (run.info.status, tags(run)["state"]) == ("FINISHED", "Completed")
-    assert run.data.metrics["billable_seconds"] == pytest.approx(760)
-
-
-def _spec(**changes: Any) -> JobSpec:
-    return JobSpec(
-        launcher="simulated",
-        simulation={"runs": "runs.csv", **changes.pop("simulation", {})},
-        **{"instance_type": SMALL, "num_train_epochs": 2.0, "learning_rate": 8e-5, **changes},
-    )
-
-
-def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRecord:
-    """A driver that looks so many times at its job and is killed then; without a number, it goes on to the end."""
-    home = Path(os.environ["PARETUNE_HOME"])
-    workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
-    record = JobRecord(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
-    record.describe(JobInputs()) if run_id is None else record.adopt()
-    attempts = Attempts(record, lambda events: None, JobInputs())
-    attempts.begin()
-    for _ in range(looks):
-        if attempts.poll():
-            break
-        workplace.clock.sleep(0.5)
-    return record
-
-
 @pytest.mark.slow
-def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tiny_model: Path, reviews: Path) -> None:
     """The local job is written into a table; replayed from it, it looks the same but for what nobody computed."""
-    data = write_csv(tmp_path / "reviews.csv", sentences(120))
-    words = {
-        "model": tiny_model,
-        "dataset": data,
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-3,
-        "num_train_epochs": 2,
-        "precision": "fp32",
-    }
-    typed = [part for name, value in words.items() for part in (f"--{name}", str(value))]
+    job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 2}
+    typed = spelled({name: value for name, value in job.items() if name != "instance_type"})
     assert main(["train", *typed]) == 0
     store = MlflowClient()
     (local,) = store.search_runs(["0"])
-    _write_table(local, Path("runs.csv"))
+    params = ("per_device_train_batch_size", "learning_rate", "num_train_epochs")
+    metrics = ("billable_seconds", "f1", "train_seconds", "throughput_samples_per_second", "train_rows")
+    row = {"instance_type": "local", "instance_count": 1, **{name: local.data.params[name] for name in params}}
+    row |= {name: repr(local.data.metrics[name]) for name in metrics}
+    Path("runs.csv").write_text(f"{','.join(row)}\n{','.join(map(str, row.values()))}\n")
     assert main(["train", *typed, "--launcher", "simulated", "--simulation.runs", "runs.csv"]) == 0
     simulated = next(run for run in store.search_runs(["0"]) if run.info.run_id != local.info.run_id)
 
@@ -218,14 +108,7 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
     assert {name: simulated.data.metrics[name] for name in headlines} == pytest.approx(
         {name: local.data.metrics[name] for name in headlines}, rel=1e-6
     )
-    computed = {
-        "dataset_key",
-        "used_device",
-        "used_precision",
-        "used_versions",
-        "machine",
-        "estimate_basis",
-    }
+    computed = {"dataset_key", "used_device", "used_precision", "used_versions", "machine", "estimate_basis"}
     computed |= {"model", "model_uri", "validation_rows"}  # it has none
     computed.add("verdict")  # that its F1 is below that of TF-IDF, which nothing simulated knows
     assert set(tags(local)) - set(tags(simulated)) <= computed
@@ -233,18 +116,3 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
     differing = {name for name in set(tags(local)) & set(tags(simulated)) if tags(local)[name] != tags(simulated)[name]}
     assert differing <= {"origin", "launcher", "command", "given", "claimed_at", "job_name", "estimate_basis"}
     assert (simulated.info.status, tags(simulated)["state"]) == (local.info.status, tags(local)["state"])
-
-
-def _write_table(run: Run, path: Path) -> None:
-    row = {"instance_type": "local", "instance_count": 1}
-    row |= {
-        name: run.data.params[name] for name in ("per_device_train_batch_size", "learning_rate", "num_train_epochs")
-    }
-    row |= {
-        name: repr(run.data.metrics[name])
-        for name in ("billable_seconds", "f1", "train_seconds", "throughput_samples_per_second", "train_rows")
-    }
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(row))
-        writer.writeheader()
-        writer.writerow(row)

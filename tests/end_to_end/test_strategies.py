@@ -1,7 +1,6 @@
 """Ways of spreading one job: they train the same model, stop together and fail together."""
 
 import json
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -9,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import psutil
 import pytest
-from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification
 
 from paretune.specification.container import FailureKind, JobFolder, JobReport
@@ -19,11 +17,13 @@ from paretune.specification.job import JobSpec
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.instances import (
     SOURCE,
+    check_it_is_the_same_training,
     copy_checkpoints_to_all,
     curves,
     instances_of,
     make_job,
     messages,
+    model_without_dropout,
     run,
     running,
     wait_for_step,
@@ -33,15 +33,6 @@ pytestmark = pytest.mark.slow
 
 ENDS_WITHIN_S = 60.0
 EVERY_STEP = {"logging_steps": 1, "eval_steps": 7}
-
-
-def model_without_dropout(model: Path, folder: Path) -> Path:
-    """Dropout's random numbers would differ from process to process."""
-    shutil.copytree(model, folder)
-    config = json.loads((folder / "config.json").read_text())
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop")
-    (folder / "config.json").write_text(json.dumps(config | {name: 0.0 for name in names if name in config}))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -68,29 +59,6 @@ def on_two_processes(spec: JobSpec, **changes: Any) -> JobSpec:
 def on_two_instances(spec: JobSpec, **changes: Any) -> JobSpec:
     """The same job on two instances, with four micro-batches per step."""
     return spec.replace(instance_count=2, instance_type="ml.m5.large", per_device_train_batch_size=2, **changes)
-
-
-def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
-    return {name: item for path in folder.model.glob("*.safetensors") for name, item in load_file(path).items()}
-
-
-def check_it_is_the_same_training(job_folder: JobFolder, expected: JobFolder) -> None:
-    assert curves(job_folder) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
-    report, requested = (
-        JobReport.model_validate_json(job_folder.report.read_text()),
-        JobReport.model_validate_json(expected.report.read_text()),
-    )
-    for name in ("eval_loss", "f1", "trainable_parameters", "total_parameters"):
-        if name in requested.metrics:
-            assert report.metrics[name] == pytest.approx(requested.metrics[name], rel=2e-3), name
-    assert report.confusion_matrix == requested.confusion_matrix
-    assert report.facts["model_class"] == requested.facts["model_class"]
-    weights, reference = weights_of(job_folder), weights_of(expected)
-    assert {name: item.shape for name, item in weights.items()} == {
-        name: item.shape for name, item in reference.items()
-    }
-    for name, item in weights.items():
-        assert item == pytest.approx(reference[name], abs=1e-4), name
 
 
 @pytest.fixture(scope="module")
@@ -140,14 +108,22 @@ def test_two_processes_and_two_instances_train_the_model_of_one_process(
     assert list(second.checkpoints.iterdir()) == []
 
 
-@pytest.mark.parametrize("changes", [{"fine_tuning": "head"}, {"fine_tuning": "lora", "task": "causal-lm"}], ids=str)
-def test_sharding_goes_with_adapters_frozen_encoders_and_language_models(
-    one_process: JobSpec, tiny_causal_model: Path, tmp_path: Path, changes: dict[str, str]
+@pytest.mark.parametrize(
+    ("strategy", "changes"),
+    [
+        ("fsdp", {"fine_tuning": "head"}),
+        ("fsdp", {"fine_tuning": "lora", "task": "causal-lm"}),
+        ("ddp", {"fine_tuning": "qlora", "lora": {"r": 4}}),
+    ],
+    ids=str,
+)
+def test_adapters_frozen_encoders_language_models_and_four_bit_weights_are_trained_together(
+    one_process: JobSpec, tiny_causal_model: Path, tmp_path: Path, strategy: str, changes: dict[str, Any]
 ) -> None:
     if "task" in changes:
-        changes["model"] = str(model_without_dropout(tiny_causal_model, tmp_path / "sober-causal"))
+        changes = changes | {"model": str(model_without_dropout(tiny_causal_model, tmp_path / "sober-causal"))}
     alone = make_job(tmp_path / "alone", one_process.replace(**changes))
-    sharded = make_job(tmp_path / "sharded", on_two_processes(one_process, strategy="fsdp", **changes))
+    sharded = make_job(tmp_path / "sharded", on_two_processes(one_process, strategy=strategy, **changes))
 
     run([alone])
     run([sharded], environment={"GLOO_SOCKET_IFNAME": "lo"})
@@ -241,7 +217,8 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     folders = instances_of(make_job(tmp_path / "job", long_job), 2)
     with running(folders) as (first, second):
         wait_for_step(folders[0], 5)
-        signal_group(second.pid)
+        for process in [psutil.Process(second.pid), *psutil.Process(second.pid).children(recursive=True)]:
+            process.kill()  # an instance that is switched off takes all its processes with it
 
         assert first.wait(ENDS_WITHIN_S) == 1
     failure = folders[0].read_failure()
@@ -249,12 +226,3 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     assert failure[0] is FailureKind.ERROR
     assert "another process of the job has ended, which is the cause" in failure[1]
     assert not folders[0].report.exists()
-
-
-def signal_group(leader: int) -> None:
-    """An instance that is switched off takes all its processes with it."""
-    import psutil
-
-    processes = [psutil.Process(leader), *psutil.Process(leader).children(recursive=True)]
-    for process in processes:
-        process.kill()

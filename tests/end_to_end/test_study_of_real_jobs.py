@@ -1,9 +1,7 @@
 """Studies whose jobs really train: on emulated SageMaker and on this machine, to their end, and interrupted."""
 
-import os
 import signal
 from collections import Counter
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,9 @@ from mlflow.entities import Run
 
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.tracking.schema import unpacked
-from tests.end_to_end.cloud import WITHIN_S, Cloud, account
+from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import Command, command, paretune, wait_until, working_in
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.stand_ins.sagemaker.emulator import Emulator
 from tests.study_tables import books_of
 
 pytestmark = pytest.mark.slow
@@ -101,17 +99,6 @@ def local_study(workplace: Path, tiny_job: dict[str, object]) -> Path:
     return workplace
 
 
-def started(folder: Path) -> AbstractContextManager[Command]:
-    """The study's command, in a process of its own."""
-    return command(
-        paretune(*STUDY),
-        home=folder / ".paretune",
-        cwd=folder,
-        environment=os.environ,
-        log=folder / f"printed-{len(list(folder.glob('printed-*')))}",
-    )
-
-
 def until_it_trains(running: Command, folder: Path) -> None:
     """Wait until a job of the study makes steps."""
     jobs = folder / ".paretune" / "jobs"
@@ -128,7 +115,7 @@ def until_it_trains(running: Command, folder: Path) -> None:
 
 def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_study: Path) -> None:
     for sent, code in ((signal.SIGTERM, 130), (signal.SIGKILL, -9)):
-        with started(local_study) as running:
+        with command(paretune(*STUDY), cwd=local_study) as running:
             until_it_trains(running, local_study)
             running.process.send_signal(sent)
             assert running.wait(90.0) == code, running.text
@@ -137,7 +124,7 @@ def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_s
                 assert "the same command continues the study" in running.text
                 assert "Traceback" not in running.text
 
-    with started(local_study) as running:
+    with command(paretune(*STUDY), cwd=local_study) as running:
         assert running.wait(2 * WITHIN_S) == 0, running.text
         assert "Traceback" not in running.text
 
@@ -147,9 +134,7 @@ def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_s
 def test_a_study_whose_job_uploads_for_too_long_says_by_how_much_and_ends_with_4(
     tmp_path: Path, workplace: Path, tiny_job: dict[str, object]
 ) -> None:
-    if missing := namespaces_are_missing():
-        pytest.skip(missing)
-    with account(tmp_path / "account", upload_s=6000.0) as emulator:
+    with Emulator(tmp_path / "account", upload_s=6000.0) as emulator:
         cloud = Cloud(emulator, workplace)
         write_study(cloud.folder, tiny_job, budget_usd=0.19, n_trials=1)
 

@@ -1,6 +1,5 @@
 """Two drivers, two processes, one study: one works at a time, no trial is run twice, and the budget is kept."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -37,9 +36,8 @@ def _drive(storage: str, folder: Path, drivers: int) -> None:
     while 0 not in codes:
         with ExitStack() as stack:
             words = paretune("study", "--study", "study.yaml", "--storage", storage)
-            options = {"home": folder / ".paretune", "cwd": folder, "environment": os.environ}
             started = [
-                stack.enter_context(command(words, log=folder / f"driver-{number}.log", **options))
+                stack.enter_context(command(words, cwd=folder, log=folder / f"driver-{number}.log"))
                 for number in range(drivers)
             ]
             codes = [driver.wait(WITHIN_S) for driver in started]

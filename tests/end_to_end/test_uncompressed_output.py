@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud, account
-from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+from tests.end_to_end.cloud import Cloud
+from tests.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 NAME = "sentiment-large"
@@ -27,11 +27,9 @@ def large_model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> P
 def test_a_job_with_uncompressed_output_is_collected_registered_and_used(
     tmp_path: Path, workplace: Path, tiny_job: dict[str, object], large_model: Path
 ) -> None:
-    if missing := namespaces_are_missing():
-        pytest.skip(missing)
     arguments = {"eval_strategy": "no", "logging_steps": 2}
     job = tiny_job | {"model": large_model, "num_train_epochs": 4, "training_arguments": arguments, "register": NAME}
-    with account(tmp_path / "account") as emulator:
+    with Emulator(tmp_path / "account") as emulator:
         cloud = Cloud(emulator, workplace)
         with cloud.start(**job) as running:
             cloud.until_it_trains(running)

@@ -1,6 +1,6 @@
 """Commands that tests begin, kill and wait for: forks of a process that has imported everything.
 
-A command begins a tenth of a second after it was asked for, not three seconds, so that hundreds can be killed.
+A command begins a tenth of a second after it was asked for, not three seconds, so that many can be killed.
 """
 
 import contextlib
@@ -16,10 +16,6 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from tests.processes import wait_until
-
 REPOSITORY = Path(__file__).parents[2]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.faults.everything"])
@@ -27,22 +23,16 @@ FORKS.set_forkserver_preload(["tests.faults.everything"])
 
 @dataclass
 class Forked:
-    """A command under way.
-
-    Attributes:
-        process: it, or the process that waits for it, where it has such a parent.
-        child: the file with the process id of the command itself, where it has such a parent.
-    """
+    """A command under way."""
 
     process: Any
     words: list[str]
     log: Path
-    child: Path | None
 
     @property
     def text(self) -> str:
         """What it has printed so far."""
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
+        return self.log.read_text(errors="replace")
 
     @property
     def code(self) -> int | None:
@@ -61,60 +51,42 @@ class Forked:
                 os.kill(self.process.pid, number)
 
     def wait(self, within_s: float = 120.0) -> int:
-        """Its exit code, once it has ended, and the command too that its parent has left alone."""
-        try:
-            wait_until(self._are_over, within_s=within_s, what="the command ends")
-        except AssertionError:
+        """Its exit code, once it has ended."""
+        if not self.has_ended_within(within_s):
             self.send(signal.SIGABRT)
-            raise AssertionError(f"{' '.join(self.words)}: not ended within {within_s:g} s:\n{self.text}") from None
+            raise AssertionError(f"{' '.join(self.words)}: not ended within {within_s:g} s:\n{self.text}")
         return int(self.process.exitcode)
-
-    def _are_over(self) -> bool:
-        if self.code is None or self.child is None:
-            return self.code is not None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(int(self.child.read_text())).status() == psutil.STATUS_ZOMBIE
-        return True
 
 
 def begin(
-    words: list[str],
-    *,
-    cwd: Path,
-    environment: Mapping[str, str],
-    under_parent: bool = False,
-    pace: float = 1.0,
-    ahead_s: float = 0.0,
+    words: list[str], *, cwd: Path, environment: Mapping[str, str], pace: float = 1.0, ahead_s: float = 0.0
 ) -> Forked:
     """Begin a command of paretune or mlflow.
 
-    With `under_parent` it is the child of a process that only waits for it, as with `mlflow run`. In a real second,
-    `pace` seconds pass for paretune's clock and for boto's pauses and limits; the time of day is ahead by `ahead_s`.
+    In a real second, `pace` seconds pass for paretune's clock and for boto's pauses and limits; the time of day is
+    ahead by `ahead_s`.
     """
     log = cwd / f"printed-{len(list(cwd.glob('printed-*'))):04}"
     log.touch()
-    child = log.with_suffix(".child") if under_parent else None
     with contextlib.chdir(REPOSITORY):  # where a server of forks finds its modules, should it begin now
         forkserver.ensure_running()
-        arguments = (words, str(cwd), dict(environment), str(log), child and str(child), pace, ahead_s)
+        arguments = (words, str(cwd), dict(environment), str(log), pace, ahead_s)
         process = FORKS.Process(target=_run, args=arguments, daemon=True)
         process.start()
-    if child is not None:
-        wait_until(lambda: child.exists() and child.read_text(), within_s=60, what="the parent has begun its child")
-    return Forked(process, words, log, child)
+    return Forked(process, words, log)
 
 
-def _run(
-    words: list[str], cwd: str, environment: dict[str, str], log: str, child: str | None, pace: float, ahead_s: float
-) -> None:
-    """Be the command, or the parent of it; never returns."""
+def _run(words: list[str], cwd: str, environment: dict[str, str], log: str, pace: float, ahead_s: float) -> None:
+    """Be the command; never returns."""
     os.setsid()
-    if child and (number := os.fork()):
-        Path(child).write_text(str(number))
-        os._exit(abs(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])))
     code: Any = 70
     try:
-        _redirect(log)
+        for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (os.open(log, os.O_WRONLY | os.O_APPEND), 1)):
+            os.dup2(source, target)
+        os.dup2(1, 2)
+        sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  # as long as the process
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(environment)
@@ -130,16 +102,6 @@ def _run(
         sys.stdout.flush()
     finally:
         os._exit(code)
-
-
-def _redirect(log: str) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
-    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  # as long as the process lives
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _change_time(pace: float, ahead_s: float) -> None:

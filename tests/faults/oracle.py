@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,10 +122,13 @@ def price_of(instance_type: str, region: str = "us-east-1") -> float | None:
 def points_of(path: Path) -> Counter[tuple[str, int]]:
     """Curve and step of every whole event in a file of events; lines that are none are passed over."""
     result: Counter[tuple[str, int]] = Counter()
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    for line in lines:
-        event = _event(line)
-        result.update((name, event["step"]) for name in (event or {}).get("metrics", {}))
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            event = json.loads(line.decode()) if line.endswith(b"\n") else None
+            is_event = event.keys() <= {"time", "step", "metrics", "message", "total_steps"} and event["time"] >= 0
+            if is_event and isinstance(event["step"], int):
+                metrics = event.get("metrics", {}).items()
+                result.update([(name, event["step"]) for name, value in metrics if math.isfinite(value)])
     return result
 
 
@@ -136,18 +139,6 @@ def points_of_store(path: Path) -> Counter[tuple[str, int]]:
     with closing(sqlite3.connect(path)) as database:
         has_table = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'metrics'").fetchone()
         return Counter(database.execute("SELECT key, step FROM metrics").fetchall() if has_table else [])
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
-    """The event on a whole line, with its finite figures; None for anything else."""
-    try:
-        event = json.loads(line.decode()) if line.endswith(b"\n") else None
-        is_event = isinstance(event, dict) and event.keys() <= {"time", "step", "metrics", "message", "total_steps"}
-        is_event = is_event and isinstance(event["step"], int) and event["time"] >= 0
-        metrics = {name: value for name, value in event.get("metrics", {}).items() if math.isfinite(value)}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return {**event, "metrics": metrics} if is_event else None
 
 
 def simulated_jobs(home: Path) -> list[Created]:

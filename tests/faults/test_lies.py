@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.faults.conftest import Trial
-from tests.faults.worlds import Worlds
+from tests.faults.worlds import Trial
 
 pytestmark = pytest.mark.slow
 
@@ -33,35 +32,29 @@ LINES = {
 }
 
 
-def test_a_report_that_is_not_one_fails_the_job_and_is_booked(worlds: Worlds, trial: Trial) -> None:
+def test_a_report_that_is_not_one_fails_the_job_and_is_booked(trial: Trial) -> None:
     text = trial.draw.choice(list(REPORTS.values()))
-    with worlds.world("local") as world:
+    with trial.world("local") as world:
         world.may_fail = True
         world.write_script(steps=3, ending=f"(data / 'report.json').write_bytes(b'{text}')\nos._exit(0)")
         done = world.begin(world.open_run())
         assert done.wait() in (0, 3), done.text
-        world.recover()
-        trial.check(world)
 
 
-def test_events_that_are_none_hide_no_other_event(worlds: Worlds, trial: Trial) -> None:
+def test_events_that_are_none_hide_no_other_event(trial: Trial) -> None:
     lies = list(LINES.values())
     trial.draw.shuffle(lies)
-    with worlds.world("local") as world:
+    with trial.world("local") as world:
         written = "".join(lies)
         body = f"(data / 'events.jsonl').write_bytes(b'{written}')\nprint({written!r}, flush=True)"
         world.write_script(steps=20, body=body.replace("\\\\x", "\\x"))
         done = world.begin(world.open_run())
         assert done.wait() == 0, done.text
-        world.recover()
-        trial.check(world)
 
 
-def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_booked(worlds: Worlds, trial: Trial) -> None:
-    with worlds.world("local") as world:
+def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_booked(trial: Trial) -> None:
+    with trial.world("local") as world:
         world.write_script(steps=3, ending="open('/dev/full', 'w').write('x' * 10_000)")
         done = world.begin(world.open_run())
         assert done.wait() == 3
         assert "No space left on device" in done.text
-        world.recover()
-        trial.check(world)

@@ -2,12 +2,12 @@
 
 import json
 import os
+import random
 import re
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tests.conftest import copy_store, user_s_own
-from tests.end_to_end.cloud import Cloud, account, spelled
+from tests.end_to_end.cloud import Cloud, spelled
 from tests.faults.commands import Forked, begin
 from tests.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
 from tests.stand_ins.sagemaker.emulator import Emulator
@@ -121,6 +121,12 @@ class World:
         text = self.sync()
         assert "nothing to do" in text, text
 
+    @property
+    def aws(self) -> Emulator:
+        """The account."""
+        assert self.emulator is not None
+        return self.emulator
+
     def created(self) -> list[Created]:
         """All jobs that were created."""
         if self.emulator is None:
@@ -128,10 +134,6 @@ class World:
         emulator = self.emulator
         result = [sagemaker_job(emulator.described(name), emulator.job_folder(name)) for name in emulator.jobs()]
         return [replace(job, may_fail=self.may_fail) for job in result]
-
-    def created_names(self) -> list[str]:
-        """Names of the jobs of the emulator."""
-        return [] if self.emulator is None else self.emulator.jobs()
 
     def runs(self) -> list[Run]:
         """Runs of jobs."""
@@ -149,6 +151,11 @@ class World:
         text = SCRIPT.format(steps=steps, pause_s=pause_s, body=body, ending=ending)
         (self.folder / "train.py").write_text(text)
 
+    def end(self) -> None:
+        """Leave no command."""
+        for done in self.begun:
+            done.send(signal.SIGKILL)
+
     def begin_words(self, words: list[str], more: dict[str, str] | None = None, **options: Any) -> Forked:
         """Begin any command."""
         done = begin(words, cwd=self.folder, environment=self.environment | (more or {}), **options)
@@ -157,53 +164,42 @@ class World:
 
 
 @dataclass
-class Worlds:
-    """Makes worlds, each with a store and an account of its own.
+class Trial:
+    """Numbers to draw moments and cases from, and a world with a store and an account of its own."""
 
-    Attributes:
-        missing: why no instance can run on this machine; None where they can.
-    """
-
+    draw: random.Random
     store: Path
     root: Path
-    missing: str | None = None
-    made: int = 0
 
     @contextmanager
     def world(self, name: str, disk_mib: int = 0, **emulated: Any) -> Iterator[World]:
-        """One; after the block nothing of it runs. `emulated` are settings of the emulator.
+        """One, whose books are checked after the block; nothing of it runs then.
 
-        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own.
+        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own. `emulated`: settings of
+        the emulator.
         """
-        if name in ("sagemaker", "project") and self.missing:
-            pytest.skip(self.missing)
-        self.made += 1
-        folder = self.root / f"{self.made}-{name}"
+        folder = self.root / name
         folder.mkdir()
-        with _disk(folder, disk_mib) if disk_mib else nullcontext():
-            yield from self._world(name, folder, emulated)
-
-    def _world(self, name: str, folder: Path, emulated: dict[str, Any]) -> Iterator[World]:
-        custom = {text: value for text, value in os.environ.items() if not text.startswith(("AWS_", "MLFLOW_"))}
-        environment = custom | user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
-        # A server's refusal is tried again at once: pauses of seconds would only make the tests longer.
-        environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
-        world = World(name, folder, environment)
-        try:
+        with ExitStack() as stack:
+            if disk_mib:
+                stack.enter_context(_disk(folder, disk_mib))
+            environment = {
+                text: value for text, value in os.environ.items() if not text.startswith(("AWS_", "MLFLOW_"))
+            }
+            environment |= user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
+            # A server's refusal is tried again at once: pauses of seconds would only make the tests longer.
+            environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
+            world = World(name, folder, environment)
             if name in ("sagemaker", "project"):
-                with account(
-                    self.root / f"{self.made}-account", start_delay_s=0.05, failure_grace_s=0.3, **emulated
-                ) as emulator:
-                    world.emulator = emulator
-                    world.environment = Cloud(emulator, folder, environment).environment
-                    _furnish(world)
-                    yield world
-                return
+                settings = {"start_delay_s": 0.05, "failure_grace_s": 0.3, **emulated}
+                world.emulator = stack.enter_context(Emulator(self.root / "account", **settings))
+                world.environment = Cloud(world.emulator, folder, environment).environment
             _furnish(world)
+            stack.callback(world.end)
             yield world
-        finally:
-            for done in world.begun:
-                done.send(signal.SIGKILL)
+            world.recover()
+            faults = world.faults()
+            assert not faults, "\n".join(faults)
 
 
 @contextmanager
@@ -230,15 +226,3 @@ def _furnish(world: World) -> None:
         location = "local" if world.name == "local" else "ml.m5.large"
         world.job = {"instance_type": location, "entry_script": "train.py", "max_runtime_minutes": 10}
         world.write_script()
-
-
-@contextmanager
-def locked(database: Path) -> Iterator[None]:
-    """Another connection holds the exclusive lock of an SQLite file."""
-    connection = sqlite3.connect(database, timeout=30, isolation_level=None)
-    try:
-        connection.execute("BEGIN EXCLUSIVE")
-        yield
-        connection.execute("ROLLBACK")
-    finally:
-        connection.close()

@@ -31,10 +31,9 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.time = EPOCH
-        self.skew = 0.0
 
     def now(self) -> float:
-        return self.time + self.skew
+        return self.time
 
     def monotonic(self) -> float:
         return self.time - EPOCH
@@ -175,7 +174,7 @@ class Aws:
         return len(self.of(*operations))
 
     def of(self, *operations: str) -> list[Call]:
-        """Calls of some operations; all, if none is named."""
+        """Calls of operations; all, if none is named."""
         return [call for call in self.calls if not operations or call.operation in operations]
 
 
@@ -185,7 +184,6 @@ class SageMaker:
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.page_size = 100
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
         name = request["TrainingJobName"]
@@ -201,17 +199,9 @@ class SageMaker:
         return job | {"SecondaryStatusTransitions": list(job["SecondaryStatusTransitions"])}
 
     def list_training_jobs(self, **request: Any) -> dict[str, Any]:
-        result = [
-            job
-            for name, job in self.jobs.items()
-            if request.get("NameContains", "") in name
-            and ("LastModifiedTimeAfter" not in request or job["LastModifiedTime"] > request["LastModifiedTimeAfter"])
-        ]
-        start = int(request.get("NextToken", "0"))
+        jobs = [job for name, job in self.jobs.items() if request.get("NameContains", "") in name]
         output = ("TrainingJobName", "CreationTime", "LastModifiedTime", "TrainingJobStatus", "SecondaryStatus")
-        page = [{name: job[name] for name in output} for job in result[start : start + self.page_size]]
-        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(result) else {}
-        return {"TrainingJobSummaries": page} | more
+        return {"TrainingJobSummaries": [{name: job[name] for name in output} for job in jobs]}
 
     def stop_training_job(self, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
         job = self.jobs.get(TrainingJobName)
@@ -283,9 +273,7 @@ class Logs:
             if entry["logStreamName"].startswith(request["logStreamNamePrefix"])
             and entry["timestamp"] >= request["startTime"]
         ]
-        start = int(request.get("nextToken", "0"))
-        more = {"nextToken": str(start + self.page_size)} if start + self.page_size < len(result) else {}
-        return {"events": result[start : start + self.page_size]} | more
+        return _page("events", result, request, self.page_size, "nextToken")
 
 
 class S3:
@@ -297,8 +285,7 @@ class S3:
         self.objects: dict[str, bytes] = {}
 
     def put_object(self, **request: Any) -> dict[str, Any]:
-        key, body = request["Key"], request["Body"]
-        self.objects[key] = body
+        self.objects[request["Key"]] = request["Body"]
         return {}
 
     def get_object(self, **request: Any) -> dict[str, Any]:
@@ -329,11 +316,10 @@ class S3:
         return {}
 
     def list_objects_v2(self, **request: Any) -> dict[str, Any]:
-        result = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
-        start = int(request.get("ContinuationToken", "0"))
-        page = [{"Key": key, "Size": len(self.objects[key])} for key in result[start : start + 1000]]
-        more = {"NextContinuationToken": str(start + 1000)} if start + 1000 < len(result) else {}
-        return {"Contents": page} | more
+        keys = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
+        page = _page("Contents", keys, request, 1000, "ContinuationToken")
+        page["Contents"] = [{"Key": key, "Size": len(self.objects[key])} for key in page["Contents"]]
+        return {f"Next{name}" if name == "ContinuationToken" else name: value for name, value in page.items()}
 
 
 class Sts:
@@ -385,6 +371,10 @@ class Pricing:
             for product in self.products
             if expected.items() <= product["product"]["attributes"].items()
         ]
-        start = int(request.get("NextToken", "0"))
-        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(result) else {}
-        return {"FormatVersion": "aws_v1", "PriceList": result[start : start + self.page_size]} | more
+        return {"FormatVersion": "aws_v1"} | _page("PriceList", result, request, self.page_size, "NextToken")
+
+
+def _page(name: str, items: list[Any], request: dict[str, Any], size: int, token: str) -> dict[str, Any]:
+    """The part of a list that a request asks for, and the token that leads to the next one."""
+    start = int(request.get(token, "0"))
+    return {name: items[start : start + size]} | ({token: str(start + size)} if start + size < len(items) else {})

@@ -1,8 +1,6 @@
 """Benchmarks: figures of README and docs are those of the stored results; searches are run on what they say."""
 
 import re
-import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -54,49 +52,6 @@ def test_a_figure_that_was_changed_by_hand_is_put_back(published: ModuleType, tm
     assert published.copied(page, tmp_path) == page.replace("9.9", "1.0")
 
 
-def test_write_stores_what_is_printed_and_copies_the_block(
-    published: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    import argparse
-
-    import arguments
-
-    script, page = tmp_path / "speed.py", tmp_path / "README.md"
-    script.write_text(
-        "import sys\nprint('took', sys.argv[1:])\nprint('<!-- speed: begin -->\\n3\\n<!-- speed: end -->')\n"
-    )
-    page.write_text("<!-- speed: begin -->\n1\n<!-- speed: end -->\n")
-    monkeypatch.setattr(published, "RESULTS", tmp_path)
-    monkeypatch.setattr(published, "PAGES", [page])
-    monkeypatch.setattr(sys, "argv", [str(script), "--steps", "4", "--write"])
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps")
-
-    with pytest.raises(SystemExit) as finished:
-        arguments.parse(parser)
-
-    assert finished.value.code == 0
-    assert (
-        (tmp_path / "speed.txt").read_text().startswith("$ python benchmarks/speed.py --steps 4\ntook ['--steps', '4']")
-    )
-    assert page.read_text() == "<!-- speed: begin -->\n3\n<!-- speed: end -->\n"
-    assert "took" in capfd.readouterr().out
-
-
-def test_small_figures_are_never_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import argparse
-
-    import arguments
-
-    monkeypatch.setattr(sys, "argv", ["speed.py", "--small", "--write"])
-
-    with pytest.raises(SystemExit) as finished:
-        arguments.parse(argparse.ArgumentParser())
-
-    assert finished.value.code == 2
-    assert "--write must not be given with --small" in capsys.readouterr().err
-
-
 def test_worlds_that_are_reported_are_not_those_that_may_be_looked_at() -> None:
     from search import worlds
 
@@ -131,50 +86,6 @@ def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.Captu
     assert re.search(r"budgets exceeded +0 +of \d+\n", printed)
 
 
-def test_aims_are_medians_over_seeds_and_tables_beside_the_best_peer() -> None:
-    from search.report import Searches, Setting, aims
-    from search.scoring import Course
-
-    def searches(method: str, usd: float, share: float) -> Searches:
-        course = Course(
-            usd=(1.0, usd),
-            statuses=("Completed", "Completed"),
-            run=(0.2, share),
-        )
-        return Searches(method=method, budgets=(80.0,), courses={80.0: [course]})
-
-    settings = [
-        Setting(
-            name=name,
-            objectives="cost/F1",
-            parallel=1,
-            searches=[searches("split", usd, 0.99), searches("tpe", 2 * usd, 0.92), searches("gp", 3 * usd, 0.96)],
-        )
-        for name, usd in (("plain", 4.0), ("noisy", 6.0), ("cliff", 8.0))
-    ]
-    settings[0].searches.append(searches("ax", 0.1, 1.0))  # not searched on all tables, so it is no best peer
-    lines = {line[0]: line[1:] for line in aims(settings)}
-
-    assert lines["cost/F1, 1 at a time, dollars to 90%"] == ("2", "6", "", "12 (tpe)", "")
-    assert lines["cost/F1, 1 at a time, dollars to 95%"] == ("2.5", "6", "", "18 (gp)", "")
-    assert lines["cost/F1, 4 at a time, dollars to 90%"] == ("20", "", "", "", "")
-    assert lines["cost/F1, 1 at a time, share held at 40 median jobs, worst table"][1:4] == ("0.99", "", "0.96 (gp)")
-    small = [
-        replace(
-            item, searches=[replace(found, budgets=(5.0,), courses={5.0: found.longest}) for found in item.searches]
-        )
-        for item in settings
-    ]
-    small_lines = {line[0]: line[1:] for line in aims(small)}
-    assert small_lines["cost/F1, 1 at a time, share held at 40 median jobs, worst table"] == (
-        "0.94 and best peer's",
-        "",
-        "",
-        "",
-        "",
-    )
-
-
 @pytest.mark.parametrize("method", ["sampler", "rival"])
 def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Path, method: str) -> None:
     import search_cost
@@ -187,25 +98,3 @@ def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Pa
     assert course.run[3:5] == (0.0, course.run[4])  # four probes, then a training
     assert course.run[4] > 0.0
     assert course.usd[-1] < 40.0
-
-
-def test_a_search_that_is_on_file_is_not_run_again(tmp_path: Path) -> None:
-    import search_cost
-    from search.scoring import Course
-
-    class Pool:
-        calls = 0
-
-        def map(self, function: object, tasks: list[object], paths: list[str]) -> list[Course]:
-            self.calls += len(tasks)
-            return [Course(usd=(1.0,), run=(0.5,), statuses=("Completed",)) for _ in tasks]
-
-    shared = {"name": "plain", "method": "tpe", "objectives": "cost/F1", "parallel": 1, "budget": 40.0, "slow": 40}
-    tasks = [(search_cost.Task(seed=seed, **shared), tmp_path) for seed in (100, 101)]
-    pool = Pool()
-
-    first = search_cost.Searched(tmp_path / "searches.jsonl", pool).courses(tasks[:1])
-    again = search_cost.Searched(tmp_path / "searches.jsonl", pool).courses(tasks)
-
-    assert pool.calls == 2
-    assert [list(course.usd) for course in (*first, *again)] == [[1.0]] * 3

@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,9 +12,7 @@ import pandas
 import pytest
 
 import paretune
-from paretune.core.errors import BadInput, Interrupted
-from paretune.studies.definition.file import StudyFile
-from paretune.studies.run import run_study_file
+from paretune.core.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,25 +61,8 @@ def test_the_names_for_type_checkers_are_those_that_are_offered(tmp_path: Path) 
     assert 'Revealed type is "float"' in done.stdout.replace("builtins.float", "float")
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    program = (
-        "import sys, paretune; paretune.JobSpec(seed=1)\n"
-        "print([name for name in ('mlflow', 'optuna', 'torch', 'pandas', 'numpy', 'boto3') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "[]\n"
-
-
 @pytest.mark.parametrize(
-    "module",
-    [
-        "",
-        ".commands.estimate.estimate",
-        ".jobs.launch",
-        ".commands.prices.prices",
-        ".studies.run",
-    ],
+    "module", ["", ".commands.estimate.estimate", ".jobs.launch", ".commands.prices.prices", ".studies.run"]
 )
 @pytest.mark.slow
 def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
@@ -167,24 +147,6 @@ def test_a_study_recorded_by_name_run_id_or_result_has_one_front(beside_the_stud
     assert cheapest["cost_usd"].tolist() == [study.to_frame()["cost_usd"].min()]
     with pytest.raises(BadInput, match="none is called 'cost'; recorded are cost, time and F1"):
         paretune.front("cost")
-
-
-def test_ctrl_c_stops_a_study_and_the_same_call_goes_on_with_it(beside_the_studies: Path) -> None:
-    typed = {"n_trials": "6", "sampler": "random"}
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupt(line: str) -> None:
-        if line.startswith("trial"):  # what the study costs at worst is said before
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(Interrupted, match="interrupted by SIGINT"):
-        run_study_file(StudyFile.read("studies/pareto.yaml", typed), say=interrupt)
-    assert signal.getsignal(signal.SIGINT) == before
-    started = paretune.front("cost, time and F1", {"cost_usd": "minimize"}).runs
-    assert 0 < len(started) < 6
-
-    result = paretune.run_study("studies/pareto.yaml", quiet=True, **typed)
-    assert {row["run_id"] for row in started} <= set(result.to_frame()["run_id"])
 
 
 def test_the_front_of_a_frame_of_mlflow_reads_its_columns() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +29,10 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return reference
 
 
+@pytest.mark.skipif(
+    f"pydantic=={version('pydantic')}\n" not in (ROOT / "constraints.txt").read_text(),
+    reason="each release of pydantic writes schemas a little differently: install with -c constraints.txt",
+)
 def test_the_committed_pages_are_what_the_code_says_and_explain_everything(reference: ModuleType) -> None:
     made = reference.pages()
 
@@ -37,7 +42,7 @@ def test_the_committed_pages_are_what_the_code_says_and_explain_everything(refer
     assert not re.findall(r"^\| `[^|]*\|\s*\|.*", "\n".join(made.values()), re.MULTILINE)
 
 
-class Yaml12(yaml.SafeLoader):
+class Yaml12(yaml.CSafeLoader):
     """Reads 5e-5 as a number, as editors do."""
 
 
@@ -53,13 +58,13 @@ def test_editors_find_no_fault_in_a_shipped_study_or_one_of_the_pages_and_find_a
     blocks = [
         block for block in re.findall(r"^```yaml\n(.*?)^```", pages, re.MULTILINE | re.DOTALL) if "\nsearch:" in block
     ]
-    schema = json.loads((ROOT / "studies" / "study.schema.json").read_text())
+    editor = jsonschema.Draft202012Validator(json.loads((ROOT / "studies" / "study.schema.json").read_text()))
 
-    for text in [*shipped, *foreign, *(block for block in blocks if "\nsearch:" in block)]:
-        jsonschema.validate(yaml.load(text, Yaml12), schema)  # noqa: S506
+    for text in [*shipped, *foreign, *blocks]:
+        editor.validate(yaml.load(text, Yaml12))  # noqa: S506
     assert {text.partition("\n")[0] for text in shipped} == {"# yaml-language-server: $schema=study.schema.json"}
     with pytest.raises(jsonschema.ValidationError, match="n_trial"):
-        jsonschema.validate({"name": "x", "search": {"seed": {"choices": [1]}}, "n_trial": 2}, schema)
+        editor.validate({"name": "x", "search": {"seed": {"choices": [1]}}, "n_trial": 2})
 
 
 def test_the_pages_written_by_hand_are_complete() -> None:

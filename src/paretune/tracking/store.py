@@ -41,8 +41,11 @@ class Tracking:
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
-        give_up_early()
-        silence_arn_warnings()
+        # Give up a dead server soon, unless the user has set how soon: a job wants to be watched.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+        # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is no ARN.
+        logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 sets its level again
@@ -173,17 +176,6 @@ def _alone_with(uri: str) -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}-{digest}.lock").open("a") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         yield
-
-
-def give_up_early() -> None:
-    """Have MLflow's client give up a dead server soon, unless the user has set how soon: a job wants to be watched."""
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
-
-
-def silence_arn_warnings() -> None:
-    """Drop the warning of the sagemaker-mlflow plugin (0.5.0) at each request to a server whose address is no ARN."""
-    logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
 
 
 def _is_warning(record: logging.LogRecord) -> bool:

@@ -1,8 +1,5 @@
 """Fine-tune a model for sequence classification, from CSV files."""
 
-import logging
-import os
-import sys
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +13,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -38,14 +33,7 @@ class ModelArguments:
 
 def main():
     parser = HfArgumentParser((ModelArguments, DataTrainingArguments, TrainingArguments))
-    if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
-        model_args, data_args, training_args = parser.parse_json_file(json_file=os.path.abspath(sys.argv[1]))
-    else:
-        model_args, data_args, training_args = parser.parse_args_into_dataclasses()
-    logging.basicConfig(
-        format="%(asctime)s - %(levelname)s - %(message)s", handlers=[logging.StreamHandler(sys.stdout)]
-    )
-    logger.setLevel(training_args.get_process_log_level())
+    model_args, data_args, training_args = parser.parse_args_into_dataclasses()
     set_seed(training_args.seed)
 
     files = {"train": data_args.train_file, "validation": data_args.validation_file}
@@ -79,9 +67,7 @@ def main():
         }
         trainer.log_metrics("train", metrics)
         trainer.save_metrics("train", metrics)
-        trainer.save_state()
     if training_args.do_eval:
-        logger.info("*** Evaluate ***")
         metrics = trainer.evaluate()
         trainer.log_metrics("eval", metrics)
         trainer.save_metrics("eval", metrics)

@@ -1,9 +1,7 @@
 """Fine-tune a model for token classification, from JSON lines with tokens and tags."""
 
-import sys
 from dataclasses import dataclass, field
 
-import datasets
 import numpy as np
 from datasets import load_dataset
 from transformers import (
@@ -19,10 +17,9 @@ from transformers import (
 
 @dataclass
 class ModelArguments:
-    """The model, its configuration and its tokenizer."""
+    """The model and its tokenizer."""
 
     model_name_or_path: str = field(metadata={"help": "path, or name on the hub"})
-    config_name: str | None = field(default=None)
     hidden_dropout: float = field(default=0.1)
 
 
@@ -32,36 +29,24 @@ class DataTrainingArguments:
 
     train_file: str | None = field(default=None)
     validation_file: str | None = field(default=None)
-    text_column_name: str | None = field(default="tokens")
-    label_column_name: str | None = field(default="tags")
     max_seq_length: int = field(default=None)
-    label_all_tokens: bool = field(default=False)
 
 
 def main():
     parser = HfArgumentParser((ModelArguments, DataTrainingArguments, TrainingArguments))
-    if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
-        model_args, data_args, training_args = parser.parse_json_file(json_file=sys.argv[1])
-    else:
-        model_args, data_args, training_args = parser.parse_args_into_dataclasses()
-    datasets.utils.logging.set_verbosity_error()
-
+    model_args, data_args, training_args = parser.parse_args_into_dataclasses()
     raw = load_dataset("json", data_files={"train": data_args.train_file, "validation": data_args.validation_file})
-    labels = sorted({tag for tags in raw["train"][data_args.label_column_name] for tag in tags})
-    name = model_args.config_name or model_args.model_name_or_path
+    labels = sorted({tag for tags in raw["train"]["tags"] for tag in tags})
+    name = model_args.model_name_or_path
     config = AutoConfig.from_pretrained(name, num_labels=len(labels), hidden_dropout_prob=model_args.hidden_dropout)
-    tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path)
-    model = AutoModelForTokenClassification.from_pretrained(model_args.model_name_or_path, config=config)
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    model = AutoModelForTokenClassification.from_pretrained(name, config=config)
 
     def tokenize_and_align_labels(examples):
-        inputs = tokenizer(
-            examples[data_args.text_column_name],
-            truncation=True,
-            max_length=data_args.max_seq_length,
-            is_split_into_words=True,
-        )
+        length = data_args.max_seq_length
+        inputs = tokenizer(examples["tokens"], truncation=True, max_length=length, is_split_into_words=True)
         inputs["labels"] = []
-        for number, tags in enumerate(examples[data_args.label_column_name]):
+        for number, tags in enumerate(examples["tags"]):
             words = inputs.word_ids(number)
             inputs["labels"].append([-100 if word is None else labels.index(tags[word]) for word in words])
         return inputs
@@ -80,7 +65,7 @@ def main():
         data_collator=DataCollatorForTokenClassification(tokenizer),
         compute_metrics=compute_metrics,
     )
-    metrics = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics
+    metrics = trainer.train().metrics
     trainer.save_metrics("train", metrics | {"weight_decay_used": training_args.weight_decay})
     metrics = trainer.evaluate()
     metrics["hidden_dropout_used"] = model.config.hidden_dropout_prob

@@ -1,149 +1,102 @@
-"""Requests as they come in: which operation of which service, and errors in the form that the service uses."""
+"""Requests as they come in, and errors in the form that their service uses."""
 
 import io
 import json
-import threading
 import time
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from tests.stand_ins.sagemaker.validation import Refusal
-
-_SERVICES = {
-    "SageMaker": "sagemaker",
-    "Logs_20140328": "logs",
-    "AWSPriceListService": "pricing",
-    "ServiceQuotasV20190624": "service-quotas",
-}
 OWNER = "X-Amz-Expected-Bucket-Owner"
-_KEPT_HEADERS = ("User-Agent", OWNER)
+_SERVICES = {"SageMaker": "sagemaker", "Logs_20140328": "logs", "ServiceQuotasV20190624": "service-quotas"}
+_PARTS = {  # of S3: method and a word of the query, with a key in the path or without
+    ("POST", "uploads", True): "CreateMultipartUpload",
+    ("PUT", "partNumber", True): "UploadPart",
+    ("POST", "uploadId", True): "CompleteMultipartUpload",
+    ("DELETE", "uploadId", True): "AbortMultipartUpload",
+    ("GET", "list-type", False): "ListObjectsV2",
+    ("POST", "delete", False): "DeleteObjects",
+}
+_OTHER = {
+    "PUT": ("PutObject", "CreateBucket"),
+    "GET": ("GetObject", "ListObjects"),
+    "HEAD": ("HeadObject", "HeadBucket"),
+}
 
 
-class Call:
-    """One request.
+class Refusal(Exception):
+    """An answer with an error code, such as `ValidationException`, and an HTTP status."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(code, message, status)
+
+
+def invalid(message: str) -> Refusal:
+    """The answer to a request that breaks a rule."""
+    return Refusal("ValidationException", message)
+
+
+@dataclass
+class Request:
+    """A request that came in.
 
     Attributes:
-        body: of JSON requests a dict, of form requests a dict of single values, otherwise an empty string.
+        operation: as the API calls it.
+        body: of JSON requests the JSON, of forms (iam, sts) single values by name, of S3 requests nothing.
+        path: of S3 requests `/bucket/key`.
+        status: of the answer, once there is one.
     """
 
-    def __init__(self, environ: dict[str, Any]) -> None:
-        self.environ = environ
-        self.method: str = environ["REQUEST_METHOD"]
-        self.path: str = environ.get("PATH_INFO", "/")
-        self.user_agent: str = environ.get("HTTP_USER_AGENT", "")
-        self.body: dict[str, Any] | str = ""
-        self.form: dict[str, list[str]] = {}
-        self.time = time.time()
-        self.status = 0
+    service: str
+    operation: str
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+    status: int = 0
+    time: float = field(default_factory=time.time)
+
+    @classmethod
+    def read(cls, environ: dict[str, Any]) -> "Request":
+        """The request of a WSGI environment, in which its body stays."""
+        path, prefix, operation, body = environ.get("PATH_INFO", "/"), "", "", {}
+        names = ("User-Agent", OWNER)
+        headers = {name: environ.get(f"HTTP_{name.upper().replace('-', '_')}", "") for name in names}
         scope = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].split(",")[0].split("/")
-        self.service = scope[3] if len(scope) == 5 else "s3"
-        target = environ.get("HTTP_X_AMZ_TARGET", "")
-        if target:
-            prefix, _, self.operation = target.partition(".")
-            self.service = _SERVICES.get(prefix, self.service)
-            self.body = json.loads(self._content() or b"{}")
+        if target := environ.get("HTTP_X_AMZ_TARGET"):
+            prefix, _, operation = target.partition(".")
+            body = json.loads(content_of(environ) or b"{}")
         elif environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
-            self.form = parse_qs(self._content().decode())
-            self.body = {name: values[0] for name, values in self.form.items()}
-            self.operation = self.body.get("Action", "")
+            body = dict(parse_qsl(content_of(environ).decode()))
+            operation = body.get("Action", "")
         else:
-            self.operation = s3_operation(self.method, self.path, environ.get("QUERY_STRING", ""))
+            operation = s3_operation(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""))
+        service = _SERVICES.get(prefix, scope[3] if len(scope) == 5 else "s3")
+        return cls(service, operation, path, body, headers)
 
-    @property
-    def request(self) -> dict[str, Any]:
-        """Its JSON."""
-        return self.body if isinstance(self.body, dict) else {}
-
-    def drain(self) -> None:
-        """Read what was sent, so that an answer can go back."""
-        self._content()
-
-    def shown(self) -> dict[str, Any]:
-        """What is noted of it."""
-        names = {name: f"HTTP_{name.upper().replace('-', '_')}" for name in _KEPT_HEADERS}
-        headers = {name: self.environ[key] for name, key in names.items() if self.environ.get(key)}
-        return {
-            "time": self.time,
-            "service": self.service,
-            "operation": self.operation,
-            "method": self.method,
-            "path": self.path,
-            "body": self.body,
-            "headers": headers,
-            "status": self.status,
-        }
-
-    def refuse(self, refusal: Refusal) -> tuple[int, str, bytes]:
-        """Status, content type and body of an error, as this service writes it."""
-        code, message = refusal.code, refusal.message
-        if self.form:
-            text = (
-                f"<ErrorResponse><Error><Type>Sender</Type><Code>{escape(code)}</Code>"
-                f"<Message>{escape(message)}</Message></Error><RequestId>1</RequestId></ErrorResponse>"
-            )
-            return refusal.status, "text/xml", text.encode()
-        if self.environ.get("HTTP_X_AMZ_TARGET"):
-            content = json.dumps({"__type": code, "message": message})
-            return refusal.status, "application/x-amz-json-1.1", content.encode()
-        status = _S3_STATUS.get(code, refusal.status)
-        text = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message><RequestId>1</RequestId></Error>"
-        return status, "application/xml", b"" if self.method == "HEAD" else text.encode()
-
-    def _content(self) -> bytes:
-        length = int(self.environ.get("CONTENT_LENGTH") or 0)
-        content: bytes = self.environ["wsgi.input"].read(length) if length else b""
-        self.environ["wsgi.input"] = io.BytesIO(content)
-        return content
+    def error(self, code: str, message: str) -> tuple[str, bytes]:
+        """Content type and body of an error, as this service writes it."""
+        if self.service not in ("s3", "iam", "sts"):
+            return "application/x-amz-json-1.1", json.dumps({"__type": code, "message": message}).encode()
+        text = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
+        if self.operation.startswith("Head"):
+            text = ""
+        return "text/xml", (text if self.service == "s3" else f"<ErrorResponse>{text}</ErrorResponse>").encode()
 
 
-_S3_STATUS = {"AccessDenied": 403, "SlowDown": 503, "ServiceUnavailable": 503, "NoSuchKey": 404, "InternalError": 500}
-
-_OBJECT = {"PUT": "PutObject", "GET": "GetObject", "HEAD": "HeadObject", "DELETE": "DeleteObject", "POST": "PostObject"}
-_BUCKET = {"PUT": "CreateBucket", "GET": "ListObjects", "HEAD": "HeadBucket", "DELETE": "DeleteBucket"}
-_OBJECT_PARTS = {
-    ("POST", "uploads"): "CreateMultipartUpload",
-    ("PUT", "partNumber"): "UploadPart",
-    ("POST", "uploadId"): "CompleteMultipartUpload",
-    ("DELETE", "uploadId"): "AbortMultipartUpload",
-}
-_BUCKET_PARTS = {
-    ("GET", "list-type"): "ListObjectsV2",
-    ("POST", "delete"): "DeleteObjects",
-}
+def content_of(environ: dict[str, Any]) -> bytes:
+    """The body of a request, which can be read again."""
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    content: bytes = environ["wsgi.input"].read(length) if length else b""
+    environ["wsgi.input"] = io.BytesIO(content)
+    return content
 
 
 def s3_operation(method: str, path: str, query: str) -> str:
     """Name of the S3 operation of a request."""
-    bucket, _, key = path.lstrip("/").partition("/")
-    if not bucket:
-        return "ListBuckets"
-    words = parse_qs(query, keep_blank_values=True)
-    parts = _OBJECT_PARTS if key else _BUCKET_PARTS
-    for (expected, word), operation in parts.items():
-        if method == expected and word in words:
+    has_key = bool(path.lstrip("/").partition("/")[2])
+    words = dict(parse_qsl(query, keep_blank_values=True))
+    for (expected, word, of_key), operation in _PARTS.items():
+        if (method, has_key) == (expected, of_key) and word in words:
             return operation
-    return (_OBJECT if key else _BUCKET).get(method, method)
-
-
-class Notebook:
-    """Every request, oldest first."""
-
-    def __init__(self) -> None:
-        self._calls: list[Call] = []
-        self._lock = threading.Lock()
-
-    def note(self, call: Call) -> None:
-        """Keep one."""
-        with self._lock:
-            self._calls.append(call)
-
-    def shown(self, operation: str | None) -> list[dict[str, Any]]:
-        """Those of one operation, or all."""
-        with self._lock:
-            return [call.shown() for call in self._calls if operation in (None, call.operation)]
-
-    def clear(self) -> None:
-        """Forget them."""
-        with self._lock:
-            self._calls.clear()
+    return _OTHER[method][not has_key] if method in _OTHER else method

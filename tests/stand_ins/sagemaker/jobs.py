@@ -1,19 +1,25 @@
-"""What the service knows of one training job."""
+"""The training jobs of the account, and the operations of the API on them."""
 
+import json
+import re
 import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
-from tests.stand_ins.sagemaker.settings import ACCOUNT
+import botocore.session
 
+from tests.stand_ins.sagemaker.calls import Refusal, invalid
+from tests.stand_ins.sagemaker.emulator import ACCOUNT, REGION
+
+Answer = dict[str, Any]
 MESSAGES = {
     "Starting": "Starting the training job",
-    "Pending": "Training job waiting for capacity",
     "Downloading": "Downloading the training image",
     "Training": "Training image download completed. Training in progress.",
     "Uploading": "Uploading generated training model",
     "Interrupted": "Spot instances were interrupted",
-    "Restarting": "Restarting the training job",
     "Stopping": "Stopping the training job",
     "Stopped": "Training job stopped",
     "MaxRuntimeExceeded": "Training job runtime exceeded MaxRuntimeInSeconds provided",
@@ -21,9 +27,10 @@ MESSAGES = {
     "Completed": "Training job completed",
     "Failed": "Training job failed",
 }
-TERMINAL = ("Completed", "Failed", "Stopped")
 SPOT_SHARE = 0.4  # billable time as a share of training time on spot
 LONGEST_REASON = 1024  # characters of FailureReason
+_SAME = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")  # in the jobs of a warm pool
+_SAME_REQUEST = ("RoleArn", "VpcConfig", "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption")
 
 
 class Job:
@@ -31,136 +38,267 @@ class Job:
 
     Attributes:
         orders: what was asked for from outside and not yet carried out: `stop`, `interrupt`, `kill <host>`.
-        warm: it starts on instances of a warm pool.
+        pool: its WarmPoolStatus, if it asked for a warm pool.
+        is_warm: whether it starts on instances of a warm pool.
+        kept_since: when its instances were kept; None while they are not.
     """
 
-    def __init__(self, request: dict[str, Any], region: str) -> None:
+    thread: Any
+
+    def __init__(self, request: Answer) -> None:
         self.request = request
         self.name: str = request["TrainingJobName"]
-        self.arn = f"arn:aws:sagemaker:{region}:{ACCOUNT}:training-job/{self.name}"
+        self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{self.name}"
+        self.resources = request["ResourceConfig"]
+        self.is_spot = bool(request.get("EnableManagedSpotTraining"))
+        self.hosts = [f"algo-{number + 1}" for number in range(self.resources["InstanceCount"])]
+        self.is_compressed = request["OutputDataConfig"].get("CompressionType") != "NONE"
+        self.output = f"{request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output"
         self.status = "InProgress"
-        self.secondary = ""
         self.failure: str | None = None
         self.created = self.modified = time.time()
         self.started: float | None = None
         self.ended: float | None = None
         self.training_s = 0.0
-        self.transitions: list[dict[str, Any]] = []
+        self.transitions: list[Answer] = []
         self.orders: list[str] = []
-        self.pool: dict[str, Any] | None = None
-        self.warm = False
-        self._lock = threading.RLock()
+        self.pool: Answer | None = {"Status": "InUse"} if self.period_s else None
+        self.is_warm = False
+        self.kept_since: float | None = None
         self.enter("Starting")
 
     @property
-    def resources(self) -> dict[str, Any]:
-        """Its ResourceConfig."""
-        return self.request.get("ResourceConfig", {})
-
-    @property
-    def is_spot(self) -> bool:
-        """Whether its instances may be taken away."""
-        return bool(self.request.get("EnableManagedSpotTraining"))
+    def period_s(self) -> int:
+        """How long its instances are kept."""
+        return int(self.resources.get("KeepAlivePeriodInSeconds") or 0)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen to it."""
-        return self.status in TERMINAL
+        return self.ended is not None
 
-    @property
-    def kind(self) -> str:
-        """Type of its instances."""
-        return str(self.resources["InstanceType"])
-
-    @property
-    def count(self) -> int:
-        """Number of its instances."""
-        return int(self.resources["InstanceCount"])
-
-    def enter(self, secondary: str, message: str | None = None) -> None:
+    def enter(self, secondary: str) -> None:
         """Begin the next secondary status."""
-        with self._lock:
-            now = self.modified = time.time()
-            if self.transitions:
-                self.transitions[-1]["EndTime"] = now
-            self.secondary = secondary
-            self.transitions.append(
-                {"Status": secondary, "StartTime": now, "StatusMessage": message or MESSAGES[secondary]}
-            )
-            if secondary == "Downloading" and self.started is None:
-                self.started = now
-            if secondary == "Stopping":
-                self.status = "Stopping"
+        now = self.modified = time.time()
+        if self.transitions:
+            self.transitions[-1]["EndTime"] = now
+        self.transitions.append({"Status": secondary, "StartTime": now, "StatusMessage": MESSAGES[secondary]})
+        if secondary == "Downloading" and self.started is None:
+            self.started = now
+        if secondary == "Stopping":
+            self.status = "Stopping"
 
-    def end(self, status: str, secondary: str, failure: str | None = None) -> None:
+    def end(self, status: str, secondary: str, failure: str | None) -> None:
         """Enter a final status."""
-        with self._lock:
-            if failure is not None:
-                self.failure = failure[:LONGEST_REASON]
-            self.enter(secondary)
-            self.ended = self.transitions[-1]["EndTime"] = self.modified
-            self.status = status
-
-    def order(self, what: str) -> None:
-        """Ask the thread of this job for something."""
-        with self._lock:
-            self.orders.append(what)
-
-    def stop(self) -> None:
-        """Ask for its end; that it is stopping shows at once."""
-        with self._lock:
-            if self.status == "InProgress":
-                self.orders.append("stop")
-                self.status = "Stopping"
-                self.modified = time.time()
+        self.failure = failure and failure[:LONGEST_REASON]
+        self.enter(secondary)
+        self.transitions[-1]["EndTime"] = self.modified
+        self.status, self.ended = status, self.modified
 
     def take(self, what: str) -> str | None:
         """The oldest order that begins so; it is carried out only once."""
-        with self._lock:
-            result = next((order for order in self.orders if order.startswith(what)), None)
-            if result is not None:
-                self.orders.remove(result)
-            return result
+        result = next((order for order in self.orders if order.startswith(what)), None)
+        if result is not None:
+            self.orders.remove(result)
+        return result
 
-    def seconds(self) -> tuple[int, int]:
-        """Training time and billable time, both at least 1."""
-        training = max(1, round(self.training_s))
-        return training, max(1, round(training * SPOT_SHARE)) if self.is_spot else training
+    def warm_key(self) -> list[Any]:
+        """What the next job must have in common with it to get its instances."""
+        return [self.resources.get(name) for name in _SAME] + [self.request.get(name) for name in _SAME_REQUEST]
 
-    def summary(self) -> dict[str, Any]:
+    def keep(self, is_healthy: bool) -> None:
+        """Keep its instances if it asked for that, and if they can be used again."""
+        if self.pool is not None:
+            self.pool = {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
+            self.kept_since = time.time() if is_healthy and self.period_s else None
+            self.age()
+
+    def age(self) -> None:
+        """Bring the status of its warm pool up to date."""
+        if self.kept_since is not None:
+            kept_s = time.time() - self.kept_since
+            is_over = kept_s >= self.period_s
+            seconds = min(kept_s, self.period_s or kept_s)
+            status = "Terminated" if is_over else "Available"
+            self.pool = {"Status": status, "ResourceRetainedBillableTimeInSeconds": int(seconds)}
+            self.kept_since = None if is_over else self.kept_since
+
+    def summary(self) -> Answer:
         """As ListTrainingJobs shows it."""
-        with self._lock:
-            output: dict[str, Any] = {
-                "TrainingJobName": self.name,
-                "TrainingJobArn": self.arn,
-                "CreationTime": self.created,
-                "TrainingEndTime": self.ended,
-                "LastModifiedTime": self.modified,
-                "TrainingJobStatus": self.status,
-                "SecondaryStatus": self.secondary,
-                "WarmPoolStatus": self.pool,
-            }
+        output = {
+            "TrainingJobName": self.name,
+            "TrainingJobArn": self.arn,
+            "CreationTime": self.created,
+            "TrainingEndTime": self.ended,
+            "LastModifiedTime": self.modified,
+            "TrainingJobStatus": self.status,
+            "SecondaryStatus": self.transitions[-1]["Status"],
+            "WarmPoolStatus": self.pool,
+        }
         return {name: value for name, value in output.items() if value is not None}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Answer:
         """As DescribeTrainingJob shows it."""
-        with self._lock:
-            view = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
-            view["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
-            view["FailureReason"] = self.failure
-            view["TrainingStartTime"] = self.started
-            if self.started is not None and self.is_over:
-                view["TrainingTimeInSeconds"], view["BillableTimeInSeconds"] = self.seconds()
-            if self.status in ("Completed", "Stopped") and self.started is not None:
-                view["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/{self.model_name}"}
+        view = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
+        view["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
+        view["FailureReason"] = self.failure
+        view["TrainingStartTime"] = self.started
+        if self.started is not None and self.is_over:
+            seconds = view["TrainingTimeInSeconds"] = max(1, round(self.training_s))
+            view["BillableTimeInSeconds"] = max(1, round(seconds * SPOT_SHARE)) if self.is_spot else seconds
+        if self.status in ("Completed", "Stopped") and self.started is not None:
+            name = "model.tar.gz" if self.is_compressed else "model/"
+            view["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/{name}"}
         return {name: value for name, value in view.items() if value is not None}
 
-    @property
-    def model_name(self) -> str:
-        """The archive of its model, or the prefix of its files."""
-        return "model/" if self.request["OutputDataConfig"].get("CompressionType") == "NONE" else "model.tar.gz"
 
-    @property
-    def output(self) -> str:
-        """S3 address below which its results go."""
-        return f"{self.request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output"
+class Jobs:
+    """All training jobs of the account; `train` makes the thread that runs one."""
+
+    def __init__(self, shown_after_s: float, train: Callable[[Job], threading.Thread]) -> None:
+        self.jobs: dict[str, Job] = {}
+        self._shown_after_s = shown_after_s
+        self._train = train
+        self._lock = threading.Lock()
+
+    def create(self, request: Answer) -> Answer:
+        """CreateTrainingJob."""
+        check("CreateTrainingJob", request)
+        job = Job(request)
+        job.thread = self._train(job)
+        with self._lock:
+            if job.name in self.jobs:
+                raise Refusal(
+                    "ResourceInUse",
+                    "Training job names must be unique within an AWS account and region, and a training job with this"
+                    f" name already exists ({job.arn})",
+                )
+            self._take_warm_instances(job)
+            self.jobs[job.name] = job
+        job.thread.start()
+        return {"TrainingJobArn": job.arn}
+
+    def _take_warm_instances(self, job: Job) -> None:
+        for previous in self.jobs.values():
+            previous.age()
+            is_kept = previous.kept_since is not None and not job.is_spot
+            if is_kept and previous.pool is not None and previous.warm_key() == job.warm_key():
+                previous.pool |= {"Status": "Reused", "ReusedByJob": job.name}
+                previous.kept_since = None
+                job.is_warm = True
+                return
+
+    def describe(self, request: Answer) -> Answer:
+        """DescribeTrainingJob."""
+        job = self._find(request)
+        job.age()
+        return job.describe()
+
+    def select(self, request: Answer) -> Answer:
+        """ListTrainingJobs, newest first."""
+        names, status = request.get("NameContains", "").lower(), request.get("StatusEquals")
+        jobs = [job for job in list(self.jobs.values())[::-1] if self._is_shown(job) and names in job.name.lower()]
+        jobs = [job for job in jobs if status in (None, job.status)]
+        for job in jobs:
+            job.age()
+        start, size = int(request.get("NextToken", "0")), request.get("MaxResults", 10)
+        more = {"NextToken": str(start + size)} if start + size < len(jobs) else {}
+        return {"TrainingJobSummaries": [job.summary() for job in jobs[start : start + size]]} | more
+
+    def stop(self, request: Answer) -> Answer:
+        """StopTrainingJob; that it is stopping shows at once."""
+        job = self._find(request)
+        if job.is_over:
+            raise invalid(
+                f"The request was rejected because the training job is in status {job.status}. (Only a training job in"
+                " status InProgress can be stopped.)"
+            )
+        if job.status == "InProgress":
+            job.orders.append("stop")
+            job.status, job.modified = "Stopping", time.time()
+        return {}
+
+    def update(self, request: Answer) -> Answer:
+        """UpdateTrainingJob: how long a warm pool is kept."""
+        check("UpdateTrainingJob", request)
+        job = self._find(request)
+        job.age()
+        if job.pool is None or job.pool["Status"] not in ("InUse", "Available"):
+            raise invalid("The request was rejected because the training job has no warm pool that can be updated.")
+        job.resources |= request["ResourceConfig"]
+        job.modified = time.time()
+        job.age()
+        return {"TrainingJobArn": job.arn}
+
+    def order(self, name: str, what: str) -> None:
+        """Ask the thread of a job for something."""
+        self.jobs[name].orders.append(what)
+
+    def _find(self, request: Answer) -> Job:
+        job = self.jobs.get(request["TrainingJobName"])
+        if job is None or not self._is_shown(job):
+            raise invalid("Requested resource not found.")
+        return job
+
+    def _is_shown(self, job: Job) -> bool:
+        return time.time() - job.created >= self._shown_after_s
+
+
+@cache
+def _input_of(operation: str) -> Any:
+    return botocore.session.get_session().get_service_model("sagemaker").operation_model(operation).input_shape
+
+
+def instance_types() -> list[str]:
+    """Every type a training job may ask for."""
+    return list(_input_of("CreateTrainingJob").members["ResourceConfig"].members["InstanceType"].enum)
+
+
+def check(operation: str, request: Answer) -> None:
+    """Raise for a request that breaks the API model; a boto client has checked types and required members."""
+    faults = [*_faults(_input_of(operation), request, ""), *_broken_rules(request)]
+    if faults:
+        raise invalid(f"{len(faults)} validation errors detected: {'; '.join(faults)}")
+
+
+def _faults(shape: Any, value: Any, place: str) -> Iterator[str]:
+    """What breaks a length, a bound, a choice or a pattern."""
+    rules: list[str] = []
+    if shape.type_name == "structure":
+        for name, member in value.items():
+            yield from _faults(shape.members[name], member, f"{place}.{name[0].lower()}{name[1:]}")
+    else:
+        size = value if isinstance(value, int) else len(value)
+        least, most = shape.metadata.get("min", size), shape.metadata.get("max", size)
+        rules += [] if least <= size <= most else [f"have a value or length from {least} to {most}"]
+    if shape.type_name == "list":
+        for number, item in enumerate(value, start=1):
+            yield from _faults(shape.member, item, f"{place}.{number}.member")
+    elif shape.type_name == "map":
+        for key, item in value.items():
+            yield from _faults(shape.value, item, f"{place}.{key}.member")
+    elif shape.type_name == "string":
+        pattern = shape.metadata.get("pattern", "")
+        if shape.enum and value not in shape.enum:
+            rules.append(f"satisfy enum value set: [{', '.join(shape.enum)}]")
+        if pattern and "\\p{" not in pattern and not re.fullmatch(pattern, value):
+            rules.append(f"satisfy regular expression pattern: {pattern}")
+    for rule in rules:
+        shown = value if isinstance(value, str) else json.dumps(value)
+        yield f"Value '{shown}' at '{place.lstrip('.')}' failed to satisfy constraint: Member must {rule}"
+
+
+def _broken_rules(request: Answer) -> Iterator[str]:
+    """What the API model does not say."""
+    names = [channel["ChannelName"] for channel in request.get("InputDataConfig", [])]
+    if len(names) != len(set(names)):
+        yield "Channel names must be unique."
+    condition = request.get("StoppingCondition", {})
+    wait, runtime = condition.get("MaxWaitTimeInSeconds"), condition.get("MaxRuntimeInSeconds", 0)
+    is_spot = request.get("EnableManagedSpotTraining", False)
+    if wait is not None and not is_spot:
+        yield "MaxWaitTimeInSeconds can only be given with EnableManagedSpotTraining."
+    if is_spot and (wait is None or wait < runtime):
+        yield "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
+    if is_spot and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+        yield "KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining."

@@ -1,124 +1,144 @@
-"""The HTTP service: training jobs, quotas and prices of our own, everything else from moto."""
+"""The HTTP service: training jobs and quotas of our own, everything else from moto."""
 
 import json
+import logging
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+import boto3
+from botocore.config import Config
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
 
-from tests.stand_ins.sagemaker.account import Account
-from tests.stand_ins.sagemaker.calls import Call, Notebook
-from tests.stand_ins.sagemaker.containers import hosts_of
-from tests.stand_ins.sagemaker.disturbances import Disturbances
-from tests.stand_ins.sagemaker.operations import TrainingJobs
-from tests.stand_ins.sagemaker.storage import QUIET
-from tests.stand_ins.sagemaker.training import Workshop
-from tests.stand_ins.sagemaker.validation import Refusal
+from tests.stand_ins.sagemaker.calls import Refusal, Request, content_of
+from tests.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulator
+from tests.stand_ins.sagemaker.jobs import Jobs, instance_types
+from tests.stand_ins.sagemaker.training import GROUP, Training
 
-StartResponse = Callable[..., Any]
-CONTROL = "/_emulator/"
-_JSON = "application/x-amz-json-1.1"
+_QUIET = "stand-in"  # in the user agent of the service's own calls: they are not noted and never fail on request
+_TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
 
 
 class Service:
-    """A WSGI application."""
+    """Serves an account that has a bucket, a role and a log group; its public methods are what tests ask beyond AWS."""
 
-    def __init__(self, shop: Workshop) -> None:
-        settings = shop.settings
-        self._shop = shop
+    def __init__(self, settings: dict[str, Any]) -> None:
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._moto = DomainDispatcherApplication(create_backend_app)
-        self._account = Account(settings)
-        self.jobs = TrainingJobs(shop, self._account)
-        self._notebook = Notebook()
-        self._disturbances = Disturbances()
-
-    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        if QUIET in environ.get("HTTP_USER_AGENT", ""):
-            return self._moto(environ, start_response)
-        if environ.get("PATH_INFO", "").startswith(CONTROL):
-            return self._steer(environ, start_response)
-        call = Call(environ)
-        self._notebook.note(call)
-        try:
-            self._disturbances.meet(call.operation)
-            answer = self._own(call)
-        except Refusal as refusal:
-            call.drain()
-            return _send(call, start_response, *call.refuse(refusal))
-        if answer is not None:
-            return _send(call, start_response, 200, *answer)
-        return self._pass_on(call, start_response)
-
-    def _own(self, call: Call) -> tuple[str, bytes] | None:
-        """Content type and body of what is answered here."""
-        if call.service == "sagemaker" and call.operation in self.jobs.operations:
-            return _JSON, json.dumps(self.jobs.operations[call.operation](call.request)).encode()
-        answers = {
-            ("service-quotas", "ListServiceQuotas"): self._account.list_quotas,
-            ("pricing", "GetProducts"): self._account.products,
+        server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=MotoRequestHandler)
+        self._address = f"http://127.0.0.1:{server.port}"
+        threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+        self._settings = SimpleNamespace(**settings)
+        s3, logs, iam = (self._client(name) for name in ("s3", "logs", "iam"))
+        s3.create_bucket(Bucket=Emulator.bucket)
+        logs.create_log_group(logGroupName=GROUP)
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
+        iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=policy)
+        self._lacking: dict[str, int] = {}
+        self._jobs = Jobs(
+            self._settings.shown_after_s, lambda job: Training(job, self._settings, self._lacking, s3, logs)
+        )
+        self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any]]] = {
+            ("sagemaker", "CreateTrainingJob"): self._jobs.create,
+            ("sagemaker", "DescribeTrainingJob"): self._jobs.describe,
+            ("sagemaker", "ListTrainingJobs"): self._jobs.select,
+            ("sagemaker", "StopTrainingJob"): self._jobs.stop,
+            ("sagemaker", "UpdateTrainingJob"): self._jobs.update,
+            ("service-quotas", "ListServiceQuotas"): _quotas,
         }
-        if (call.service, call.operation) in answers:
-            return _JSON, json.dumps(answers[call.service, call.operation](call.request)).encode()
-        return None
+        self._requests: list[Request] = []
+        self._injected: dict[str, list[Refusal]] = defaultdict(list)
 
-    def _pass_on(self, call: Call, start_response: StartResponse) -> Iterable[bytes]:
-        """Let moto answer."""
+    def _client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            endpoint_url=self._address,
+            region_name=REGION,
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",  # noqa: S106
+            config=Config(user_agent_extra=_QUIET),
+        )
 
-        def noting(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
-            call.status = int(status.split()[0])
-            return start_response(status, headers, *rest)
-
-        return self._moto(call.environ, noting)
-
-    def _steer(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """What a test asks beyond AWS: POST /_emulator/NAME with the arguments as JSON."""
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        arguments = json.loads(environ["wsgi.input"].read(length) or b"{}")
-        name = environ["PATH_INFO"].removeprefix(CONTROL)
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if _QUIET in environ.get("HTTP_USER_AGENT", ""):
+            return self._moto(environ, start_response)  # type: ignore[no-any-return]
+        request = Request.read(environ)
+        self._requests.append(request)
         try:
-            answer = self._controls()[name](**arguments)
-            status = "200 OK"
+            if waiting := self._injected[request.operation]:
+                raise waiting.pop(0)
+            own = self._own.get((request.service, request.operation))
+            if own is None:
+                return self._moto(environ, _noting(request, start_response))  # type: ignore[no-any-return]
+            status, kind = 200, "application/x-amz-json-1.1"
+            content = json.dumps(own(request.body)).encode()
         except Refusal as refusal:
-            answer, status = {"error": refusal.message}, "400 Bad Request"
-        content = json.dumps(answer).encode()
-        start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(content)))])
+            content_of(environ)  # or the answer cannot go back
+            *words, status = refusal.args
+            kind, content = request.error(*words)
+        headers = [("Content-Type", kind), ("Content-Length", str(len(content))), ("x-amzn-RequestId", "1")]
+        _noting(request, start_response)(f"{status} OK", headers)
         return [content]
 
-    def _controls(self) -> dict[str, Callable[..., Any]]:
-        return {
-            "requests": self._notebook.shown,
-            "clear_requests": self._notebook.clear,
-            "inject": self._disturbances.inject,
-            "clear_injections": self._disturbances.clear,
-            "lack_capacity": self._lack_capacity,
-            "interrupt": self._interrupt,
-            "kill_instance": self._kill_instance,
-            "deny": self._account.deny,
-            "set_quota": self._account.set_quota,
-            "pass_time": self._shop.pools.pass_time,
-            "jobs": self.jobs.names,
-            "described": self.jobs.described,
-        }
+    def address(self) -> str:
+        """Where it serves."""
+        return self._address
 
-    def _lack_capacity(self, instance_type: str, times: int) -> None:
-        self._shop.lacking[instance_type] = times
+    def requests(self, operation: str | None = None) -> list[Request]:
+        """What came in, oldest first; the service's own calls are left out."""
+        return [request for request in self._requests if operation in (None, request.operation)]
 
-    def _interrupt(self, job_name: str) -> None:
-        job = self.jobs.find({"TrainingJobName": job_name})
-        if not job.is_spot or job.is_over:
-            raise Refusal("NotPossible", f"{job_name} has no spot instances")
-        job.order("interrupt")
+    def clear_requests(self) -> None:
+        """Forget what came in."""
+        self._requests.clear()
 
-    def _kill_instance(self, job_name: str, host: str) -> None:
-        job = self.jobs.find({"TrainingJobName": job_name})
-        if job.is_over or host not in hosts_of(job):
-            raise Refusal("NotPossible", f"{job_name} has no instance {host}")
-        job.order(f"kill {host}")
+    def inject(self, operation: str, error: str, message: str, times: int = 1, status: int = 400) -> None:
+        """Let the next calls of an operation fail, of whatever service: `PutObject` as well as `CreateTrainingJob`."""
+        self._injected[operation] += [Refusal(error, message, status)] * times
+
+    def clear_injections(self) -> None:
+        """Forget errors that no call has met yet."""
+        self._injected.clear()
+
+    def lack_capacity(self, instance_type: str, times: int) -> None:
+        """The next jobs on this type fail with a CapacityError."""
+        self._lacking[instance_type] = times
+
+    def interrupt(self, job_name: str) -> None:
+        """Take the spot instances of a job away once it trains, and give it new ones."""
+        self._jobs.order(job_name, "interrupt")
+
+    def kill_instance(self, job_name: str, host: str) -> None:
+        """Kill the container of one host once the job trains, as broken hardware would."""
+        self._jobs.order(job_name, f"kill {host}")
+
+    def jobs(self) -> list[str]:
+        """Names of all jobs, oldest first."""
+        return list(self._jobs.jobs)
+
+    def described(self, name: str) -> dict[str, Any]:
+        """The truth about a job, which DescribeTrainingJob may show late; times in seconds since the epoch."""
+        return self._jobs.jobs[name].describe()
+
+    def abandon(self) -> None:
+        """Leave no process of any job."""
+        for job in self._jobs.jobs.values():
+            job.thread.abandon()
 
 
-def _send(call: Call, start_response: StartResponse, status: int, kind: str, content: bytes) -> Iterable[bytes]:
-    call.status = status
-    reason = "OK" if status == 200 else "Error"
-    headers = [("Content-Type", kind), ("Content-Length", str(len(content))), ("x-amzn-RequestId", "1")]
-    start_response(f"{status} {reason}", headers)
-    return [content]
+def _noting(request: Request, start_response: Callable[..., Any]) -> Callable[..., Any]:
+    def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+        request.status = int(status.split()[0])
+        return start_response(status, headers, *rest)
+
+    return start
+
+
+def _quotas(_: dict[str, Any]) -> dict[str, Any]:
+    """ListServiceQuotas: twenty of each type, in every way of using it."""
+    usages = ("training job usage", "spot training job usage", "training warm pool usage")
+    names = [f"{kind} for {usage}" for kind in instance_types() for usage in usages]
+    return {"Quotas": [{"QuotaName": name, "QuotaCode": "L-1", "Value": 20.0} for name in names]}

@@ -1,292 +1,294 @@
 """The life of one training job."""
 
 import contextlib
+import io
 import itertools
+import signal
+import tarfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from tests.stand_ins.sagemaker.containers import ClientFault, hosts_of, lay_out
-from tests.stand_ins.sagemaker.forward import Forwarder
-from tests.stand_ins.sagemaker.instances import Instances
-from tests.stand_ins.sagemaker.jobs import LONGEST_REASON, Job
-from tests.stand_ins.sagemaker.logs import LogTail
-from tests.stand_ins.sagemaker.settings import Settings
-from tests.stand_ins.sagemaker.storage import CheckpointMirror, Store
-from tests.stand_ins.sagemaker.warm_pools import WarmPools
+from boto3.s3.transfer import TransferConfig
 
+from tests.stand_ins.sagemaker.calls import invalid
+from tests.stand_ins.sagemaker.jobs import LONGEST_REASON, Job
+from tests.stand_ins.sagemaker.machine import Instances, furnish
+
+GROUP = "/aws/sagemaker/TrainingJobs"
 INTERNAL = "InternalServerError: We encountered an internal error. Please try again."
 CAPACITY = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
 )
+NO_DATA = "ClientError: Data download failed: no S3 objects found under S3 URL {} given in input data source."
 TURN_S = 0.1
 
 
-@dataclass(frozen=True)
-class End:
-    """Why an attempt ended: `completed`, `failed`, `broken`, `interrupted`, or the secondary status of a stop."""
-
-    kind: str
-    failure: str | None = None
-
-
 class Ended(Exception):
-    """The job ends before its containers run."""
-
-    def __init__(self, end: End) -> None:
-        super().__init__(end.kind)
-        self.end = end
-
-
-@dataclass
-class Workshop:
-    """What every job of the service works with.
-
-    Attributes:
-        lacking: instance type to the number of jobs that will not get any.
-    """
-
-    settings: Settings
-    url: str
-    store: Store
-    logs: Any
-    forwarder: Forwarder
-    pools: WarmPools
-    lacking: dict[str, int]
+    """The job ends now: its status, its secondary status, and the reason of a failure."""
 
 
 class Training(threading.Thread):
-    """Runs one job from its start to its final status."""
+    """Runs one job from its start to its final status.
 
-    def __init__(self, job: Job, image: Path, shop: Workshop) -> None:
+    Args:
+        settings: what the emulator was started with.
+        lacking: instance type to the number of jobs that will not get any.
+    """
+
+    def __init__(self, job: Job, settings: Any, lacking: dict[str, int], s3: Any, logs: Any) -> None:
         super().__init__(name=job.name, daemon=True)
-        self.job = job
-        self._image = image
-        self._shop = shop
-        self._folder = shop.settings.root / "jobs" / job.name
+        self._job = job
+        self._image = _image_of(job, settings.images)
+        self._settings = settings
+        self._lacking = lacking
+        self._s3 = s3
+        self._logs = logs
+        self._folder: Path = settings.root / "jobs" / job.name
         self._attempt = self._folder
         self._instances: Instances | None = None
-        self._last_epoch = 0
         self._spent_s = 0.0  # training time of earlier attempts
         self._since: float | None = None  # when this attempt began to count
-        self._folder.mkdir(parents=True)
 
     def run(self) -> None:
+        end: tuple[str, str, str | None] = ("Failed", "Failed", INTERNAL)
         try:
-            end = self._live()
-        except Ended as early:
-            end = early.end
-        except ClientFault as fault:
-            end = End("failed", str(fault))
+            self._folder.mkdir(parents=True)
+            self._live()
+        except Ended as ended:
+            end = ended.args
         except Exception:
-            self._note(traceback.format_exc())
-            end = End("broken", INTERNAL)
-        if end.kind == "completed" and self.job.take("stop"):  # asked for during the upload
-            end = End("Stopped")
+            (self._folder / "trouble.log").write_text(traceback.format_exc())
         self._count()
-        self._shop.pools.end(self.job, healthy=end.kind != "broken")
-        if end.kind == "completed":
-            self.job.end("Completed", "Completed")
-        elif end.kind in ("failed", "broken"):
-            self.job.end("Failed", "Failed", end.failure)
-        else:
-            self.job.end("Stopped", end.kind)
+        self._job.training_s += self._settings.upload_s if self._job.training_s else 0
+        self._job.keep(is_healthy=end[2] not in (INTERNAL, CAPACITY))
+        self._job.end(*end)
 
     def abandon(self) -> None:
         """Leave none of its processes; for the end of the service."""
         if self._instances is not None:
             self._instances.end()
 
-    def _live(self) -> End:
+    def _live(self) -> None:
         for attempt in itertools.count(1):
             self._start(attempt)
-            end = self._train()
-            if end.kind != "interrupted":
-                return self._upload(end)
+            reason, failure = self._train()
+            if reason != "Interrupted":
+                break
             self._count()
-            self.job.enter("Interrupted")
-        raise AssertionError("endless")
+            self._job.enter("Interrupted")
+        self._job.enter("Uploading")
+        self._upload("output", "output/data")
+        if failure is not None:
+            raise Ended("Failed", "Failed", failure)
+        self._upload("model", "model")
+        if reason is None and self._job.take("stop"):  # asked for during the upload
+            reason = "Stopped"
+        raise Ended("Completed", "Completed", None) if reason is None else Ended("Stopped", reason, None)
 
     def _start(self, attempt: int) -> None:
         """Get instances and fill them."""
-        settings = self._shop.settings
+        job = self._job
         if attempt > 1:
-            self._pause(settings.start_delay_s)
-            self.job.enter("Starting")
-        if not self.job.warm or attempt > 1:
-            self._pause(settings.start_delay_s)
-        self._take_instances()
-        self.job.enter("Downloading")
+            job.enter("Starting")
+        until = time.monotonic() + (self._settings.start_delay_s if attempt > 1 or not job.is_warm else 0)
+        while self._may_go_on() and time.monotonic() < until:
+            time.sleep(0.02)
+        kind = job.resources["InstanceType"]
+        if self._lacking.get(kind, 0) > 0:
+            self._lacking[kind] -= 1
+            raise Ended("Failed", "Failed", CAPACITY)
+        job.enter("Downloading")
         self._since = time.monotonic()
         self._attempt = self._folder / str(attempt)
-        lay_out(self.job, self._image, self._attempt, self._shop.store, settings, self._shop.url)
+        for host in job.hosts:
+            folder = self._attempt / host
+            furnish(folder, job, host, self._image, self._settings.keep)
+            for channel in job.request.get("InputDataConfig", []):
+                uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+                if not self._download(uri, folder / "ml" / "input" / "data" / channel["ChannelName"]):
+                    raise Ended("Failed", "Failed", NO_DATA.format(uri))
+            if "CheckpointConfig" in job.request:
+                self._download(
+                    job.request["CheckpointConfig"]["S3Uri"].rstrip("/") + "/", folder / "ml" / "checkpoints"
+                )
 
-    def _take_instances(self) -> None:
-        if self._shop.lacking.get(self.job.kind, 0) > 0:
-            self._shop.lacking[self.job.kind] -= 1
-            raise Ended(End("broken", CAPACITY))
-
-    def _pause(self, seconds: float) -> None:
-        """Wait, unless the job is stopped meanwhile."""
-        until = time.monotonic() + seconds
-        while True:
-            if self.job.take("stop"):
-                self.job.enter("Stopping")
-                raise Ended(End("Stopped"))
-            if self._has_waited_too_long():
-                raise Ended(End("MaxWaitTimeExceeded"))
-            if time.monotonic() >= until:
-                return
-            time.sleep(0.02)
+    def _may_go_on(self) -> bool:
+        """True; raises if the job is stopped, or waits for too long."""
+        if self._job.take("stop"):
+            self._job.enter("Stopping")
+            raise Ended("Stopped", "Stopped", None)
+        if self._has_waited_too_long():
+            raise Ended("Stopped", "MaxWaitTimeExceeded", None)
+        return True
 
     def _has_waited_too_long(self) -> bool:
-        longest_s = self.job.request["StoppingCondition"].get("MaxWaitTimeInSeconds")
-        return self.job.is_spot and longest_s is not None and time.time() - self.job.created > longest_s
+        longest_s = self._job.request["StoppingCondition"].get("MaxWaitTimeInSeconds")
+        return longest_s is not None and time.time() - self._job.created > longest_s
 
-    def _train(self) -> End:
-        """Run the containers once; results stay in their folders."""
-        hosts = hosts_of(self.job)
-        checkpoints = self.job.request.get("CheckpointConfig")
-        mirror = None
-        if checkpoints:
-            folders = [self._attempt / host / "ml" / "checkpoints" for host in hosts]
-            mirror = CheckpointMirror(self._shop.store, folders, checkpoints["S3Uri"], self._note)
-        self._instances = Instances(self._attempt, hosts, self._shop.forwarder)
-        tails = [self._tail(host) for host in hosts]
-        if mirror:
-            mirror.start()
+    def _train(self) -> tuple[str | None, str | None]:
+        """Run the containers once: why they were ended from outside, and why the job has failed."""
+        job = self._job
+        checkpoints = dict(self._changed({}))  # those that were brought
+        self._instances = instances = Instances(self._attempt, job.hosts)
+        tails = [
+            _tail(self._logs, f"{job.name}/{host}-{time.time_ns()}", self._attempt / host / "log") for host in job.hosts
+        ]
+        reason: str | None = None
+        killed: str | None = None
+        deadline: float | None = None  # of SIGKILL to all that still run
+        looked = time.monotonic()
         try:
-            watch = _Watch(self.job, self._instances, self._shop.settings, self._time_is_up)
-            while not watch.turn():
+            while not instances.are_over:
+                time.sleep(TURN_S)
+                now = time.monotonic()
+                if job.transitions[-1]["Status"] == "Downloading" and instances.are_up:
+                    job.enter("Training")
+                if late := self._why_to_stop(reason):
+                    reason = late
+                    if late != "Interrupted":
+                        job.enter("Stopping")
+                    instances.send(signal.SIGTERM)
+                    deadline = now + self._settings.grace_s
+                elif order := job.take("kill "):
+                    killed = order.removeprefix("kill ")
+                    instances.send(signal.SIGKILL, killed)
+                if deadline is None and any(code != 0 for code in instances.exits.values()):
+                    deadline = now + self._settings.failure_grace_s
+                if deadline is not None and now > deadline:
+                    instances.send(signal.SIGKILL)
                 for tail in tails:
-                    tail.poll()
+                    next(tail)
+                if now > looked + 1:
+                    self._save_checkpoints(checkpoints)
+                    looked = now
+            exits = instances.exits
         finally:
-            self._instances.end()
+            instances.end()
             for tail in tails:
-                tail.poll(final=True)
-            if mirror:
-                mirror.finish()
-        return self._judge(watch)
+                with contextlib.suppress(StopIteration):
+                    tail.send(True)
+            self._save_checkpoints(checkpoints)
+        if reason is None and killed is not None:
+            raise Ended("Failed", "Failed", INTERNAL)
+        return reason, None if reason else self._failure(exits)
 
-    def _tail(self, host: str) -> LogTail:
-        if host == "algo-1":
-            self._last_epoch = max(int(time.time()), self._last_epoch + 1)
-        stream = f"{self.job.name}/{host}-{self._last_epoch}"
-        return LogTail(self._shop.logs, self._attempt / host / "log", stream)
-
-    def _time_is_up(self) -> str | None:
-        """The status that a job gets which has run, or waited, for too long."""
+    def _why_to_stop(self, reason: str | None) -> str | None:
+        """The secondary status of a stop that is due now, or `Interrupted`."""
+        if reason in (None, "Interrupted") and self._job.take("stop"):
+            return "Stopped"
+        if reason is not None:
+            return None
+        running_s = self._spent_s + time.monotonic() - (self._since or 0)
         if self._has_waited_too_long():
             return "MaxWaitTimeExceeded"
-        running_s = self._spent_s + (time.monotonic() - self._since if self._since is not None else 0)
-        return (
-            "MaxRuntimeExceeded" if running_s > self.job.request["StoppingCondition"]["MaxRuntimeInSeconds"] else None
-        )
+        if running_s > self._job.request["StoppingCondition"]["MaxRuntimeInSeconds"]:
+            return "MaxRuntimeExceeded"
+        return "Interrupted" if self._job.take("interrupt") else None
 
-    def _judge(self, watch: "_Watch") -> End:
-        if watch.reason is not None:
-            return End(watch.reason)
-        if watch.killed is not None:
-            return End("broken", INTERNAL)
-        failed = watch.first_failure
+    def _failure(self, exits: dict[str, int | None]) -> str | None:
+        """The FailureReason by the first container that failed; None if none did."""
+        failed = next(((host, code) for host, code in exits.items() if code != 0), None)
         if failed is None:
-            return End("completed")
+            return None
         host, code = failed
         if code is None:
-            self._note(f"{host} broke: see machine.log and job.log")
-            return End("broken", INTERNAL)
+            raise RuntimeError(f"{host} broke: see its log and job.log")
         report = self._attempt / host / "ml" / "output" / "failure"
-        text = report.read_text(errors="replace") if report.is_file() else ""
+        text = f"AlgorithmError: {report.read_text(errors='replace') if report.is_file() else ''}"
         ending = f", exit code: {code}"
-        return End("failed", "AlgorithmError: " + text[: LONGEST_REASON - len("AlgorithmError: " + ending)] + ending)
-
-    def _upload(self, end: End) -> End:
-        self.job.enter("Uploading")
-        folders = [self._attempt / host / "ml" for host in hosts_of(self.job)]
-        compressed = self.job.request["OutputDataConfig"].get("CompressionType") != "NONE"
-        output = self.job.output
-        try:
-            self._shop.store.upload_merged(
-                [ml / "output" / "data" for ml in folders], f"{output}/output", compressed=compressed
-            )
-            if end.kind not in ("failed", "broken"):
-                self._shop.store.upload_merged(
-                    [ml / "model" for ml in folders], f"{output}/model", compressed=compressed
-                )
-        except Exception as error:
-            return End("failed", f"ClientError: Artifact upload failed: {error}")
-        return end
+        return text[: LONGEST_REASON - len(ending)] + ending
 
     def _count(self) -> None:
         """Add the attempt that ends now to the training time."""
         if self._since is not None:
             self._spent_s += time.monotonic() - self._since
-            self.job.training_s = self._spent_s + self._shop.settings.upload_s
+            self._job.training_s = self._spent_s
             self._since = None
 
-    def _note(self, text: str) -> None:
-        with contextlib.suppress(OSError), (self._folder / "trouble.log").open("a") as file:
-            file.write(text.rstrip() + "\n")
+    def _download(self, uri: str, folder: Path) -> bool:
+        """Put the objects at an address into a folder; whether there are any."""
+        bucket, prefix = _split(uri)
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", []) if not entry["Key"].endswith("/")]
+        for key in keys:
+            rest = key.removeprefix(prefix)
+            is_below = prefix.endswith("/") or rest.startswith("/")
+            path = folder / (rest.lstrip("/") if is_below else key.rpartition("/")[2])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._s3.download_file(bucket, key, str(path), Config=TransferConfig(use_threads=False))
+        return bool(keys)
+
+    def _put(self, path: Path, uri: str) -> None:
+        self._s3.upload_file(str(path), *_split(uri), Config=TransferConfig(use_threads=False))
+
+    def _upload(self, name: str, folder: str) -> None:
+        """The files in a folder of all instances, as one archive or one by one; the first instance wins."""
+        files: dict[str, Path] = {}
+        for host in self._job.hosts:
+            root = self._attempt / host / "ml" / folder
+            for path in sorted(path for path in root.rglob("*") if path.is_file()):
+                files.setdefault(path.relative_to(root).as_posix(), path)
+        if not self._job.is_compressed:
+            for below, path in files.items():
+                self._put(path, f"{self._job.output}/{name}/{below}")
+        elif files:
+            archive = io.BytesIO()
+            with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
+                for below, path in files.items():
+                    tar.add(path, arcname=below)
+            bucket, key = _split(f"{self._job.output}/{name}.tar.gz")
+            self._s3.put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
+
+    def _changed(self, before: dict[Path, int]) -> Iterator[tuple[Path, int]]:
+        """Checkpoint files that are not as they were, with their moments."""
+        for host in self._job.hosts:
+            for path in (self._attempt / host / "ml" / "checkpoints").rglob("*"):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    moment = path.stat().st_mtime_ns
+                    if path.is_file() and before.get(path) != moment:
+                        yield path, moment
+
+    def _save_checkpoints(self, saved: dict[Path, int]) -> None:
+        """Copy what has changed to S3; nothing is ever deleted there."""
+        if "CheckpointConfig" not in self._job.request:
+            return
+        uri = self._job.request["CheckpointConfig"]["S3Uri"].rstrip("/")
+        for path, moment in list(self._changed(saved)):
+            below = path.relative_to(self._attempt).as_posix().partition("/ml/checkpoints/")[2]
+            with contextlib.suppress(FileNotFoundError):
+                self._put(path, f"{uri}/{below}")
+                saved[path] = moment
 
 
-class _Watch:
-    """Looks at running containers and carries out what is asked for.
+def _image_of(job: Job, images: dict[str, Path]) -> Path:
+    uri = job.request["AlgorithmSpecification"]["TrainingImage"]
+    for pattern, venv in images.items():
+        if fnmatchcase(uri, pattern):
+            return venv
+    raise invalid(f"Cannot find repository in registry: no image is known by the name {uri}")
 
-    Attributes:
-        reason: why they were ended from outside: `interrupted`, or the secondary status of a stop.
-        killed: the host whose hardware failed on request.
-    """
 
-    def __init__(
-        self, job: Job, instances: Instances, settings: Settings, time_is_up: Callable[[], str | None]
-    ) -> None:
-        self.reason: str | None = None
-        self.killed: str | None = None
-        self._job = job
-        self._instances = instances
-        self._settings = settings
-        self._time_is_up = time_is_up
-        self._is_training = False
-        self._deadline: float | None = None  # of SIGKILL to all that still run
+def _split(uri: str) -> tuple[str, str]:
+    """Bucket and key of an S3 address."""
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    return bucket, key
 
-    @property
-    def first_failure(self) -> tuple[str, int | None] | None:
-        """The host that failed before the others, and its exit code."""
-        return next(((host, code) for host, code in self._instances.exits.items() if code != 0), None)
 
-    def turn(self) -> bool:
-        """One look; True when every container has ended."""
-        self._instances.poll(TURN_S)
-        if not self._is_training and self._instances.are_up:
-            self._is_training = True
-            self._job.enter("Training")
-        if self._instances.are_over:
-            return True
-        if self._job.take("stop") and self.reason in (None, "interrupted"):
-            self._stop("Stopped")
-        elif self.reason is None and (late := self._time_is_up()):
-            self._stop(late)
-        elif self.reason is None and self._job.take("interrupt"):
-            self.reason = "interrupted"
-            self._terminate(self._settings.interrupt_grace_s)
-        elif order := self._job.take("kill "):
-            self.killed = order.removeprefix("kill ")
-            self._instances.send("KILL", self.killed)
-        if self.first_failure and self._deadline is None:
-            self._deadline = time.monotonic() + self._settings.failure_grace_s
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            self._instances.send("KILL")
-        return False
-
-    def _stop(self, secondary: str) -> None:
-        self.reason = secondary
-        self._job.enter("Stopping")
-        self._terminate(self._settings.grace_s)
-
-    def _terminate(self, grace_s: float) -> None:
-        self._instances.send("TERM")
-        self._deadline = time.monotonic() + grace_s
+def _tail(logs: Any, stream: str, path: Path) -> Generator[None, bool | None, None]:
+    """Each step sends the lines that a file has more than before to a stream of the log; `True` also a broken one."""
+    logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
+    with path.open("rb") as file:
+        rest, is_last = b"", None
+        while not is_last:
+            is_last = yield
+            *lines, rest = (rest + file.read()).split(b"\n")
+            lines += [rest] if is_last and rest else []
+            now = int(time.time() * 1000)
+            events = [{"timestamp": now, "message": line.decode(errors="replace")} for line in lines if line]
+            if events:
+                logs.put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)

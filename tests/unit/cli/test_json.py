@@ -63,7 +63,8 @@ def test_json_false_is_the_text(workplace: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("SageMaker Training, on demand, us-east-1\n")
 
 
-def test_a_word_after_the_flag_that_is_no_truth_is_a_fault_of_its_own(run: Run) -> None:
+def test_wrong_words_are_an_error_document_and_one_after_the_flag_that_is_no_truth_is_a_fault(run: Run) -> None:
+    assert run("mian", "--json")[1]["error"]["class"] == "BadInput"
     code, document, _ = run("train", "--seed", "x", "--json", "maybe")
 
     assert code == 2
@@ -99,19 +100,8 @@ def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:
 
     table = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,colour\n"
     (workplace / "runs.csv").write_text(f"{table}ml.g5.xlarge,1,32,5e-5,1000,0.9,red\n")
-    report = [
-        "--model",
-        "m",
-        "--dataset",
-        "d",
-        "--num_train_epochs",
-        "1",
-        "--max_seq_length",
-        "128",
-        "--precision",
-        "fp32",
-    ]
-    code, document, _ = run("import", "--recorded_runs", "runs.csv", *report, "--json")
+    shared = "--model m --dataset d --num_train_epochs 1 --max_seq_length 128 --precision fp32"
+    code, document, _ = run("import", "--recorded_runs", "runs.csv", *shared.split(), "--json")
     assert code == 0
     assert set(document) == fields_of("`import`")
     assert (len(document["run_ids"]), document["ignored_columns"]) == (1, ["colour"])
@@ -161,8 +151,3 @@ def test_a_failed_job_says_where_its_log_is(run: Run) -> None:
         *("class", "message", "faults", "exit_code", "job_name", "reason", "log_tail", "where")
     }
     assert document["error"]["job_name"].startswith("paretune-")
-
-
-def test_an_unknown_command_is_an_error_document_too(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mian", "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]["class"] == "BadInput"

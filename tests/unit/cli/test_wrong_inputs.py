@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import write_csv
 from tests.unit.cli.conftest import Run
 
+SIMULATED = "train --launcher simulated --instance_type ml.g5.xlarge --num_train_epochs 2 --simulation.runs"
 WRONG = {  # words to sentences of the one message
     "train --learning_rat 1e-4": ["unknown parameter learning_rat: did you mean learning_rate"],
     "train --lr 1 --gpus 4 --fp16": [
@@ -55,6 +56,14 @@ WRONG = {  # words to sentences of the one message
     "reconcile none.csv": ["bill must be a file or folder, or s3://BUCKET/PREFIX/, got none.csv"],
     "report --view runz": ["view must be one of runs, scaling, compare, got 'runz'; did you mean runs?"],
     "sync --all true": ["unknown parameter all"],
+    f"{SIMULATED} runs.csv --learning_rate 1e-3": ["no completed runs on all sides"],
+    f"{SIMULATED.replace('g5', 'g6')} runs.csv": ["instance_type must be one that"],
+    f"{SIMULATED.replace('epochs 2', 'epochs 3')} runs.csv": ["num_train_epochs must be one that"],
+    f"{SIMULATED} nowhere.csv": ["nowhere.csv does not exist"],
+    f"{SIMULATED} negative.csv": ["line 2: billable_seconds must be greater than 0, got '-900'"],
+    f"{SIMULATED} missing.csv": ["column f1 is missing"],
+    SIMULATED.replace("runs", "failurerate 1"): ["did you mean simulation.failure_rate"],
+    SIMULATED.replace("runs", "failure_rate 2"): ["failure_rate must be at least 0 and at most 1"],
 }
 
 
@@ -65,6 +74,9 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str,
     (workplace / "latin.csv").write_bytes(b"text,label\nca\xe9,a\n")
     (workplace / "binary.csv").write_bytes(b"\x80PNG\x00\x01\xff")
     (workplace / "wrong.yaml").write_text("name: x\nsearch: {learning_rate: {low: 1e-4, high: 1e-5}}\nn_trials: 2\n")
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
+    for name, column, values in (("runs", ",f1", "900,0.8"), ("negative", ",f1", "-900,0.8"), ("missing", "", "900")):
+        (workplace / f"{name}.csv").write_text(f"{header}{column}\nml.g5.xlarge,1,16,5e-5,2,{values}\n")
     before = {path.name for path in workplace.iterdir()}
 
     code, out, err = run(*line.split())
@@ -73,7 +85,8 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str,
     assert err.count("paretune: ") == 1
     assert "Traceback" not in err
     assert [text for text in WRONG[line] if text not in err] == []
-    assert {path.name for path in workplace.iterdir()} == before  # not even an MLflow store
+    homes = {".paretune"} if line.startswith(SIMULATED[:26]) else set()  # where a simulated job would be kept
+    assert {path.name for path in workplace.iterdir()} - homes == before  # not even an MLflow store
 
 
 ADDRESS = "postgresql://ann:hunter2@db/studies"
