@@ -18,8 +18,9 @@ from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate, esti
 from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
-from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
+from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
+from paretune.launchers.storage import bytes_on_disk
 from paretune.presentation.text import aligned
 from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
@@ -230,7 +231,7 @@ def _our_table(
         if item is not None:
             item = replace(item, largest_batch=estimator.largest_batch(item, architecture, facts_of_rows))
             estimates.append(item)
-        disk = disk_bytes(spec, JobInputs(), architecture)
+        disk = bytes_on_disk(spec, JobInputs(), architecture)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
