@@ -69,17 +69,13 @@ class ReconcileRequest(Parameters):
     bill: str = parameter("", f"export of CUR 2.0 or FOCUS, Parquet or CSV: {_FORMS}")
 
     listed_by: ClassVar[str] = "reconcile"
-    rules: ClassVar[Rules] = (
-        lambda it: (
-            []
-            if it.bill.startswith(IN_S3) or (it.bill.strip() and exists(it.bill))
-            else [
-                Fault(
-                    ("bill",), f"bill must be an export of CUR 2.0 or FOCUS, {_FORMS}, got {it.bill!r}: there is none"
-                )
-            ]
-        ),
-    )
+    rules: ClassVar[Rules] = (lambda request: _faults(request.bill),)
+
+
+def _faults(bill: str) -> list[Fault]:
+    if bill.startswith(IN_S3) or (bill.strip() and exists(bill)):
+        return []
+    return [Fault(("bill",), f"bill must be an export of CUR 2.0 or FOCUS, {_FORMS}, got {bill!r}: there is none")]
 
 
 def run_reconcile(request: ReconcileRequest) -> CommandOutput:
