@@ -37,9 +37,9 @@ class Accelerator:
 # Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
 # Sustained: products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, whose limit of 70 W lowers the
 # clock (NVIDIA developer forum, thread 264462, read 2026-11-21). Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54
-# to 59 of 121, H100 736 to 797 of 989 (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read
-# 2026-11-23); A100 271 of 312 (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose copies overlap
-# with products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
+# to 59 of 121, H100 736 to 797 of 989 (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23);
+# A100 271 of 312 (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose
+# copies overlap with products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
 _ACCELERATORS = {
     "NVIDIA K80": Accelerator(4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7)),
     "NVIDIA T4": Accelerator(8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, compute_capability=(7, 5)),
