@@ -25,7 +25,7 @@ from paretune.storage.database import file_fault
 from paretune.tracking import schema
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import TROUBLE, Run, is_refused
+from paretune.tracking.run import TROUBLE, Run, RunStatus, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
 _PAGE = 1000  # runs per request
@@ -72,6 +72,23 @@ class Tracking:
         with self._usable():
             self._client.update_run(run_id, name=name)
         return Run(self._client, run_id, self._clock)
+
+    def keep(
+        self,
+        kind: str,
+        note: str,
+        files: Mapping[str, str],
+        params: Mapping[str, str] | None = None,
+        origin: str | None = None,
+    ) -> tuple[str, str]:
+        """Keep the answer of a command in its run; returns the run's id, and the command that opens it."""
+        run = self.begin(kind)
+        run.set_tags({schema.KIND: kind, schema.ORIGIN: origin, schema.NOTE: note})
+        run.log_params({name: without_secrets(text) for name, text in (params or {}).items()})
+        for path, text in files.items():
+            run.log_text(text, path)
+        run.end(RunStatus.FINISHED)
+        return run.run_id, self.open_command(run.run_id)
 
     def opened_run_id(self) -> str | None:
         """The run that `mlflow run` has opened for this command; None when it was started by hand."""

@@ -135,14 +135,6 @@ def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simula
     assert "3 runs (1 published, 1 simulated) of this model on this cluster" in out
 
 
-def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
-    code, out, _ = run(instance_type="ml.p5en.48xlarge", region="us-east-1")
-
-    assert code == 0
-    assert "no price" in out
-    assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
-
-
 WRONG: dict[str, tuple[dict[str, str], str]] = {
     "type in a list": ({"instance_type": "ml.g5.xlarge,ml.p4d.24xlage"}, "got 'ml.p4d.24xlage': did you mean"),
     "strategy": ({"instance_type": "ml.g5.xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),

@@ -71,14 +71,6 @@ def refresh(run: Run, *more: str) -> tuple[int, str, str]:
     return run("--refresh", "true", "--region", "us-east-1", *more)
 
 
-def test_a_price_comes_with_region_day_and_usage_type(aws: Aws) -> None:
-    (price,) = read(aws, product("0.1150000000"))
-
-    assert (price.instance_type, price.usd_per_hour, price.region) == ("ml.m5.large", 0.115, "us-east-1")
-    assert (price.as_of, price.confidence) == ("2026-11-20", "confirmed")
-    assert price.source == "AWS Pricing API, USE1-Train:ml.m5.large"
-
-
 OTHERS = (
     {"component": "Hosting", "usagetype": "USE1-Host:ml.g5.xlarge"},
     {"usagetype": "USE1-SpotTraining:ml.g5.xlarge"},
@@ -115,8 +107,6 @@ def test_an_unknown_price_is_said_with_what_to_do(run: Run) -> None:
     code, out, _ = run("--instance_type", "ml.p5en.48xlarge, ml.m5.large", "--region", "us-east-1")
 
     assert code == 0
-    assert out.splitlines()[2].split()[:5] == ["ml.p5en.48xlarge", "8", "x", "NVIDIA", "H200"]
-    assert lines_of(out, "ml.m5.large")
     assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
     code, out, _ = run("--region", "eu-west-3")
     assert code == 0

@@ -438,7 +438,7 @@ def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[st
         raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
     if path:
         shown = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
-        made._command = command_line("study", {"study": source} | shown)
+        made._command = command_line("study", {"study": str(source)} | shown)
     return made
 
 
