@@ -258,14 +258,6 @@ def test_a_bad_value_that_was_typed_is_one_fault_without_a_line(
     assert re.search(words, fault), fault
 
 
-def test_what_was_typed_repairs_the_file(tmp_path: Path) -> None:
-    text = swap("n_trials: 10", "n_trials: ten").replace("[16, 64]", "[16, big]").replace("epochs: 2", "epochs: two")
-
-    study = read(tmp_path, text, n_trials="10", global_batch_size="16,64", num_train_epochs="2")
-
-    assert study.given() == read(tmp_path, GOOD).given()
-
-
 def test_only_jobs_that_aws_bills_need_a_budget(tmp_path: Path) -> None:
     cloud = CLOUD.replace("budget_usd: 9", "n_trials: 9")
 
