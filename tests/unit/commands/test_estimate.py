@@ -12,7 +12,6 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
-from paretune.cli import main
 from paretune.commands.estimate import EstimateRequest
 from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
 from paretune.core.errors import BadInput
@@ -37,19 +36,13 @@ def client(workplace: Path) -> MlflowClient:
 
 
 @pytest.fixture
-def run(client: MlflowClient, workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> Command:
+def run(client: MlflowClient, workplace: Path, typed: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `paretune estimate ...` in an empty place; (exit code, standard output, its error)."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PARETUNE_HOME", str(workplace / ".paretune"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
-
-    def command(**texts: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["estimate", *(word for name, text in texts.items() for word in (f"--{name}", text))])
-        return code, *capsys.readouterr()
-
-    return command
+    return lambda **texts: typed("estimate", *(f"--{name}={text}" for name, text in texts.items()))
 
 
 def runs_of(client: MlflowClient) -> list[Run]:

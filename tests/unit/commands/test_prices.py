@@ -1,37 +1,30 @@
 """`paretune prices` as a user meets it, with AWS's Pricing API in memory."""
 
 import os
-from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paretune.cli import main
 from paretune.commands.prices import read_prices
 from paretune.core.errors import LaunchRefused
 from paretune.pricing import Price
 from tests.stand_ins.aws import Aws
+from tests.unit.cli.conftest import Run
 
-Run = Callable[..., tuple[int, str, str]]
 FILE = Path("cache/paretune/prices.csv")
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east-1,0.05,2026,contract\n"
 
 
 @pytest.fixture
-def run(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(workplace: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `paretune prices ...` in an empty place; (exit code, standard output, its error)."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["prices", *arguments])
-        return code, *capsys.readouterr()
-
-    return command
+    return partial(typed, "prices")
 
 
 def product(usd: str = "0.115", *, unit: str = "Hrs", sku: str = "S", **attributes: str) -> dict[str, Any]:
