@@ -238,7 +238,7 @@ def _until_created(emulator: Emulator, words: list[str], folder: Path, environme
     created = [item.time for item in emulator.requests("CreateTrainingJob") if item.status == 200]
     if not created:
         sys.exit(f"{words} launched nothing:\n{done.stdout}{done.stderr}")
-    return created[0] - begin
+    return float(created[0] - begin)
 
 
 def _to_the_end(emulator: Emulator) -> list[Any]:

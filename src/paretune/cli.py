@@ -195,7 +195,7 @@ def help_of(name: str, *, with_all: bool) -> str:
                 left_out += 1
                 continue
             title = (schema.get("group") or title) if with_all else "The most used parameters of a job"
-        groups.setdefault(title, []).append((f"--{option} {_kind(schema)}", _line(schema)))
+        groups.setdefault(title, []).append(_help_row(option, schema))
     groups["Output"] = [("--json", "print one JSON document on standard output, and everything else on standard error")]
     formatter = click.HelpFormatter()
     first_word = f"[{entry.first_word.upper()}] " if entry.first_word else ""
@@ -209,17 +209,14 @@ def help_of(name: str, *, with_all: bool) -> str:
     return formatter.getvalue().rstrip("\n")
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
-    """The values of an option as help shows them."""
-    kinds = {"integer": "NUMBER", "number": "NUMBER", "array": "A,B", "object": "JSON", "boolean": "[true|false]"}
-    return "|".join(schema.get("enum", ())) or kinds.get(str(schema.get("type", "")), "TEXT")
-
-
-def _line(schema: Mapping[str, Any]) -> str:
+def _help_row(option: str, schema: Mapping[str, Any]) -> tuple[str, str]:
+    """An option with the values that it takes, and what it does with its default."""
     from paretune.specification.parameters import spell
 
+    kinds = {"integer": "NUMBER", "number": "NUMBER", "array": "A,B", "object": "JSON", "boolean": "[true|false]"}
+    values = "|".join(schema.get("enum", ())) or kinds.get(str(schema.get("type", "")), "TEXT")
     default = spell(schema.get("default"))
-    return str(schema.get("description", "")) + (f" (default: {default})" if default else "")
+    return f"--{option} {values}", str(schema.get("description", "")) + (f" (default: {default})" if default else "")
 
 
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +29,10 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return reference
 
 
+@pytest.mark.skipif(
+    f"pydantic=={version('pydantic')}\n" not in (ROOT / "constraints.txt").read_text(),
+    reason="each release of pydantic writes schemas a little differently: install with -c constraints.txt",
+)
 def test_the_committed_pages_are_what_the_code_says_and_explain_everything(reference: ModuleType) -> None:
     made = reference.pages()
 

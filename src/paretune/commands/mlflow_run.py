@@ -68,8 +68,8 @@ class SageMakerBackend(AbstractBackend):
         except ParetuneError as error:
             raise ExecutionException(str(error)) from error
         context = click.get_current_context(silent=True)  # of the command `mlflow run`, if it has called this
-        is_typed = context is not None and context.params.get("backend") == _NAME and "backend_config" in context.params
-        if is_typed and waits:
+        of_command = {} if context is None else context.params
+        if waits and context and of_command.get("backend") == _NAME and "backend_config" in of_command:
             context.call_on_close(lambda: follow(submitted))
         return submitted
 

@@ -7,7 +7,7 @@ dictionaries of "Cost and Usage Report (CUR) 2.0" and "FOCUS 1.0 with AWS column
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -59,30 +59,28 @@ _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}
 _OPEN_STATES = ("Running", "Stopping")
 _LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS updates bills at least once a day
 _MOST = 20  # runs that are listed
+_FORMS = "a file, a folder, or s3://BUCKET/PREFIX/"
 COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "difference_usd", "complete", "remark"]
 
 
 class ReconcileRequest(Parameters):
     """The bill to read."""
 
-    bill: str = parameter("", "export of CUR 2.0 or FOCUS, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
+    bill: str = parameter("", f"export of CUR 2.0 or FOCUS, Parquet or CSV: {_FORMS}")
 
     listed_by: ClassVar[str] = "reconcile"
-    rules: ClassVar[Rules] = (lambda request: _bill(request.bill),)
+    rules: ClassVar[Rules] = (lambda request: _faults(request.bill),)
 
 
-def _bill(bill: str) -> Iterator[Fault]:
-    if not bill.strip():
-        text = "bill must name an export of CUR 2.0 or FOCUS: a file, a folder, or s3://BUCKET/PREFIX/"
-        yield Fault(("bill",), text)
-    elif not bill.startswith(IN_S3) and not exists(bill):
-        text = f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {bill}: there is no such"
-        yield Fault(("bill",), text)
+def _faults(bill: str) -> list[Fault]:
+    if bill.startswith(IN_S3) or (bill.strip() and exists(bill)):
+        return []
+    return [Fault(("bill",), f"bill must be an export of CUR 2.0 or FOCUS, {_FORMS}, got {bill!r}: there is none")]
 
 
 def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     """Record what each run was billed; the table is kept with the command's own run."""
-    from paretune.tracking import RunStatus, Tracking
+    from paretune.tracking import Tracking
 
     environment = dict(os.environ)
     bill = read_bill(_on_disk(request.bill, environment))
@@ -91,19 +89,15 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     table = reconciled(bill, runs)
     kept, written = _record(table, {run.run_id: run for run in runs}, tracking)
     remarks = _remarks(table, kept)
-    run = tracking.begin("reconcile")
-    run.set_tags({schema.KIND: "reconcile", schema.NOTE: markdown("\n\n".join(remarks))})
-    run.log_params({"bill": request.bill})
-    run.log_text(table.to_csv(index=False), "reconcile.csv")
-    run.end(RunStatus.FINISHED)
-    open_command = tracking.open_command(run.run_id)
+    files, note = {"reconcile.csv": table.to_csv(index=False)}, markdown("\n\n".join(remarks))
+    run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
     shown = table[COLUMNS].drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
     lines = [shown.to_string(index=False, na_rep="", float_format="{:.4f}".format)] if len(table) else []
-    lines += ["", *(f"- {remark}" for remark in remarks), "", f"reconcile.csv is in run {run.run_id}: {open_command}"]
+    lines += ["", *(f"- {remark}" for remark in remarks), "", f"reconcile.csv is in run {run_id}: {open_command}"]
     return CommandOutput(
         text="\n".join(lines),
         document={
-            "run_id": run.run_id,
+            "run_id": run_id,
             "rows": as_json(table.to_dict("records")),
             "covered_until": None if bill.until is None else bill.until.isoformat(),
             "recorded": written,

@@ -61,12 +61,9 @@ class JobFailed(ParetuneError):
         self.reason = reason
         self.log_tail = tuple(log_tail)
         self.where = where
-        lines = [f"job {job_name} failed: {reason}"]
-        if self.log_tail:
-            lines += ["last lines of its log:", *(f"    {line}" for line in self.log_tail)]
-        if where:
-            lines.append(f"whole log: {where}")
-        super().__init__("\n".join(lines))
+        lines = ["last lines of its log:", *(f"    {line}" for line in log_tail)] if log_tail else []
+        lines += [f"whole log: {where}"] if where else []
+        super().__init__("\n".join([f"job {job_name} failed: {reason}", *lines]))
 
 
 class OutOfMemory(JobFailed):

@@ -29,7 +29,7 @@ from paretune.estimating.workload import (
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import DEEPSPEED, OF_STRATEGY, SHARDED, BatchPlan
+from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, OF_STRATEGY, SHARDED, BatchPlan
 from paretune.specification.parameters import spell
 
 _GBPS = 1e9 / 8  # bytes/s
@@ -144,7 +144,8 @@ def _this_gpu() -> Accelerator | None:
 def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> TimingFeatures:
     device, degrees, rows = share.device, spec.degrees, plan.per_device_train_batch_size
     row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
-    parts = spec.batch_parts
+    # Micro-batches that a per-device batch is split into; with a device map one device works at a time.
+    parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
     instance, chip = (spec.instance() if spec.has_instances else None), "local"
     if instance is not None:

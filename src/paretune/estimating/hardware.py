@@ -15,7 +15,7 @@ from paretune.specification.catalog import Instance
 FASTEST_PCIE = 100e9  # bytes/s; a faster link is not PCIe
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Accelerator:
     """Peak figures of one accelerator."""
 
@@ -30,48 +30,34 @@ class Accelerator:
     """Of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others."""
 
 
-# NVIDIA data sheets, dense rates, read 2026-11-20: fp32 and half TFLOP/s, memory GB/s, link GB/s, usable GiB, bf16;
-# compute capability as in NVIDIA's "CUDA GPU Compute Capability". A K80 is one of the two GPUs of its board.
-# RTX PRO 4500: memory of the Server Edition, arithmetic of the card with as many cores (exxactcorp.com, hmc-tech.com).
+# NVIDIA data sheets, dense rates, read 2026-11-20, in the order of the fields. Compute capability: NVIDIA's "CUDA GPU
+# Compute Capability". A K80 is one of the two GPUs of its board. RTX PRO 4500: memory of the Server Edition, arithmetic
+# of the card with as many cores (exxactcorp.com, hmc-tech.com).
 # Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
 # Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
-_DATA_SHEETS = {
-    "NVIDIA K80": (4.1, 4.1, 240, 16, 11441 / 1024, False, (3, 7)),
-    "NVIDIA T4": (8.1, 65, 320, 16, 16.0, False, (7, 5)),
-    "NVIDIA V100": (15.7, 125, 900, 150, 16.0, False, (7, 0)),
-    "NVIDIA A10G": (31.2, 70, 600, 32, 22888 / 1024, True, (8, 6)),
-    "NVIDIA L4": (30.3, 121, 300, 32, 22888 / 1024, True, (8, 9)),
-    "NVIDIA L40S": (91.6, 362, 864, 32, 45776 / 1024, True, (8, 9)),
-    "NVIDIA A100": (19.5, 312, 1555, 300, 40.0, True, (8, 0)),
-    "NVIDIA H100": (67, 989, 3350, 450, 80.0, True, (9, 0)),
-    "NVIDIA H200": (67, 989, 4800, 450, 141.0, True, (9, 0)),
-    "NVIDIA B200": (75, 2250, 8000, 900, 183359 / 1024, True, (10, 0)),
-    "NVIDIA B300": (75, 2250, 8000, 900, 275040 / 1024, True, (10, 3)),
-    "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True, (12, 0)),
-    "NVIDIA RTX PRO 4500": (54.9, 220, 800, 64, 32.0, True, (12, 0)),
+# Sustained: products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, whose limit of 70 W lowers the
+# clock (NVIDIA developer forum, thread 264462, read 2026-11-21). Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54
+# to 59 of 121, H100 736 to 797 of 989 (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23);
+# A100 271 of 312 (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose
+# copies overlap with products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
+_ACCELERATORS = {
+    "NVIDIA K80": Accelerator(4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7)),
+    "NVIDIA T4": Accelerator(8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, compute_capability=(7, 5)),
+    "NVIDIA V100": Accelerator(15.7e12, 125e12, 900e9, 150e9, 16.0, has_bf16=False, compute_capability=(7, 0)),
+    "NVIDIA A10G": Accelerator(31.2e12, 70e12, 600e9, 32e9, 22888 / 1024, sustained=0.85, compute_capability=(8, 6)),
+    "NVIDIA L4": Accelerator(30.3e12, 121e12, 300e9, 32e9, 22888 / 1024, sustained=0.75, compute_capability=(8, 9)),
+    "NVIDIA L40S": Accelerator(91.6e12, 362e12, 864e9, 32e9, 45776 / 1024, compute_capability=(8, 9)),
+    "NVIDIA A100": Accelerator(19.5e12, 312e12, 1555e9, 300e9, 40.0, sustained=1.3, compute_capability=(8, 0)),
+    "NVIDIA H100": Accelerator(67e12, 989e12, 3350e9, 450e9, 80.0, compute_capability=(9, 0)),
+    "NVIDIA H200": Accelerator(67e12, 989e12, 4800e9, 450e9, 141.0, compute_capability=(9, 0)),
+    "NVIDIA B200": Accelerator(75e12, 2250e12, 8000e9, 900e9, 183359 / 1024, compute_capability=(10, 0)),
+    "NVIDIA B300": Accelerator(75e12, 2250e12, 8000e9, 900e9, 275040 / 1024, compute_capability=(10, 3)),
+    "NVIDIA RTX PRO 6000 Blackwell": Accelerator(120e12, 500e12, 1597e9, 64e9, 96.0, compute_capability=(12, 0)),
+    "NVIDIA RTX PRO 4500": Accelerator(54.9e12, 220e12, 800e9, 64e9, 32.0, compute_capability=(12, 0)),
 }
-# Products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, its limit of 70 W lowers the clock (NVIDIA
-# developer forum, thread 264462, read 2026-11-21). Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54 to 59 of 121,
-# H100 736 to 797 of 989 (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23); A100 271 of
-# 312 (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose copies overlap
-# with products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
-_SUSTAINED = {"NVIDIA T4": 0.5, "NVIDIA A10G": 0.85, "NVIDIA L4": 0.75, "NVIDIA A100": 1.3}
 _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, HBM2e instead of HBM2
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
-_ACCELERATORS = {
-    name: Accelerator(
-        fp32_flops=fp32 * 1e12,
-        half_flops=half * 1e12,
-        memory_bytes_per_s=memory * 1e9,
-        link_bytes_per_s=link * 1e9,
-        usable_gib=gib,
-        has_bf16=bf16,
-        sustained=_SUSTAINED.get(name, 1.0),
-        compute_capability=capability,
-    )
-    for name, (fp32, half, memory, link, gib, bf16, capability) in _DATA_SHEETS.items()
-}
 
 
 def accelerator_of(instance: Instance) -> Accelerator | None:

@@ -320,11 +320,6 @@ class RecordedRuns:
         for row in table.rows:
             self._groups.setdefault((row.spec.instance_type, *row.others.values()), []).append(row)
 
-    @property
-    def has_seconds(self) -> bool:
-        """Whether the table has the seconds of its runs, and not their F1 alone."""
-        return "billable_seconds" in self.table.columns
-
     @classmethod
     def read(cls, path: Path | str) -> "RecordedRuns":
         """The runs in a CSV file, see `run_table`; raises BadInput with all its faults and their line numbers."""

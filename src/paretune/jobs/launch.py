@@ -124,11 +124,15 @@ def _claim(spec: JobSpec, workplace: Workplace, say: Callable[..., None]) -> tup
     with _closed_if_refused(opened, spec, workplace) as has_job:
         if opened is not None and has_job:
             return _adopted(spec, workplace, opened.run_id, opened, say), None
-        inputs = _checked_inputs(spec, workplace)
+        launcher = workplace.launcher
+        launcher.worst_case_usd(spec)
+        if spec.budget is not None:
+            BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
+        inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+        launcher.check_inputs(spec, inputs)
         if same := _same_jobs(spec, inputs, workplace):
             return _adopted(spec, workplace, same[0].run_id, opened, say), None
-        if spec.budget is not None:
-            workplace.check_budgets(spec)  # before a run is opened
+        workplace.check_budgets(spec)  # before a run is opened
         job = foreseen(spec, inputs, workplace)
         if refusal := limit_refusal(job):
             raise BadInput([refusal])
@@ -238,17 +242,6 @@ def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) 
             opened.set_tags({schema.FAILURE_REASON: str(error), schema.WATCHED_BY: "", **no_job})
             opened.end(RUN_STATUS[JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED])
         raise
-
-
-def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
-    """The inputs of a job that has no faults; raises BadInput with all of them, BudgetRefused or LaunchRefused."""
-    launcher = workplace.launcher
-    launcher.worst_case_usd(spec)
-    if spec.budget is not None:
-        BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
-    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    launcher.check_inputs(spec, inputs)
-    return inputs
 
 
 def _close_unused(run: Run, status: RunStatus) -> None:

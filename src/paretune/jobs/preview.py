@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from paretune.core.commands import options
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
-from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate, TimeEstimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
 from paretune.launchers.storage import (
     SPARE_GIB,
-    bytes_of_weights,
     bytes_on_disk,
     host_bytes,
     least_volume_gib,
@@ -61,18 +59,11 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
     return ForeseenJob(
         spec=spec,
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
-        disk_bytes=disk_bytes(spec, inputs, built),
+        disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         host_bytes=None if built is None or spec.runs_own_training else host_bytes(spec, built),
         price=price,
         estimate=workplace.estimate(spec, inputs),
     )
-
-
-def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None) -> float | None:
-    """Bytes on an instance, from the prepared model, else from the architecture; None if both are unknown."""
-    if inputs.model is not None:
-        return bytes_on_disk(spec, inputs)
-    return None if built is None else bytes_of_weights(spec, built)
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:

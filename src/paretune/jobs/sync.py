@@ -64,9 +64,11 @@ class Sync:
         for run in self.tracking.unfinished():
             with self._saying_why(run.run_id, "its job cannot be looked at: "):
                 self._adopt(run)
-        for run in gone_runs(self.tracking):
-            with suppress(*_UNKNOWN):
-                self._adopt_again(run)
+        gone = self.tracking.runs(f"tags.`{schema.SECONDARY_STATUS}` = '{schema.GONE}'", newest=_GONE_RUNS)
+        for run in gone:  # closed because AWS did not know their job any more
+            if run.tags.get(schema.STATE) in _ENDED:
+                with suppress(*_UNKNOWN):
+                    self._adopt_again(run)
         try:
             while self._under_way:
                 for run_id, job in list(self._under_way.items()):
@@ -165,12 +167,6 @@ class Sync:
                 for run_id, usd in _book_ended(ledger, self.tracking).items():
                     cost = "its worst case" if usd is None else f"{usd:.4g} USD"
                     self._say(run_id, f"{cost} booked against the budgets of {budget}")
-
-
-def gone_runs(tracking: Tracking) -> list[RecordedRun]:
-    """The newest runs that were closed because AWS did not know their job any more."""
-    runs = tracking.runs(f"tags.`{schema.SECONDARY_STATUS}` = '{schema.GONE}'", newest=_GONE_RUNS)
-    return [run for run in runs if run.tags.get(schema.STATE) in _ENDED]
 
 
 def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:

@@ -55,31 +55,29 @@ def least_volume_gib(size: float) -> int:
     return math.ceil(size / 2**30) + SPARE_GIB
 
 
-def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
+def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float:
     """The most bytes on an instance at one time: what it reads, its checkpoints and its results.
 
-    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive.
+    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. `built` tells
+    the size of a model that is not prepared.
     """
     if inputs.project is not None:
         return 2 * sum(map(_bytes, inputs.project.inputs.values()))
     data = 2 * _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
-    if inputs.model is None:
+    if inputs.model is not None:
+        config = config_in(inputs.model) or {}
+        read, built = _bytes(inputs.model), of_config(config, spec.task)
+        stored = config.get("dtype") or config.get("torch_dtype") or ""
+        weights = read * (1 if stored == "float32" else 2)  # in fp32
+        if spec.init == "random" and built is not None:
+            weights = 4 * built.parameters
+    elif built is not None:
+        read = weights = 4 * built.parameters
+    else:
         return data
-    built = of_config(config_in(inputs.model) or {}, spec.task)
-    weights = _fp32_bytes(inputs.model, spec, built)
-    return data + _bytes_of_model(spec, _bytes(inputs.model), weights, built)
-
-
-def bytes_of_weights(spec: JobSpec, built: Architecture) -> float:
-    """`bytes_on_disk` without the data, for a model of which only the architecture is known."""
-    return _bytes_of_model(spec, 4 * built.parameters, 4 * built.parameters, built)
-
-
-def _bytes_of_model(spec: JobSpec, read: float, weights: float, built: Architecture | None) -> float:
-    """Bytes of the pretrained model (`read`), its checkpoints and the trained model; `weights` are bytes in fp32."""
     written, checkpoint = written_shares(spec, built)
     merged = read if spec.fine_tuning in ADAPTERS and spec.lora.merge and not spec.probe_steps else 0
-    return read + 2 * merged + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
+    return data + read + 2 * merged + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
 
 
 def _most_checkpoints(spec: JobSpec) -> int:
@@ -92,15 +90,6 @@ def _most_checkpoints(spec: JobSpec) -> int:
     # One after each epoch, but after the last one only if the job was stopped. On spot one every two minutes.
     is_by_epoch = arguments.get("save_strategy", "epoch") == "epoch" and not spec.spot
     return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
-
-
-def _fp32_bytes(model: Path, spec: JobSpec, built: Architecture | None) -> int:
-    """Size of a model's weights in fp32, from its files, or from its architecture if they are random."""
-    config = config_in(model) or {}
-    if spec.init == "random" and built is not None:
-        return 4 * built.parameters
-    stored = config.get("dtype") or config.get("torch_dtype") or ""
-    return _bytes(model) * (1 if stored == "float32" else 2)
 
 
 def _bytes(path: Path) -> int:

@@ -71,26 +71,25 @@ class BudgetFile(Parameters):
         return Fault(path, text.removeprefix(f"{'.'.join(map(str, owner))}."))
 
 
-def _stored(file: BudgetFile) -> Iterator[Fault]:
+def _stored(file: BudgetFile) -> Iterator[str]:
     if file.storage is not None and (fault := address_fault(file.storage)):
-        yield Fault(("storage",), fault)
+        yield fault
 
 
-def _listed(file: BudgetFile) -> Iterator[Fault]:
+def _listed(file: BudgetFile) -> Iterator[Fault | str]:
     if not file.budgets:
-        yield Fault(("budgets",), f"budgets is missing: a list such as {BUDGETS.example}")
+        yield f"budgets is missing: a list such as {BUDGETS.example}"
     names = [budget.name for budget in file.budgets]
     for number, budget in enumerate(file.budgets):
         if budget.name in names[:number]:
             yield Fault(("budgets", number), f"there are two budgets {budget.name}: give each a name of its own")
 
 
-def _is_unpriced(budget: Budget) -> bool:
-    return not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set
-
-
 Budget.rules = (
     Rule(lambda budget: not budget.name, f"name is missing: {_EXAMPLE}"),
-    Rule(_is_unpriced, f"usd_per_month is missing: {_EXAMPLE}"),
+    Rule(
+        lambda budget: not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set,
+        f"usd_per_month is missing: {_EXAMPLE}",
+    ),
 )
 BudgetFile.rules = (_stored, _listed)

@@ -41,7 +41,9 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     end with the process that holds them. Raises BadInput if the storage does not answer, CallAgain if another has it.
     """
     digest = hashlib.sha256(study.encode()).digest()
-    file, connection, other = None, None, ""
+    file: int | None = None
+    connection: sa.Connection | None = None
+    other = ""
     try:
         engine = open_engine(storage)
         if engine.dialect.name == "postgresql":

@@ -50,7 +50,7 @@ class Instance:
     network_gbps: float  # highest network bandwidth in Gbit/s; `sustained_gbps` is the lasting one, None if unknown
     vcpus: int
     memory_gib: float  # main memory
-    local_storage_gib: int = 0  # its own NVMe disks, 0 for none
+    local_storage_gib: int = 0  # its own NVMe disks, which the hardware encrypts; 0 for none
     sustained_gbps: float | None = None
 
     @property
@@ -62,11 +62,6 @@ class Instance:
     def has_gpu(self) -> bool:
         """Whether its accelerators are NVIDIA GPUs."""
         return self.accelerator.startswith("NVIDIA")
-
-    @property
-    def has_local_storage(self) -> bool:
-        """Whether it trains on its own NVMe disks; the hardware encrypts them, so AWS accepts no KMS key for them."""
-        return self.local_storage_gib > 0
 
 
 def instance(instance_type: str) -> Instance:

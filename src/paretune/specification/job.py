@@ -417,11 +417,6 @@ class JobSpec(Parameters):
         )
 
     @property
-    def batch_parts(self) -> int:
-        """Micro-batches that a per-device batch is split into; with a device_map 1, so one device works at a time."""
-        return self.micro_batches or (1 if self.strategy == DEVICE_MAP else self.degrees.pipeline)
-
-    @property
     def unscaled_learning_rate(self) -> float:
         """The learning rate at the reference batch size: the given one, or the default of `fine_tuning`."""
         return self.learning_rate or default_learning_rate(self.fine_tuning)

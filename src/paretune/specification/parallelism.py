@@ -77,23 +77,17 @@ class ParallelDegrees:
 
     def faults(self) -> list[str]:
         """Degrees that do not divide the devices, each with the degrees that do."""
-        degrees = {"tensor_parallel_degree": self.tensor, "pipeline_parallel_degree": self.pipeline}
-        used = {name: degree for name, degree in degrees.items() if degree > 1}
-        faults = []
-        if self.devices % (self.tensor * self.pipeline):
-            names, product = " x ".join(used), " x ".join(map(str, used.values()))
-            faults.append(f"{names} must divide the {self.devices} devices, got {product}: {_divisors(self.devices)}")
-        elif self.per_instance % self.tensor:
-            faults.append(
-                f"tensor_parallel_degree must divide the {self.per_instance} devices of one instance, got "
-                f"{self.tensor}: its devices exchange activations in every layer; {_divisors(self.per_instance)}"
-            )
-        if not faults and self.data % self.sharers:
-            faults.append(
-                f"hybrid_shard_degree must divide the {self.data} devices with rows of their own, got "
-                f"{self.hybrid_shard}: {_divisors(self.data)}, or 0 for all"
-            )
-        return faults
+        for name, degree in (("tensor_parallel_degree", self.tensor), ("pipeline_parallel_degree", self.pipeline)):
+            if self.devices % degree:
+                return [f"{name} must divide the {self.devices} devices, got {degree}: {_divisors(self.devices)}"]
+        if self.per_instance % self.tensor:
+            rule = f"tensor_parallel_degree must divide the {self.per_instance} devices of one instance"
+            why = "its devices exchange activations in every layer"
+            return [f"{rule}, got {self.tensor}: {why}; {_divisors(self.per_instance)}"]
+        if self.data % self.sharers:
+            rule = f"hybrid_shard_degree must divide the {self.data} devices with rows of their own"
+            return [f"{rule}, got {self.hybrid_shard}: {_divisors(self.data)}, or 0 for all"]
+        return []
 
 
 def _divisors(number: int) -> str:

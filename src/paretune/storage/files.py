@@ -95,7 +95,7 @@ def read_yaml(
     if text is None:
         must = f"{kind.word} must name a YAML file, and "
         text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
-    reader = _Reader()
+    reader = _Reader(path)
     try:
         document = yaml.compose(text, Loader=yaml.SafeLoader)
         if document is None:
@@ -103,12 +103,11 @@ def read_yaml(
         root = reader.node(document)
         if not isinstance(root.value, dict):
             rule = f"a {kind.word} file is a mapping with keys such as {kind.keys}"
-            raise _Refused(root.line, f"{rule}, got {root.described()}")
+            raise BadInput([f"{path}:{root.line}: {rule}, got {root.described()}"])
     except RecursionError as error:
         raise BadInput([f"{path}: its values are nested too deeply: a {kind.word} file needs five levels"]) from error
-    except (_Refused, yaml.MarkedYAMLError) as error:
-        line, fault = error.args if isinstance(error, _Refused) else _problem(error)
-        raise BadInput([f"{path}:{line}: {fault}"]) from error
+    except yaml.MarkedYAMLError as error:
+        raise BadInput([f"{path}:{_problem(error)}"]) from error
     except yaml.YAMLError as error:  # a character that no text may contain
         raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
     return root.value, reader.faults
@@ -122,14 +121,11 @@ def _hint(kind: FileKind, path: str) -> str:
     return near or f"name one of your own, or a shipped one: {', '.join(names)}"
 
 
-class _Refused(Exception):
-    """A line number, and the fault in that line."""
-
-
 class _Reader:
     """Makes trees of PyYAML's nodes; keys that are given twice become `faults`, and aliases are refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self._path = path
         self.faults: list[tuple[int, str]] = []
         self._seen = set[int]()
 
@@ -137,7 +133,7 @@ class _Reader:
         """The tree of a node of PyYAML; its line is that of its key, if it has one."""
         line = node.start_mark.line + 1 if key_line is None else key_line
         if id(node) in self._seen:
-            raise _Refused(line, "an alias (*) refers to another place: write the value itself")
+            raise BadInput([f"{self._path}:{line}: an alias (*) refers to another place: write the value itself"])
         self._seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):
             return Node(line, node.value, is_plain=node.style is None)
@@ -147,7 +143,7 @@ class _Reader:
         for key_node, value in node.value:
             key = self.node(key_node)
             if not isinstance(key.value, str) or key.is_nothing:
-                raise _Refused(key.line, "a key must be a name, such as learning_rate")
+                raise BadInput([f"{self._path}:{key.line}: a key must be a name, such as learning_rate"])
             entry = self.node(value, key.line)
             first = entries.setdefault(key.value, entry)
             if first is not entry:
@@ -155,15 +151,15 @@ class _Reader:
         return Node(line, entries)
 
 
-def _problem(error: Any) -> tuple[int, str]:
+def _problem(error: Any) -> str:
     marks = [error.problem_mark, error.context_mark]
     if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
         marks.reverse()  # the line of the quote or bracket that is never closed
     mark = marks[0] or marks[1]
     line = mark.line + 1 if mark is not None else 1
     if "'\\t'" in str(error.problem):
-        return line, "a tab: YAML is indented with spaces; replace it"
-    return line, f"this is no YAML: {error.problem}; look at colons, quotes and indentation there"
+        return f"{line}: a tab: YAML is indented with spaces; replace it"
+    return f"{line}: this is no YAML: {error.problem}; look at colons, quotes and indentation there"
 
 
 def find_path(path: str, *folders: Path) -> str:

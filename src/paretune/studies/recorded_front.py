@@ -97,17 +97,12 @@ def front(
         name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
     rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
     goals = dict(objectives or usual)
-    columns = {goal: [_number(row.get(goal)) for row in rows] for goal in goals}
-    faults = [
-        f"objectives: {goal} must be minimize or maximize, got {way!r}"
-        for goal, way in goals.items()
-        if way not in DIRECTIONS
-    ]
-    faults += [
-        f"objectives: no run has a number for {goal}; there are {', '.join(rows[0])}"
-        for goal, column in columns.items()
-        if rows and all(map(math.isnan, column))
-    ]
+    columns, faults = {goal: [_number(row.get(goal)) for row in rows] for goal in goals}, list[str]()
+    for goal, way in goals.items():
+        if way not in DIRECTIONS:
+            faults.append(f"objectives: {goal} must be minimize or maximize, got {way!r}")
+        if rows and all(map(math.isnan, columns[goal])):
+            faults.append(f"objectives: no run has a number for {goal}; there are {', '.join(rows[0])}")
     refuse(faults)
     complete = [
         (row, point) for row, *point in zip(rows, *columns.values(), strict=True) if not any(map(math.isnan, point))

@@ -153,7 +153,11 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         file, uncharged = file.replace(storage=storage), uncharged.replace(storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
-        _check_once(file, workplace)
+        workplace.budget_ledger(file.job.budget)  # its file may be faulty
+        if file.once and not workplace.launcher.jobs_outlive_submitter:
+            text = f"jobs that go on when the command has ended, and those of launcher {workplace.launcher.name} end "
+            text += "with it: leave out once, or take launcher sagemaker (an instance_type ml.*) or simulated"
+            raise BadInput([f"once=true needs {text}"])
         _check_jobs(jobs, workplace)
         _check_quality(file, jobs, workplace)
         workplaces.home.mkdir(parents=True, exist_ok=True)
@@ -223,15 +227,6 @@ def _refuse_dear_rows(driver: Driver) -> None:
             f"the {len(specs)} rows cost at worst {total_usd:.4g} USD together, and budget_usd is {budget_usd:g}: "
             "raise it, take rows out, or lower max_runtime_minutes, which bounds each job"
         )
-
-
-def _check_once(file: StudyFile, workplace: Workplace) -> None:
-    """Refuse a faulty file of budgets, and `once` where jobs do not outlive the command."""
-    workplace.budget_ledger(file.job.budget)
-    if file.once and not workplace.launcher.jobs_outlive_submitter:
-        text = "once=true needs jobs that go on when the command has ended, and those of launcher "
-        text += f"{workplace.launcher.name} end with it: leave out once, or take launcher sagemaker (an instance_type "
-        raise BadInput([f"{text}ml.*) or simulated"])
 
 
 def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:

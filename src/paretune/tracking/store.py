@@ -25,7 +25,7 @@ from paretune.storage.database import file_fault
 from paretune.tracking import schema
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import TROUBLE, Run, is_refused
+from paretune.tracking.run import TROUBLE, Run, RunStatus, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
 _PAGE = 1000  # runs per request
@@ -41,8 +41,11 @@ class Tracking:
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
-        give_up_early()
-        silence_arn_warnings()
+        # Give up a dead server soon, unless the user has set how soon: a job wants to be watched.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+        # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is no ARN.
+        logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 sets its level again
@@ -69,6 +72,23 @@ class Tracking:
         with self._usable():
             self._client.update_run(run_id, name=name)
         return Run(self._client, run_id, self._clock)
+
+    def keep(
+        self,
+        kind: str,
+        note: str,
+        files: Mapping[str, str],
+        params: Mapping[str, str] | None = None,
+        origin: str | None = None,
+    ) -> tuple[str, str]:
+        """Keep the answer of a command in its run; returns the run's id, and the command that opens it."""
+        run = self.begin(kind)
+        run.set_tags({schema.KIND: kind, schema.ORIGIN: origin, schema.NOTE: note})
+        run.log_params({name: without_secrets(text) for name, text in (params or {}).items()})
+        for path, text in files.items():
+            run.log_text(text, path)
+        run.end(RunStatus.FINISHED)
+        return run.run_id, self.open_command(run.run_id)
 
     def opened_run_id(self) -> str | None:
         """The run that `mlflow run` has opened for this command; None when it was started by hand."""
@@ -173,17 +193,6 @@ def _alone_with(uri: str) -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}-{digest}.lock").open("a") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         yield
-
-
-def give_up_early() -> None:
-    """Have MLflow's client give up a dead server soon, unless the user has set how soon: a job wants to be watched."""
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
-
-
-def silence_arn_warnings() -> None:
-    """Drop the warning of the sagemaker-mlflow plugin (0.5.0) at each request to a server whose address is no ARN."""
-    logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
 
 
 def _is_warning(record: logging.LogRecord) -> bool:

@@ -138,7 +138,7 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         sampler=sampler,
         callback=MetricsCallback(events, sampler, rows.lengths, lambda: stop_signal.stop_requested, on_spot=spec.spot),
         division=division,
-        waits_for_others=strategies.waits_for_others(spec),
+        waits_for_others=spec.strategy in DEEPSPEED,
     )
 
 

@@ -53,7 +53,6 @@ PROCESS_TIMEOUT_S = 600
 the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
 _PACKAGES = {"smddp": "smdistributed", **dict.fromkeys(DEEPSPEED, "deepspeed")}  # modules that the image must have
 
-PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"  # dimensions of the mesh
 _STATE = "shares"  # folder of a checkpoint with the trained weights and the optimiser's moments
 _WEIGHTS, _SCHEDULER = "model.safetensors", "scheduler.pt"  # the Trainer's own names
 _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False, flatten_optimizer_state_dict=True)
@@ -106,11 +105,6 @@ def _of(spec: JobSpec) -> str:
 def divides(spec: JobSpec) -> bool:
     """Whether the processes of the job have a `Division` of the model."""
     return _of(spec) == "fsdp"
-
-
-def waits_for_others(spec: JobSpec) -> bool:
-    """Whether a forward pass needs the other processes."""
-    return divides(spec) or spec.strategy in DEEPSPEED
 
 
 def data_rank(spec: JobSpec) -> int:
@@ -214,7 +208,6 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     gradients are summed in fp32, over the devices in every micro-batch, so that they stay sharded while they
     accumulate. Several replicas have a whole copy each. With `cpu_offload` shards and optimiser stay in the machine's
     memory. With a single sharer and replica nothing is sharded, unless offloaded: gathering would copy each layer.
-
     """
 
     pipeline: Pipeline | None = None
@@ -229,14 +222,14 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         model, _ = build(drawn=processes.of_first(drawn))
         self.model, self.shape = model, Shape.of(model)
         shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
-        names = (PIPELINE, REPLICATE, SHARD, TENSOR)  # in the order of the ranks: those of a tensor group are adjacent
+        names = ("pipeline", "replicate", "shard", "tensor")  # as the ranks: those of a tensor group are adjacent
         mesh = init_device_mesh(self._compute.type, shape, mesh_dim_names=names)
         if degrees.tensor > 1:
-            divide_matrices(model, mesh[TENSOR])
+            divide_matrices(model, mesh["tensor"])
         if degrees.pipeline > 1:
             self.pipeline = Pipeline(
                 model,
-                mesh[PIPELINE].get_group(),
+                mesh["pipeline"].get_group(),
                 number=degrees.stage(distributed.get_rank()),
                 stages=degrees.pipeline,
                 micro_batches=spec.micro_batches or degrees.pipeline,
@@ -247,7 +240,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
             for module in (*layers_of(model), model):
                 fully_shard(
                     module,
-                    mesh=mesh[REPLICATE, SHARD] if degrees.replicas > 1 else mesh[SHARD],
+                    mesh=mesh["replicate", "shard"] if degrees.replicas > 1 else mesh["shard"],
                     mp_policy=MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32),
                     offload_policy=CPUOffloadPolicy(pin_memory=has_gpu) if spec.cpu_offload else OffloadPolicy(),
                     # In a pipeline a layer would be gathered anew for each micro-batch.

@@ -98,7 +98,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
     An evaluation computes each row once, so that its metrics do not depend on the number of processes and the size of
     its batches. It continues with smaller batches if one does not fit into memory. If it fails, the training goes on.
-    With `waits_for_others` a forward pass needs the other processes, so that none can repeat or leave out a batch.
+    With `waits_for_others`, or a division, a forward pass needs all processes: none can repeat or leave out a batch.
     """
 
     def __init__(

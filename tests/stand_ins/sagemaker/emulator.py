@@ -96,7 +96,7 @@ class Emulator:
         self._manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
         self._manager.start(_leave_no_trace, [self.root / "emulator.log"])
         settings = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        self._service = self._manager.Service(settings)
+        self._service = self._manager.Service(settings)  # type: ignore[attr-defined]  # registered below
         self.url: str = self._service.address()
         self.environment = {
             "AWS_ENDPOINT_URL": self.url,

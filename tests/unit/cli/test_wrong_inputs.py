@@ -53,7 +53,7 @@ WRONG = {  # words to sentences of the one message
     "estimate --instance_type ml.g5.xlarge,": ["instance_type must have a value between all commas"],
     "estimate --instance_type ml.p9.huge --instance_count 1,x": ["instance_count must be a whole number"],
     "prices --region us-east": ["region must be an AWS region that has SageMaker"],
-    "reconcile none.csv": ["bill must be a file or folder, or s3://BUCKET/PREFIX/, got none.csv"],
+    "reconcile none.csv": ["a file, a folder, or s3://BUCKET/PREFIX/, got 'none.csv': there is none"],
     "report --view runz": ["view must be one of runs, scaling, compare, got 'runz'; did you mean runs?"],
     "sync --all true": ["unknown parameter all"],
     f"{SIMULATED} runs.csv --learning_rate 1e-3": ["no completed runs on all sides"],

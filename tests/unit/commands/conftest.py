@@ -1,5 +1,6 @@
-"""An AWS account in memory."""
+"""An AWS account in memory, and commands as a user types them."""
 
+from tests.unit.cli.conftest import run as typed
 from tests.unit.launchers.sagemaker.conftest import aws, clock
 
-__all__ = ["aws", "clock"]
+__all__ = ["aws", "clock", "typed"]

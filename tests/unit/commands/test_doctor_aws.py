@@ -10,7 +10,6 @@ from paretune.commands.doctor import DoctorRequest
 from paretune.commands.doctor.checks import budget_findings, cloud_findings
 from paretune.commands.doctor.paid import CHECKS, LIMIT_USD
 from paretune.core.checks import Finding, Verdict
-from paretune.core.errors import BadInput
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
 from paretune.pricing import PriceList, admit
@@ -98,15 +97,6 @@ def test_the_paid_checks_but_the_last_fit_the_limit_and_keep_the_account() -> No
         worst_usd.append(sum(filter(None, bills)))
 
     assert sum(worst_usd[:-1]) < LIMIT_USD < worst_usd[-1]
-
-
-def test_all_faults_of_what_was_typed_come_at_once() -> None:
-    with pytest.raises(BadInput) as refused:
-        DoctorRequest.from_text({"paid": "perhaps", "instance_typ": "x", "region": "mars"}, {})
-
-    assert len(refused.value.faults) >= 2
-    with pytest.raises(BadInput, match="paid=true launches jobs on SageMaker"):
-        DoctorRequest.from_text({"paid": "true", "launcher": "simulated"}, {})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
-from paretune.cli import main
 from paretune.commands.estimate import EstimateRequest
 from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
 from paretune.core.errors import BadInput
@@ -37,19 +36,13 @@ def client(workplace: Path) -> MlflowClient:
 
 
 @pytest.fixture
-def run(client: MlflowClient, workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> Command:
+def run(client: MlflowClient, workplace: Path, typed: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `paretune estimate ...` in an empty place; (exit code, standard output, its error)."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PARETUNE_HOME", str(workplace / ".paretune"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
-
-    def command(**texts: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["estimate", *(word for name, text in texts.items() for word in (f"--{name}", text))])
-        return code, *capsys.readouterr()
-
-    return command
+    return lambda **texts: typed("estimate", *(f"--{name}={text}" for name, text in texts.items()))
 
 
 def runs_of(client: MlflowClient) -> list[Run]:
@@ -133,14 +126,6 @@ def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simula
     assert " 17 min (" in out  # 1000 s
     _, out, _ = run(**texts, launcher="simulated")
     assert "3 runs (1 published, 1 simulated) of this model on this cluster" in out
-
-
-def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
-    code, out, _ = run(instance_type="ml.p5en.48xlarge", region="us-east-1")
-
-    assert code == 0
-    assert "no price" in out
-    assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {

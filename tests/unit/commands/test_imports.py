@@ -61,6 +61,7 @@ def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient
     first, memory, unpriced = runs(store)
 
     assert (len(imported["run_ids"]), imported["known"]) == (3, 0)
+    assert (first.data.tags["paretune.origin"], first.data.tags["paretune.source"]) == ("published", "theirs.csv")
     assert first.data.params["model"] == "bert-base-uncased"
     assert first.data.params["max_train_samples"] == "5000"
     assert (first.data.params["instance_type"], first.data.params["instance_count"]) == ("ml.g5.xlarge", "2")
@@ -71,17 +72,6 @@ def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient
     assert memory.data.tags["paretune.failure_reason"].startswith("out of memory")
     assert "cost_usd" not in unpriced.data.metrics
     assert "no price of ml.p3.2xlarge is known: the cost is absent" in str(imported["remarks"])
-
-
-def test_what_was_published_is_marked_as_such(store: MlflowClient) -> None:
-    bring(table())
-    tags = unpacked(runs(store)[0].data.tags)
-
-    assert tags["paretune.origin"] == "published"
-    assert (tags["paretune.source"], tags["paretune.source_line"]) == ("theirs.csv", "2")
-    assert (tags["paretune.state"], tags["paretune.price_region"]) == ("Completed", "us-east-1")
-    assert tags["paretune.spec_hash"]
-    assert tags["paretune.command"].startswith("paretune train --model m --dataset d")
 
 
 def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(store: MlflowClient) -> None:

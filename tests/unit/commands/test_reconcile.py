@@ -186,8 +186,8 @@ def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: l
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["reconcile"], ["paretune: bill must name an export of CUR 2.0 or FOCUS"]),
-        (["reconcile", "--bill", "nowhere.csv"], ["got nowhere.csv: there is no such"]),
+        (["reconcile"], ["paretune: bill must be an export of CUR 2.0 or FOCUS"]),
+        (["reconcile", "--bill", "nowhere.csv"], ["got 'nowhere.csv': there is none"]),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_next_step(run: Run, words: list[str], parts: list[str]) -> None:

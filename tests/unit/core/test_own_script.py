@@ -51,20 +51,6 @@ def test_a_module_of_a_package_beside_it_may_declare_the_arguments(script: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "required"),
-    [
-        ("p.add_argument('--lr', required=True)\np.add_argument('rows')\np.add_argument('--x')\n", ("--lr", "rows")),
-        ("p.add_argument('rows', nargs='?')\np.add_argument('-l', '--lr', required=True)\n", ("--lr",)),
-        ("s = p.add_subparsers()\ns.add_argument('--lr', required=True)\n", ()),
-    ],
-)
-def test_what_a_script_cannot_run_without_is_known(script: Path, text: str, required: tuple[str, ...]) -> None:
-    script.write_text(text)
-
-    assert read_own_script(script).required == required
-
-
-@pytest.mark.parametrize(
     ("text", "reads_anything"),
     [
         ("from transformers import HfArgumentParser\n", True),

@@ -308,17 +308,6 @@ def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: s
     assert collected[good].result is not None
 
 
-def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -> None:
-    foreign, good = desk.leave(EndingJob(looks=0)), desk.leave(EndingJob(looks=0))
-    desk.account.refused[job_name(foreign, 1)] = LaunchRefused("the AWS credentials have expired")
-
-    collected = desk.sync()
-
-    assert collected[foreign].remark == "its job cannot be looked at: the AWS credentials have expired"
-    assert collected[good].result is not None
-    assert desk.status(foreign) == "RUNNING"
-
-
 def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:
     refused = desk.leave(EndingJob(looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
     good = desk.leave(EndingJob(looks=5))

@@ -39,7 +39,7 @@ def test_the_local_disks_of_an_instance_are_known_in_gib() -> None:
     assert instance("ml.g4dn.xlarge").local_storage_gib == 116  # 125e9 / 2**30
     assert instance("ml.p5.48xlarge").local_storage_gib == 28_312
     assert instance("ml.p3.2xlarge").local_storage_gib == instance("ml.m5.large").local_storage_gib == 0
-    assert instance("ml.trn1.2xlarge").has_local_storage
+    assert instance("ml.trn1.2xlarge").local_storage_gib > 0
 
 
 def test_the_catalogue_holds_every_type_of_botocore_but_those_whose_hardware_is_not_known() -> None:
@@ -70,7 +70,7 @@ def test_a_file_of_the_user_describes_new_types_and_wins_over_the_shipped_ones(o
     reference = instance("ml.p9.48xlarge")
     chip = accelerator_of(reference)
 
-    assert (reference.accelerator_count, reference.vcpus, reference.has_local_storage) == (8, 192, False)
+    assert (reference.accelerator_count, reference.vcpus, reference.local_storage_gib) == (8, 192, 0)
     assert chip is not None
     assert chip.compute_capability == (9, 0)
     assert (instance("ml.m5.large").vcpus, instance("ml.m5.xlarge").vcpus) == (64, 4)

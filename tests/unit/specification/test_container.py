@@ -24,13 +24,9 @@ from paretune.specification.parallelism import BatchPlan
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 metrics = st.dictionaries(texts, numbers, max_size=4)
+steps = st.integers(0, 10**9)
 events = st.builds(
-    Event,
-    time=st.floats(0, 4e9),
-    step=st.integers(0, 10**9),
-    metrics=metrics,
-    message=texts,
-    total_steps=st.none() | st.integers(0, 10**9),
+    Event, time=st.floats(0, 4e9), step=steps, metrics=metrics, message=texts, total_steps=st.none() | steps
 )
 reports = st.builds(
     JobReport,

@@ -18,8 +18,9 @@ from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate, esti
 from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
-from paretune.jobs.preview import ForeseenJob, disk_bytes, warnings_of
+from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
+from paretune.launchers.storage import bytes_on_disk
 from paretune.presentation.text import aligned
 from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
@@ -32,7 +33,6 @@ from paretune.tracking import schema
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from paretune.tracking import Tracking
 
 # What decides which rows a job gets, and how they are prepared.
 _OF_THE_DATA = affecting(JobSpec, "data")
@@ -199,7 +199,9 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     table = _own_table(priced, region, opened()) if first.runs_own_training else _our_table(priced, region, opened)
     if not is_recorded:
         return table
-    run_id, open_command = _record(table, open_tracking(environment, SystemClock()))
+    note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
+    tracking, files = open_tracking(environment, SystemClock()), {"estimate.csv": table.csv()}
+    run_id, open_command = tracking.keep("estimate", note, files, origin=schema.ESTIMATED)
     return replace(table, run_id=run_id, open_command=open_command)
 
 
@@ -229,7 +231,7 @@ def _our_table(
         if item is not None:
             item = replace(item, largest_batch=estimator.largest_batch(item, architecture, facts_of_rows))
             estimates.append(item)
-        disk = disk_bytes(spec, JobInputs(), architecture)
+        disk = bytes_on_disk(spec, JobInputs(), architecture)
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     return EstimateTable(
         jobs=[(item.spec, item) for item in estimates],
@@ -277,18 +279,6 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     if load > cores and any(not item.spec.has_instances for item in estimates):
         remarks.append(f"this machine is busy (load {load:.1f} on {cores} processors): a job here may take longer")
     return remarks
-
-
-def _record(table: EstimateTable, tracking: "Tracking") -> tuple[str, str]:
-    """Keep the table in a run; its id, and the command that opens it."""
-    from paretune.tracking import RunStatus
-
-    run = tracking.begin("estimate")
-    note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
-    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: note})
-    run.log_text(table.csv(), "estimate.csv")
-    run.end(RunStatus.FINISHED)
-    return run.run_id, tracking.open_command(run.run_id)
 
 
 def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:

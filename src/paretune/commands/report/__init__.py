@@ -19,7 +19,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.packages import report_is_missing
 from paretune.core.result import CommandOutput, as_json, read_rows
-from paretune.core.untrusted import markdown, without_secrets
+from paretune.core.untrusted import markdown
 from paretune.specification.catalog import region_faults
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
@@ -95,7 +95,7 @@ def _run(request: ReportRequest) -> CommandOutput:
     from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
     from paretune.commands.report.groups import groups_report
     from paretune.pricing import PriceList
-    from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
+    from paretune.tracking import RecordedJob, Tracking, schema
 
     environment, clock = dict(os.environ), SystemClock()
     prices, tracking = PriceList.read(environment), Tracking(environment, clock)
@@ -108,21 +108,19 @@ def _run(request: ReportRequest) -> CommandOutput:
         report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
     else:
         report = groups_report(jobs, request.view, request.by or SHAPE)
-    csv = report.csv()
-    run = tracking.begin("report")
-    is_simulated = {job.origin for job in jobs} == {"simulated"}
-    tags = {schema.KIND: "report", schema.ORIGIN: "simulated" if is_simulated else None}
-    run.set_tags(tags | {schema.NOTE: markdown(report.note())})
-    run.log_params({name: without_secrets(text) for name, text in request.changed().items()})
-    for name, text in {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()}.items():
-        run.log_text(text, name)
-    run.end(RunStatus.FINISHED)
-    open_command = tracking.open_command(run.run_id)
-    where = f"report.csv is in run {run.run_id}, with report.html and report.md: {open_command}"
+    csv, is_simulated = report.csv(), {job.origin for job in jobs} == {"simulated"}
+    run_id, open_command = tracking.keep(
+        "report",
+        markdown(report.note()),
+        {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()},
+        request.changed(),
+        "simulated" if is_simulated else None,
+    )
+    where = f"report.csv is in run {run_id}, with report.html and report.md: {open_command}"
     return CommandOutput(
         text=f"{report.text()}\n\n{where}",
         document={
-            "run_id": run.run_id,
+            "run_id": run_id,
             "rows": as_json(read_rows(csv)),
             **({"totals": as_json(report.totals)} if report.totals else {}),
             "findings": [text for section in report.sections for text in section.findings()],

@@ -14,7 +14,7 @@ from paretune.commands.report import DEVICES, SHAPE
 from paretune.commands.report.document import Chart, Report, Section, scatter
 from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS, dates, frame_of, records
 from paretune.core.errors import BadInput
-from paretune.presentation.text import dollars, duration, p_value, plain, texts, with_error
+from paretune.presentation.text import duration, p_value, plain, texts, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
@@ -34,15 +34,10 @@ _COMPARED = {
     metrics.COST_USD: "cost / first",
     metrics.F1: "F1 - first",
 }
-_STEPS: dict[str, Any] = {
-    "time saved, one step up": ("saved_seconds", duration),
-    "cost, one step up (USD)": ("dearer_usd", lambda usd: f"{'-' if usd < 0 else '+'} {dollars(abs(usd))}"),
-    "speed-up": ("speed_up", ".2f"),
-    "efficiency": ("efficiency", ".0%"),
-    "estimated before": (f"{metrics.ESTIMATED_SECONDS}_mean", duration),
-}
-_MEANS = "Means ± sample standard deviations of the runs that tell the quantity; time is billed per instance"
-_AGAINST = f"{_MEANS}; against the first row with {CONFIDENCE:.0%} intervals where there are repeats"
+_MEANS = (
+    "Means ± sample standard deviations of the runs that tell the quantity, time is billed per instance; "
+    f"against the first row with {CONFIDENCE:.0%} intervals where there are repeats"
+)
 
 
 class Group(NamedTuple):
@@ -111,15 +106,16 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     frame = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names).assign(n=levels.size())
     for name in QUANTITIES:
         frame[f"{name}_mean"], frame[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
-    is_scaling = view == "scaling"
-    frame = _with_steps(runs, frame) if is_scaling else _with_ratios(group, frame)
-    shown, columns = frame.copy(), {factor: "level", **({"devices": "devices"} if is_scaling else {})}
-    for name in [*_NAMES, metrics.THROUGHPUT_SAMPLES] if is_scaling else [*QUANTITIES][:-1]:
-        columns[QUANTITIES[name]] = name
+    frame, is_scaling = _with_devices(runs, _with_ratios(group, frame)), view == "scaling"
+    shown, columns = frame.copy(), dict[str, Any]({factor: "level", "devices": "devices"})
+    for name, header in QUANTITIES.items():
+        columns[header] = name
         shown[name] = list(map(partial(_mean, name), frame[f"{name}_mean"], frame[f"{name}_deviation"]))
-    for name in () if is_scaling else _COMPARED:
-        shown[f"{name}_against"] = [_interval(name, *ends) for ends in frame[_against(name)].itertuples(index=False)]
-    columns |= {"n": "n"} | (_STEPS if is_scaling else {text: f"{name}_against" for name, text in _COMPARED.items()})
+    columns["n"] = "n"
+    for name, header in _COMPARED.items():
+        columns[header] = f"{name}_against"
+        shown[columns[header]] = [_interval(name, *ends) for ends in frame[_against(name)].itertuples(index=False)]
+    columns["efficiency"] = ("efficiency", ".0%")
     settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {factor}
     # More devices have a larger batch unless somebody fixes it.
     settings -= {"global_batch_size"} if factor in _OF_THE_CLUSTER else set()
@@ -127,7 +123,7 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
     section = Section(
         heading=f"{title[:1].upper()}{title[1:]}, by {factor}",
-        tables=[(_MEANS if is_scaling else _AGAINST, texts(shown, columns))],
+        tables=[(_MEANS, texts(shown, columns))],
         tests=_tests(group) if is_scaling else [],
         sentences=[f"{factor} is not all that differs between these runs: so does {varying}."] if varying else [],
         charts=_charts(runs) if is_scaling else [],
@@ -156,7 +152,7 @@ def _interval(quantity: str, value: float, low: float, high: float) -> str:
     form = "+.4f" if quantity == metrics.F1 else ".3f"
     if np.isnan(value):
         return ""
-    return f"{value:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
+    return f"{round(value, 4) + 0.0:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
 
 
 def _with_ratios(group: Group, frame: pd.DataFrame) -> pd.DataFrame:
@@ -174,18 +170,14 @@ def _with_ratios(group: Group, frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _with_steps(runs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with devices and what each step up saves and costs."""
-    levels = runs.groupby("level")
+def _with_devices(runs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with speed-up and, where they differ, devices and efficiency."""
+    levels, seconds = runs.groupby("level"), frame[f"{metrics.BILLABLE_SECONDS}_mean"]
     counts = levels.device_count.agg(["min", "max", "count"])
     is_known = (counts["min"] == counts["max"]) & (counts["count"] == levels.size())
-    frame["devices"] = counts["min"].where(is_known).astype("Int64")
-    seconds = frame[f"{metrics.BILLABLE_SECONDS}_mean"]
-    frame["saved_seconds"], frame["dearer_usd"] = -seconds.diff(), frame[f"{metrics.COST_USD}_mean"].diff()
-    frame["speed_up"] = seconds.iloc[0] / seconds
-    has_several = frame.devices.nunique(dropna=False) > 1
-    frame["efficiency"] = (frame.speed_up * frame.devices.iloc[0] / frame.devices) if has_several else np.nan
-    return frame
+    devices = counts["min"].where(is_known & (counts["min"].nunique() > 1)).astype("Int64")
+    speed_up = seconds.iloc[0] / seconds
+    return frame.assign(devices=devices, speed_up=speed_up, efficiency=speed_up * devices[frame.index[0]] / devices)
 
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:

@@ -234,7 +234,7 @@ class SageMakerLauncher(Launcher):
                 "VolumeSizeInGB": volume_gib,
                 "KeepAlivePeriodInSeconds": int(spec.keep_alive_minutes * 60),
                 # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
-                "VolumeKmsKeyId": None if spec.instance().has_local_storage else place.kms_key_id,
+                "VolumeKmsKeyId": None if spec.instance().local_storage_gib else place.kms_key_id,
             },
             "StoppingCondition": {
                 "MaxRuntimeInSeconds": runtime_s,

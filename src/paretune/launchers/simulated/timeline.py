@@ -131,7 +131,7 @@ class TimelineFactory:
         if settings.runs is not None:
             table = self.read_table(Path(settings.runs))
             replayed = table.answer(spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds)
-            if table.has_seconds or replayed.status != COMPLETED:
+            if "billable_seconds" in table.table.columns or replayed.status != COMPLETED:
                 return replayed
         estimate = self.predict(document)
         if estimate is None:

@@ -44,7 +44,6 @@ from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
 from paretune.storage.files import STUDY, Node, find_file, find_path, read_yaml
 from paretune.studies.definition.objectives import (
-    OF_THE_CLUSTER,
     Objective,
     bounds_faults,
     default_objectives,
@@ -268,7 +267,7 @@ def can_be_split(study: StudyFile) -> bool:
     objectives, quality = study.objectives, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
-    others = _MEASURED_FOR_ANY_JOB if study.job.runs_own_training else OF_THE_CLUSTER
+    others = _MEASURED_FOR_ANY_JOB if study.job.runs_own_training else metrics.OF_THE_CLUSTER
     return set(objectives) <= {quality.metric, *others}
 
 
@@ -407,18 +406,13 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield f"{text}: write {{choices: [...]}}, or take another sampler"
     if study.sampler == "split" and not can_be_split(study):
-        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_own_training else OF_THE_CLUSTER))
+        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_own_training else metrics.OF_THE_CLUSTER))
         metric = study.judged_by.metric if study.judged_by is not None else "f1"
         yield f"sampler split needs the objective {metric} and one of {times}, and takes no others: change them"
 
 
-def _combinations(study: StudyFile) -> Iterator[Fault]:
-    if study.search and not study.points:
-        yield from combination_faults(study.job.given(), study.search)
-
-
 StudyFile.rules = (_terms, _own_training, _metrics, _clashes, _missing_search, _missing_limits, _sampler, _points)
-StudyFile.last_rules = (_combinations,)
+StudyFile.last_rules = (lambda study: [] if study.points else combination_faults(study.job.given(), study.search),)
 
 
 def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[str, str]) -> Any:
@@ -444,7 +438,7 @@ def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[st
         raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
     if path:
         shown = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
-        made._command = command_line("study", {"study": source} | shown)
+        made._command = command_line("study", {"study": str(source)} | shown)
     return made
 
 

@@ -10,8 +10,6 @@ from paretune.estimating.noise import F1_NOISE
 from paretune.specification import metrics
 
 DIRECTIONS = ("minimize", "maximize")
-TIMES = metrics.TIMES
-OF_THE_CLUSTER = metrics.OF_THE_CLUSTER
 
 Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max": y} or both, the ends included
 
@@ -81,7 +79,7 @@ def judged_by(objectives: Mapping[str, str]) -> Objective | None:
 
     None if all objectives follow from the cluster.
     """
-    names = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in OF_THE_CLUSTER]
+    names = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in metrics.OF_THE_CLUSTER]
     if not names:
         return None
     return OBJECTIVES.get(names[0]) or Objective(metric=names[0], direction=objectives[names[0]])

@@ -320,11 +320,14 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
     for trial in front.trials:
         values = {name: value_of(trial, name) for name in names}
         rank = front.rank(trial)
+        seed = "" if trial.spec.project else f" with seed {trial.spec.seed}"  # a project may have none
+        repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}{seed}"
+        remark = "; ".join(filter(None, (repeat, trial.reason)))
         rows.append(
             {"trial": str(trial.number), "rank": "" if rank is None else str(rank)}
             | {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
             | _settings(front, trial)
-            | {"status": trial.shown_status, "run id": trial.run_id, "remark": _remark(trial)}
+            | {"status": trial.shown_status, "run id": trial.run_id, "remark": remark}
         )
     return _frame(rows)
 
@@ -339,9 +342,3 @@ def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, dtype=object).fillna("")
     usual = {"accumulation": "1"}
     return frame.loc[:, [not (frame[name] == usual.get(name, "")).all() for name in frame]]
-
-
-def _remark(trial: Trial) -> str:
-    seed = "" if trial.spec.project else f" with seed {trial.spec.seed}"  # a project may have none
-    repeat = f"repeats trial {trial.repeats}{seed}" if trial.repeats is not None else ""
-    return "; ".join(filter(None, (repeat, trial.reason)))

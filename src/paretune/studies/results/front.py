@@ -13,16 +13,7 @@ from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS
 from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import (
-    OBJECTIVES,
-    OF_THE_CLUSTER,
-    TIMES,
-    Constraints,
-    Objective,
-    costs,
-    judged_by,
-    violations,
-)
+from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.points import Point, RunNoise, merge, point_of, value_of
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
@@ -109,7 +100,7 @@ class StudyFront:
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs of objectives; one that measures the model comes second in its pair."""
-        return list(combinations(sorted(self.objectives, key=lambda name: name not in OF_THE_CLUSTER), 2))
+        return list(combinations(sorted(self.objectives, key=lambda name: name not in metrics.OF_THE_CLUSTER), 2))
 
     @property
     def main_pair(self) -> tuple[str, str] | None:
@@ -139,7 +130,7 @@ class StudyFront:
 
     @cached_property
     def _time_unit(self) -> tuple[float, str]:
-        seconds = [[trial.values[name] for trial in self.trials if name in trial.values] for name in TIMES]
+        seconds = [[trial.values[name] for trial in self.trials if name in trial.values] for name in metrics.TIMES]
         usual = median(next(filter(None, seconds), [1.0]))
         return (3600.0, "h") if usual >= 7200 else (60.0, "min") if usual >= 120 else (1.0, "s")
 

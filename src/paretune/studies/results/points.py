@@ -33,7 +33,7 @@ from paretune.estimating.noise import (
 )
 from paretune.presentation.text import with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import F1, OBJECTIVES, OF_THE_CLUSTER, Constraints, Objective, violations
+from paretune.studies.definition.objectives import F1, OBJECTIVES, Constraints, Objective, violations
 from paretune.studies.results.trials import Trial, TrialStatus, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
@@ -100,7 +100,7 @@ def pooled_noise(
     known = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = known is not None and known.is_relative
     here, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
-    if objective in OF_THE_CLUSTER:
+    if objective in metrics.OF_THE_CLUSTER:
         prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
     else:
         fewest = FEWEST_EQUAL if len({*values}) > 1 else 1
@@ -188,11 +188,15 @@ def merge(
     families, judged = _families(trials), quality or F1
     shown = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
-    rows = _validation_rows([first for first, _ in families])
+    # Validation rows of all trials if their parameters say so.
+    counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, _ in families}
+    rows = next(iter(counts)) or None if len(counts) == 1 else None
     is_sure = all(trial.qualities == first.qualities for _, (first, *rest) in families for trial in rest)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
     for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
-        alike = [(first.seconds_key if name in OF_THE_CLUSTER else None) or first.number for first, _ in families]
+        alike = [
+            (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, _ in families
+        ]
         groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
         for key, (_, runs) in zip(alike, families, strict=True):
             groups[key] += _values(runs, name, without=shown.collapsed if name == judged.metric else ())
@@ -223,12 +227,6 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
     values = [value_of(trial, objective) for trial in runs if trial.number not in without]
     return [value for value in values if value is not None]
-
-
-def _validation_rows(trials: Sequence[Trial]) -> int | None:
-    """Validation rows of all trials if their parameters say so: max_eval_samples, or a ninth of max_train_samples."""
-    rows = {trial.spec.max_eval_samples or (trial.spec.max_train_samples or 0) // 9 for trial in trials}
-    return rows.pop() or None if len(rows) == 1 else None
 
 
 def point_of(

@@ -13,7 +13,7 @@ from paretune.estimating.noise import TELLING_ERRORS
 from paretune.presentation.text import usd, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
+from paretune.studies.definition.objectives import OBJECTIVES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import FEWEST_EQUAL, Point
 from paretune.studies.results.trials import Trial, TrialStatus, label
@@ -128,7 +128,9 @@ def _cheapest_good(front: StudyFront) -> _Role:
 
 
 def _fastest(front: StudyFront) -> _Role | None:
-    name = next((name for names in (front.objectives, _measured(front)) for name in TIMES if name in names), None)
+    name = next(
+        (name for names in (front.objectives, _measured(front)) for name in metrics.TIMES if name in names), None
+    )
     if name is None:
         return None
     return _cheapest(front, best_in(front, name)[1]), "the fastest", f"The fastest is judged by {label(name)}."

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import affecting, spell
-from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER
+from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # what is given of a trial whose job is not paretune's
@@ -107,7 +108,7 @@ class Trial:
     @property
     def qualities(self) -> dict[str, float]:
         """All that it measured of its model: equal with another seed, its loss too, only if training has no chance."""
-        of_models = {*OBJECTIVES, *self.values} - set(OF_THE_CLUSTER)
+        of_models = {*OBJECTIVES, *self.values} - set(metrics.OF_THE_CLUSTER)
         return {name: value for name, value in {**self.measured, **self.values}.items() if name in of_models}
 
     @cached_property

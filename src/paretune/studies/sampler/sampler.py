@@ -25,7 +25,7 @@ from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.studies.definition.objectives import OBJECTIVES, TIMES, Constraints
+from paretune.studies.definition.objectives import OBJECTIVES, Constraints
 from paretune.studies.results.front import hypervolume
 from paretune.studies.sampler.candidates import (
     ACCUMULATION,
@@ -95,14 +95,17 @@ class SplitSampler(optuna.samplers.BaseSampler):
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         known = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
-        self.price_of = price_of = price_of or _list_price()
+        prices = PriceList.read({})
+        self.price_of = price_of = price_of or (
+            lambda spec: (usual_price(spec, prices, {}) or UNPRICED).cost_usd(1.0, spec.instance_count)
+        )
         self._grid = grid = Space(given, searched, known)
         self._objectives = list(objectives)
         self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
         quality = OBJECTIVES.get(self._metric)
         self._spread = F1_SPREAD if quality is not None and quality.is_share and not grid.is_own else None
         self._constraints = constraints or {}
-        is_about_time = bool(set(TIMES) & {*objectives})
+        is_about_time = bool(set(metrics.TIMES) & {*objectives})
         is_about_usd = metrics.COST_USD in objectives or not is_about_time
         self._goals = [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
         self._jobs = grid.candidates
@@ -347,7 +350,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _meets(self, costs: np.ndarray, quality: np.ndarray) -> np.ndarray:
         """Which of N points meet the constraints: costs of shape (N, goals), quality as it is measured."""
         columns = dict(zip(self._goals, costs.T, strict=True)) | {self._metric: quality}
-        columns |= {name: columns[metrics.JOB_SECONDS] for name in TIMES if metrics.JOB_SECONDS in columns}
+        columns |= {name: columns[metrics.JOB_SECONDS] for name in metrics.TIMES if metrics.JOB_SECONDS in columns}
         meets = np.ones(len(quality), dtype=bool)
         for name, bounds in self._constraints.items():
             if name in columns:
@@ -387,12 +390,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
 def _front_of(points: np.ndarray) -> np.ndarray:
     """The non-dominated rows of N points, shape (N, M), all objectives minimised."""
     return np.asarray(filter_dominated(points)) if len(points) else points
-
-
-def _list_price() -> Callable[[JobSpec], float]:
-    """Dollars a second on demand."""
-    prices = PriceList.read({})
-    return lambda spec: (usual_price(spec, prices, {}) or UNPRICED).cost_usd(1.0, spec.instance_count)
 
 
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:

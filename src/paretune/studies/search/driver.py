@@ -129,7 +129,12 @@ class Driver:
     def step(self, suggesting: Suggesting) -> str:
         """Do what can be done now; returns why nothing more will be begun once nothing runs, or an empty text."""
         self.poll()
-        while self._has_free_slot():
+        while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._first):
+            if (
+                len(self._jobs) >= self.history.most_running
+                and self.workplace.clock.now() < self.history.asked_again_at
+            ):
+                break
             self.workplace.interruption.check()
             if self._start_given():
                 continue
@@ -152,7 +157,8 @@ class Driver:
 
         `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
         """
-        changes, identity, reserved, reason = changes or {}, "", None, ""
+        changes, identity, reason = changes or {}, "", ""
+        reserved: Trial | None = None
         try:
             spec = self.file.spec_at(point).replace(**changes)
             identity = spec.spec_hash()
@@ -240,21 +246,18 @@ class Driver:
         self._pools.give_back()
         self._refresh()
 
-    def _has_free_slot(self) -> bool:
-        running, now = len(self._jobs), self.workplace.clock.now()
-        may_start = running < self.file.n_parallel and self.history.lets_run(running, now)
-        return may_start and not self.history.hopeless(self._first)
-
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
         if (asked := self.table.ask_waiting()) is not None:
             self.start(*asked)
             return True
-        trial = self.history.next_retry(self.workplace.clock.now())
-        if trial is not None:
-            self.history.retries.pop(trial.identity)
-            self.begin(trial.point, trial.changes, trial.repeats)
-        return trial is not None
+        now = self.workplace.clock.now()
+        for trial, not_before in self.history.retries.values():
+            if not_before <= now:
+                self.history.retries.pop(trial.identity)
+                self.begin(trial.point, trial.changes, trial.repeats)
+                return True
+        return False
 
     def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import compress
 
@@ -43,6 +43,7 @@ class History:
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
         impossible: identities of jobs that the launcher refused for what they ask.
+        most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
     """
 
     def __init__(
@@ -68,7 +69,14 @@ class History:
                 self._add(trial)
         for trial in running:
             self.retries.pop(trial.identity, None)
-        self._learn_of_quotas(ended)
+        self.most_running, self.asked_again_at, self.refused = math.inf, 0.0, 0
+        for trial in ended:
+            if (beside := trial.refused_beside) is not None:
+                self.most_running = beside
+                self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
+                self.refused += not beside
+            elif trial.cost_usd:  # its job was created
+                self.refused = 0
 
     def _add(self, trial: Trial) -> None:
         identity = trial.identity
@@ -97,20 +105,6 @@ class History:
             pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if trial.follows is Next.LATER else 0.0
             self.retries[trial.identity] = trial, trial.ended_at + pause_s
 
-    def _learn_of_quotas(self, ended: Iterable[Trial]) -> None:
-        self._most, self.asked_again_at, self.refused = math.inf, 0.0, 0
-        for trial in ended:
-            if (beside := trial.refused_beside) is not None:
-                self._most = beside
-                self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
-                self.refused += not beside
-            elif trial.cost_usd:  # its job was created
-                self.refused = 0
-
-    def lets_run(self, running: int, now: float) -> bool:
-        """Whether SageMaker may let a job run beside so many others, as far as its refusals tell."""
-        return running < self._most or now >= self.asked_again_at
-
     @property
     def counted(self) -> int:
         """Number of ended trials that count towards the study's n_trials."""
@@ -128,10 +122,6 @@ class History:
         feasible = [each for each in first if is_feasible(each, goals, constraints)]
         is_best = pareto.front([costs(each.values, goals) for each in feasible], [False] * len(goals))
         return list(compress(feasible, is_best))
-
-    def next_retry(self, now: float) -> Trial | None:
-        """A trial whose job is due to be tried again at this time of the launcher's clock, or None."""
-        return next((trial for trial, not_before in self.retries.values() if not_before <= now), None)
 
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not or must not run any more: its outcome is known, it is impossible, or it failed."""

@@ -291,14 +291,13 @@ _Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]
 class _Chosen(BaseSampler):
     """Gives each trial the point that `choose` makes of the points that a sampler draws."""
 
-    choose: _Choose
-
     def __init__(
         self, sampler: BaseSampler, drawn: Mapping[str, BaseDistribution], further: Mapping[str, IntDistribution]
     ) -> None:
         self._sampler, self._drawn = sampler, drawn
         self._plain = {name: each.low for name, each in further.items()}  # values that change nothing
         self.space: dict[str, BaseDistribution] = {**drawn, **further}
+        self.choose: _Choose
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self.space

@@ -4,6 +4,7 @@ import csv
 import io
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from paretune.cli import main
+from tests.unit.cli.conftest import Run
 
-Run = Callable[..., tuple[int, str, str]]
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
 
 
@@ -52,15 +52,9 @@ def record(store: MlflowClient) -> Callable[..., str]:
 
 
 @pytest.fixture
-def run(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(store: MlflowClient, typed: Run) -> Run:
     """Runs `paretune report ...`; (exit code, standard output, standard error)."""
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["report", *arguments])
-        return code, *capsys.readouterr()
-
-    return command
+    return partial(typed, "report")
 
 
 def own_run(store: MlflowClient, out: str) -> tuple[Any, list[dict[str, str]]]:

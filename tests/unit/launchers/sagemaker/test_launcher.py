@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.storage import Storage
+from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
@@ -170,6 +170,16 @@ def test_data_and_model_become_channels_that_all_jobs_share(
     assert len(keys) == len(set(keys))
 
 
+def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: int = 0) -> JobInputs:
+    """A model's folder and rows of these sizes."""
+    (tmp_path / "model").mkdir()
+    for path, size in ((tmp_path / "model" / "weights", model_gib), (dataset.folder / "rows.arrow", data_gib)):
+        with path.open("wb") as file:
+            file.truncate(size * 2**30)  # a hole: takes no room
+    (dataset.folder / "dataset.json").unlink()
+    return JobInputs(dataset=dataset, model=tmp_path / "model")
+
+
 # A model of 14 GiB in fp16 has 28 GiB of weights in fp32: read 14, written as folder and archive 56, 84 a checkpoint.
 @pytest.mark.parametrize(
     ("model_gib", "data_gib", "changes", "volume"),
@@ -179,37 +189,24 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
         (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two and a new one
-        (14, 0, {"fine_tuning": "lora", "lora.merge": False}, 332),  # layers unknown: as if all were trained
         (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, as folder and archive
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
-        (14, 60, {"instance_type": "ml.g4dn.xlarge", "sagemaker.volume_size_in_gb": 116}, 116),
     ],
 )
 def test_the_volume_follows_from_model_data_and_what_is_written(
-    launcher: SageMakerLauncher,
-    order: Make,
-    aws: Aws,
-    dataset: PreparedDataset,
-    tmp_path: Path,
-    model_gib: int,
-    data_gib: int,
-    changes: dict[str, Any],
-    volume: int,
+    dataset: PreparedDataset, tmp_path: Path, model_gib: int, data_gib: int, changes: dict[str, Any], volume: int
 ) -> None:
-    inputs = JobInputs(dataset=dataset, model=_sized(tmp_path / "model", model_gib, dataset, data_gib))
-    document = order(**{"num_train_epochs": 3.0} | changes)
+    spec = JobSpec(**{"instance_type": "ml.m5.large", "num_train_epochs": 3.0} | changes)
 
-    request = launcher._request(document, inputs, _dry(aws))
-
-    assert request["ResourceConfig"]["VolumeSizeInGB"] == volume
+    assert volume_for_gib(bytes_on_disk(spec, sized(tmp_path, dataset, model_gib, data_gib))) == volume
 
 
 @pytest.mark.parametrize(
-    ("changes", "part"),
+    ("model_gib", "changes", "part"),
     [
-        ({"instance_type": "ml.g4dn.xlarge"}, "332 GiB, and ml.g4dn.xlarge has 116 GiB, disks of its own"),
-        ({"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}, "ml.g5.xlarge has 232 GiB"),
-        ({"model_gib": 800}, "ml.m5.large has 16384 GiB, a volume at most"),
+        (14, {"instance_type": "ml.g4dn.xlarge"}, "332 GiB, and ml.g4dn.xlarge has 116 GiB, disks of its own"),
+        (14, {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}, "g5.xlarge has 232 GiB"),
+        (800, {}, "ml.m5.large has 16384 GiB, a volume at most"),
     ],
 )
 def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded(
@@ -218,42 +215,14 @@ def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded
     aws: Aws,
     dataset: PreparedDataset,
     tmp_path: Path,
+    model_gib: int,
     changes: dict[str, Any],
     part: str,
 ) -> None:
-    arguments = {name: value for name, value in changes.items() if name != "model_gib"}
-    model = _sized(tmp_path / "model", changes.get("model_gib", 14), dataset, 0)
-    document, inputs = order(num_train_epochs=3.0, **arguments), JobInputs(dataset=dataset, model=model)
+    with pytest.raises(BadInput, match=f"{part}.* fine_tuning=lora"):
+        launcher.submit(order(num_train_epochs=3.0, **changes), sized(tmp_path, dataset, model_gib))
 
-    with pytest.raises(BadInput) as early:
-        launcher.check_inputs(document.spec, inputs)
-    with pytest.raises(BadInput):
-        launcher.submit(document, inputs)
-
-    (fault,) = early.value.faults
-    assert part in fault
-    assert "fine_tuning=lora" in fault
     assert aws.s3.objects == {}
-
-
-def _sized(model: Path, model_gib: int, dataset: PreparedDataset, data_gib: int) -> Path:
-    """A model's folder and rows of these sizes."""
-    model.mkdir()
-    for path, size in ((model / "weights", model_gib), (dataset.folder / "rows.arrow", data_gib)):
-        with path.open("wb") as file:
-            file.truncate(size * 2**30)  # a hole: takes no room
-    (dataset.folder / "dataset.json").unlink()
-    return model
-
-
-def _dry(aws: Aws) -> Any:
-    class Unread(Storage):
-        """Does not read gigabytes of zeros to name them."""
-
-        def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
-            return self.uri(f"{kind}/{path.name}/")
-
-    return Unread(aws.client("s3"), BUCKET, dry=True)
 
 
 def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(

@@ -26,15 +26,6 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert "out of memory: batch does not fit 16 GiB" in text
 
 
-def test_no_trials_are_an_answer_too() -> None:
-    result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
-
-    assert result.front.hypervolume == 0.0
-    assert result.picks == ()
-    assert "No trial has been tried yet" in result.text()
-    assert "<html" in page(result)
-
-
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     trials = [
         trial_of(1, 2.5, 0.91, repeats=0),

@@ -1,7 +1,5 @@
 """A run that collapsed: what is stated beside it, and how likely the next one is to collapse."""
 
-import csv
-import io
 import math
 import random
 from collections.abc import Sequence
@@ -9,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from paretune.studies.results.answer import StudyAnswer, pareto_csv
-from paretune.studies.results.page import page
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.trials import Trial
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
 from tests.study_examples import COST_AND_F1, answer, trial_of
 
@@ -71,21 +68,6 @@ def test_a_point_is_judged_by_its_runs_that_trained_and_its_collapses_are_counte
     assert point.means["f1"] == pytest.approx(0.9, abs=0.01)
     assert point.collapse_probability is not None
     assert 0.05 < point.collapse_probability < 0.5
-
-
-def test_recommendation_table_and_page_say_how_likely_a_collapse_is() -> None:
-    trials = trials_with(0.0, 3)
-    trials[15] = trial_of(15, 1.0, MAJORITY, point=trials[15].point)
-
-    found = answered(trials)
-    rows = list(csv.DictReader(io.StringIO(pareto_csv(found.front))))
-
-    assert "A further run of it collapses with a probability of about" in found.text()
-    assert "collapse probability" in page(found)
-    probabilities = [float(row["collapse_probability"]) for row in rows if row["status"] == TrialStatus.COMPLETED.value]
-    assert len(probabilities) == len(trials)
-    assert all(0 < probability < 1 for probability in probabilities)
-    assert probabilities[15] > probabilities[0]
 
 
 def keys_of(settings: Sequence[tuple[float, float]]) -> np.ndarray:

@@ -98,24 +98,3 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= trained
     assert len(driver.table.study.get_trials()) == len(driver.trials)
     assert driver.table.balance().spent_usd <= float(budget_usd)
-
-
-@pytest.mark.slow
-def test_the_forecast_has_what_was_not_run_with_intervals_that_hold_it(workplace: Path) -> None:
-    write_table(workplace / "table.csv")
-    (workplace / "study.yaml").write_text(STUDY)
-    driver = driver_of(workplace, "study.yaml", {"n_trials": "9"})
-    searching, _ = searched_by(driver)
-
-    told = searching.forecast()
-
-    ran = [trial.point for trial in driver.trials.values() if "f1" in trial.values]
-    assert told
-    assert all(trial.origin == "predicted" and trial.point not in ran for trial in told)
-    for trial in told:
-        low, high = trial.intervals["f1"]
-        assert low < trial.values["f1"] < high
-        assert trial.intervals["cost_usd"][0] < trial.values["cost_usd"] < trial.intervals["cost_usd"][1]
-        assert trial.plan is not None
-        true = smooth("", trial.plan.global_batch_size, trial.plan.learning_rate)
-        assert low - (high - low) < true < high + (high - low)
