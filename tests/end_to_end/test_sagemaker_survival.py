@@ -11,8 +11,6 @@ from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
-"""Random moments at which a launcher is killed; a kill takes about ten seconds."""
-
 PRICE = PriceList.read({}).price("ml.m5.large", "us-east-1")
 
 

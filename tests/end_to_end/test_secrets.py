@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.cloud import Cloud
+from tests.processes import free_port, tracking_server
 from tests.stand_ins.sagemaker.emulator import Emulator
 from tests.stand_ins.sagemaker.training import GROUP
-from tests.tracking_server import free_port, tracking_server
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,7 @@ from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.specification.container import Event, EventReader, JobFolder
 from paretune.tracking import Tracking
-from tests.processes import command, paretune, use_one_core, wait_until, working_in
-from tests.tracking_server import free_port, tracking_server
+from tests.processes import command, free_port, paretune, tracking_server, use_one_core, wait_until, working_in
 
 WITHIN_S = 120.0
 

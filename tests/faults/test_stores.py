@@ -7,9 +7,9 @@ import pytest
 
 from tests.faults.proxy import TROUBLES, Proxy
 from tests.faults.worlds import Trial
+from tests.processes import free_port, tracking_server
 from tests.stand_ins import postgresql
 from tests.study_tables import books_of, write_study
-from tests.tracking_server import free_port, tracking_server
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+assert NOTEBOOKS
 
 
 @pytest.fixture
@@ -60,7 +61,3 @@ def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> 
 
     assert len(quotes) > 10
     assert not [pattern for pattern in patterns if not re.search(pattern, texts)]
-
-
-def test_there_is_a_notebook() -> None:
-    assert NOTEBOOKS

@@ -28,9 +28,7 @@ class DataTrainingArguments:
     validation_file: str | None = field(default=None)
     text_column: str | None = field(default=None)
     summary_column: str | None = field(default=None)
-    max_source_length: int | None = field(default=1024)
     max_target_length: int | None = field(default=128)
-    source_prefix: str | None = field(default="")
 
 
 def main():
@@ -42,8 +40,7 @@ def main():
     model = AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path)
 
     def preprocess_function(examples):
-        texts = [data_args.source_prefix + text for text in examples[data_args.text_column]]
-        inputs = tokenizer(texts, max_length=data_args.max_source_length, truncation=True)
+        inputs = tokenizer(examples[data_args.text_column], max_length=64, truncation=True)
         targets = examples[data_args.summary_column]
         labels = tokenizer(text_target=targets, max_length=data_args.max_target_length, truncation=True)
         return {**inputs, "labels": labels["input_ids"]}
@@ -53,11 +50,8 @@ def main():
     def compute_metrics(eval_preds):
         tokens = [ids[ids >= 0] for ids in eval_preds.predictions]
         targets = [ids[ids >= 0] for ids in eval_preds.label_ids]
-        recalls = [
-            len({*map(int, one)} & {*map(int, two)}) / len({*map(int, two)})
-            for one, two in zip(tokens, targets, strict=False)
-        ]
-        return {"recall": sum(recalls) / len(recalls), "gen_len": sum(map(len, tokens)) / len(tokens)}
+        pairs = [({*map(int, one)}, {*map(int, two)}) for one, two in zip(tokens, targets, strict=False)]
+        return {"recall": sum(len(one & two) / len(two) for one, two in pairs) / len(pairs)}
 
     trainer = Seq2SeqTrainer(
         model=model,

@@ -1,6 +1,7 @@
 """What a test holds of the SageMaker emulator."""
 
 import ctypes
+import importlib
 import multiprocessing
 import os
 import signal
@@ -126,9 +127,8 @@ class _Manager(BaseManager):
 
 
 def _service(settings: dict[str, Any]) -> Any:
-    from tests.stand_ins.sagemaker.service import Service  # moto, which only that process needs
-
-    return Service(settings)
+    service = importlib.import_module("tests.stand_ins.sagemaker.service")  # and moto, which only that process needs
+    return service.Service(settings)
 
 
 _Manager.register("Service", _service)

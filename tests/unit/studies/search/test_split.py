@@ -8,7 +8,7 @@ import pytest
 
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
-from tests.study_rig import driver_of
+from tests.workplaces import driver_of
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
 BATCHES = (16, 32, 64, 128)

@@ -13,8 +13,8 @@ from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, some_jobs
 from tests.scripted_study import repeated, until_ended
-from tests.study_rig import driver_of
 from tests.unit.studies.search.test_split import BATCHES, RATES, write_table
+from tests.workplaces import driver_of
 
 STUDY = """
 name: default
