@@ -130,7 +130,6 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     assert uri.startswith("models:/m-")
     version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
     assert (version.run_id, version.status) == (run.info.run_id, "READY")
-    assert version.tags["paretune.f1"] == f"{run.data.metrics['f1']:.6g}"
 
 
 def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(server: Server, workplace: Path) -> None:

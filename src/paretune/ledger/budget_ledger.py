@@ -107,8 +107,8 @@ class BudgetLedger:
         self.shown_address = redacted(address)  # the address without user and password
         try:
             self._engine = open_engine(address)
-            self._is_local = self._engine.dialect.name == "sqlite"
-            if self._is_local:
+            self.is_local = self._engine.dialect.name == "sqlite"
+            if self.is_local:
                 Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
             with self._engine.begin() as connection:
                 exclude_others(connection)
@@ -177,7 +177,7 @@ class BudgetLedger:
             return
         mark = self._beside / f"{at_home(self.file.path).resolve().name}.{month_of(now)}.json"
         here = self.shown_address
-        if self._is_local:
+        if self.is_local:
             here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"
         if claims:
             with suppress(OSError):  # a folder that nobody here may change

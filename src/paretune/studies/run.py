@@ -26,6 +26,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.specification.script_arguments import script_in_words
+from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.page import live_chart
@@ -153,11 +154,15 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         file, uncharged = file.replace(storage=storage), uncharged.replace(storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
-        workplace.budget_ledger(file.job.budget)  # its file may be faulty
+        budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
         if file.once and not workplace.launcher.jobs_outlive_submitter:
             text = f"jobs that go on when the command has ended, and those of launcher {workplace.launcher.name} end "
             text += "with it: leave out once, or take launcher sagemaker (an instance_type ml.*) or simulated"
             raise BadInput([f"once=true needs {text}"])
+        if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
+            text = f"{budgets.file.path} on a server, too, for later commands may run on other machines: it is in "
+            text += f"{budgets.shown_address}; set {STORAGE_VARIABLE}, or storage in that file"
+            raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
         _check_jobs(jobs, workplace)
         _check_quality(file, jobs, workplace)
         workplaces.home.mkdir(parents=True, exist_ok=True)

@@ -58,6 +58,7 @@ _WEIGHTS, _SCHEDULER = "model.safetensors", "scheduler.pt"  # the Trainer's own 
 _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False, flatten_optimizer_state_dict=True)
 
 _STYLES: Mapping[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+_WHOLE = {"embedding_rowwise"}  # styles of transformers (from 5.24 on) whose parameters stay whole
 _GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.3
 
 Build = Callable[..., tuple[Any, list[str]]]
@@ -151,7 +152,7 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
 def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
     """The reasons why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
     plan = getattr(config, "base_model_tp_plan", None) or {}
-    if not plan or set(plan.values()) - set(_STYLES):
+    if not plan or set(plan.values()) - set(_STYLES) - _WHOLE:
         rule = "tensor_parallel_degree needs a model with a plain plan in transformers, such as llama or gpt_neox"
         remedy = "which shards the weights, or pipeline_parallel_degree, which divides the layers"
         return [f"{rule}, got {name} ({config.model_type}): set strategy=fsdp without it, {remedy}"]
@@ -176,7 +177,8 @@ def divide_matrices(model: Any, mesh: DeviceMesh) -> None:
         model.get_output_embeddings().weight is model.get_input_embeddings().weight
     )
     prefix = model.base_model_prefix
-    plan = {f"{prefix}.{path}": _STYLES[style]() for path, style in model.config.base_model_tp_plan.items()}
+    styles = {path: style for path, style in model.config.base_model_tp_plan.items() if style not in _WHOLE}
+    plan = {f"{prefix}.{path}": _STYLES[style]() for path, style in styles.items()}
     if not tied:  # a tied head stays whole like the embeddings
         gathered = {path: style for path, style in (type(model)._tp_plan or {}).items() if style in _GATHERED}
         plan |= {path: ColwiseParallel(output_layouts=Replicate()) for path in gathered}

@@ -204,7 +204,8 @@ def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str
     etags = {
         name: etag
         for name, etag in found.items()
-        if not any(not part or part[0] in "._" for part in name.split("/"))  # hidden, or no path below a folder
+        if not name.endswith("/")
+        and not any(part.startswith((".", "_")) for part in name.split("/"))
         and (not suffixes or Path(name).suffix.lower() in suffixes)
     }
     if not found:
@@ -214,6 +215,8 @@ def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str
     if not etags:
         ends = f"ends in {', '.join(sorted(suffixes))}" if suffixes else "is a file"
         raise BadInput([f"{what} has {len(found)} objects, none of which {ends}: name another prefix, or one object"])
+    if wrong := next((name for name in etags if "" in name.split("/")), None):
+        raise BadInput([f"{what} holds the key {prefix + wrong!a}, which is no path of a file: name another prefix"])
     return prefix, etags
 
 

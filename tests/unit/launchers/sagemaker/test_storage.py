@@ -109,13 +109,17 @@ def test_an_object_is_a_file_with_its_name_and_is_fetched_once(s3: Any, tmp_path
 
 
 def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) -> None:
-    others = dict.fromkeys(["d//outside.csv", "d/README.md", "d/_SUCCESS", "other.csv"], b"3")
+    others = dict.fromkeys(["d/README.md", "d/_SUCCESS", "other.csv"], b"3")
     put(s3, {"d/train.csv": b"1", "d/sub/test.csv": b"2", **others})
 
     for uri in (f"s3://{FILMS}/d/", f"s3://{FILMS}/d"):
         folder = fetched(s3, uri, tmp_path)
         names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         assert names == {"train.csv", "sub/test.csv"}
+
+    put(s3, {"d//rows.csv": b"4"})
+    with pytest.raises(BadInput, match="holds the key 'd//rows.csv', which is no path of a file"):
+        fetched(s3, f"s3://{FILMS}/d/", tmp_path)
 
 
 @pytest.mark.parametrize(
