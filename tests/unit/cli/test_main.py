@@ -59,13 +59,17 @@ def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path) -> 
     assert not (workplace / ".paretune" / "jobs").exists()
 
 
-def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: Path) -> None:
+@pytest.mark.usefixtures("no_store")
+def test_a_dry_run_shows_the_command_that_launches_the_job_and_leaves_no_store(
+    run: Run, workplace: Path, database: Path
+) -> None:
     (workplace / "train.py").write_text("raise SystemExit('it ran')")
     code, out, _ = run("train", "train.py", "--seed", "7", "--dry_run", "yes")
 
     assert code == 0
     with started_by(*program()):
         assert out.rstrip().endswith(f"to launch it: {JobSpec(entry_script='train.py', seed=7).command()}")
+    assert not database.exists()
 
 
 @pytest.mark.slow
