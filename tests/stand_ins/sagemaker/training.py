@@ -224,7 +224,8 @@ class Training(threading.Thread):
         return bool(keys)
 
     def _put(self, path: Path, uri: str) -> None:
-        self._s3.upload_file(str(path), *_split(uri), Config=TransferConfig(use_threads=False))
+        bucket, key = _split(uri)
+        self._s3.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())  # at once: a job may empty it meanwhile
 
     def _upload(self, name: str, folder: str) -> None:
         """The files in a folder of all instances, as one archive or one by one; the first instance wins."""
