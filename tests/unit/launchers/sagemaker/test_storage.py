@@ -118,7 +118,7 @@ def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) ->
         assert names == {"train.csv", "sub/test.csv"}
 
     put(s3, {"d//rows.csv": b"4"})
-    with pytest.raises(BadInput, match="holds the key 'd//rows.csv', which is no path of a file"):
+    with pytest.raises(BadInput, match=r"holds the key 'd//rows\.csv', which is no path of a file"):
         fetched(s3, f"s3://{FILMS}/d/", tmp_path)
 
 
