@@ -272,7 +272,7 @@ class Forecast:
 
         Returns None if its model or its rows are unknown, or no training like it has run there.
         """
-        if spec.runs_own_training:
+        if spec.runs_user_code:
             return estimate_own(spec, price, self.own_runs)
         architecture = known_architecture(spec, inputs)
         if architecture is None:

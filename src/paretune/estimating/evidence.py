@@ -91,7 +91,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
 
 def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     spec = job.spec_as_run()
-    if spec.runs_own_training:
+    if spec.runs_user_code:
         raise BadInput(["a script of the user's own may do anything"])
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
         spec = spec.replace(precision=job.used_precision)  # `auto` may have gone on in fp32

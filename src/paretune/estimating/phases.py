@@ -16,7 +16,8 @@ Rates are of /opt/ml/model packed by gzip, from public jobs whose model is known
 in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. No public job shows an
 uncompressed upload: its bound is assumed, at about the slowest of these rates. Nobody knows what a script or a project
 leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left out,
-and its first upload may take twice as long as the longest of them. `benchmarks/public_jobs.py` measures all this.
+and its first upload may take twice as long as the longest of them. `benchmarks/public_jobs.py` measures all but the
+rates of known models.
 """
 
 import csv
@@ -153,6 +154,7 @@ and 350 after 60 (airflow#33982), because its limit does not count them."""
 LONGEST_SHARE = 2.0
 """The first upload of a script counts with so many times the longest public one: leaving out each repository in turn,
 no longest upload of the others was exceeded by more (1,077 against 582 s)."""
+# Margins of the worst case; the first and the third are those of scripts, too.
 _START_S = 60.0  # bound of the seconds until an upload begins and after it
 _SLOWEST_COMPRESSED_BYTES_PER_S = 5e6
 """Half of the usual rate of public jobs holds for 95 % of uploads if rates scatter as those do, by 0.2 to 0.4."""
@@ -178,7 +180,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
 
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
-    if spec.runs_own_training:
+    if spec.runs_user_code:
         names_model = "model" in spec.changed() and spec.project is None
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
     if spec.probe_steps is not None:
@@ -196,7 +198,7 @@ def is_compressed(spec: JobSpec, environment: Mapping[str, str]) -> bool:
 def upload_seconds(spec: JobSpec, environment: Mapping[str, str]) -> tuple[float, float]:
     """Return the expected seconds of a job's upload, and the bound that its worst case counts with."""
     size, usually = output_bytes(spec, environment), usual("uploading", kind_of(spec.instance()))
-    if not spec.runs_own_training:
+    if not spec.runs_user_code:
         rate = _SLOWEST_COMPRESSED_BYTES_PER_S if size <= COMPRESSED_BYTES else _SLOWEST_UNCOMPRESSED_BYTES_PER_S
         return usually.seconds + transfer_s(size), _START_S + size / rate
     if size <= SCRIPT_BYTES:
@@ -209,7 +211,7 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
     Only the script or project itself decides what it leaves, and all jobs of a study leave alike.
     """
-    if not (spec.runs_own_training and spec.has_instances):
+    if not (spec.runs_user_code and spec.has_instances):
         return 0.0
     longest = LONGEST_SHARE * usual("uploading", kind_of(spec.instance())).longest
     return max(0.0, longest - upload_seconds(spec, environment)[1])
@@ -232,7 +234,7 @@ def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float
 
 
 def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    if spec.runs_own_training:
+    if spec.runs_user_code:
         return 0.0
     checkpoint = written_shares(spec, _architecture(spec, environment))[1]
     return checkpoint * _fp32_bytes(spec, environment) / _SAVING_BYTES_PER_S

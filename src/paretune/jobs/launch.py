@@ -296,7 +296,7 @@ def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     limits = f"ended after {spec.max_runtime_minutes:g} minutes{silence}"
-    batch = "" if spec.runs_own_training else f"; {batch_in_words(plan)}"
+    batch = "" if spec.runs_user_code else f"; {batch_in_words(plan)}"
     kind = "simulated job" if spec.is_simulated else "job"
     facts = None if inputs.dataset is None else inputs.dataset.facts
     return f"{kind} {name}{cluster}: {training_in_words(spec, facts)}{batch}; {limits}"

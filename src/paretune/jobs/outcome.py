@@ -170,7 +170,7 @@ class JobOutcome(Result):
 
     def _quantities(self) -> dict[str, str]:
         """The rows of the printed table, in order: first what a training of the user's own has logged."""
-        own = self.report.metrics if self.report is not None and self.spec.runs_own_training else {}
+        own = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
         rows = {name: f"{value:.6g}" for name, value in own.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
         rows["cost"] = "unknown: no price"
@@ -373,7 +373,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     """Sentences on results that a user's own script or project did not leave, and how to make it leave them."""
-    if report is None or not spec.runs_own_training:
+    if report is None or not spec.runs_user_code:
         return []
     if spec.project is not None:
         no_metric = (
@@ -406,7 +406,7 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
     validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.
     """
-    if spec.runs_own_training:
+    if spec.runs_user_code:
         return []
     task = metrics.TASKS[spec.task]
     measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))

@@ -93,7 +93,7 @@ def _on_disk(text: str, home: Path) -> Path:
 
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     """The inputs of a job from an earlier preparation; empty inputs if there is none."""
-    is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
+    is_cached = workplace.launcher.reads_inputs and not spec.runs_user_code
     return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 
 

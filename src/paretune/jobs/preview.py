@@ -60,7 +60,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
         spec=spec,
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
-        host_bytes=None if built is None or spec.runs_own_training else host_bytes(spec, built),
+        host_bytes=None if built is None or spec.runs_user_code else host_bytes(spec, built),
         price=price,
         estimate=workplace.estimate(spec, inputs),
     )
@@ -256,7 +256,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     parts = {
         "specification": spec.as_text(),
-        "batch": batch if not spec.runs_own_training else None,
+        "batch": batch if not spec.runs_user_code else None,
         "script": script_in_words(spec, document.plan) if spec.entry_script else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
@@ -288,7 +288,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
-        **(settings if not spec.runs_own_training else parts.get("script") or parts.get("project", {})),
+        **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
         "where": _where(spec, request),
         "disk": ""
         if disk is None
@@ -306,7 +306,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
 
 def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:
     """The model and its data with their rows, the script, or the project with its parameters."""
-    if spec.runs_own_training:
+    if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (
             f" with {settings}" if (settings := own_settings(spec)) else ""

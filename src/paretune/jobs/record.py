@@ -174,7 +174,7 @@ def params_of(spec: JobSpec) -> dict[str, str]:
     A training of the user's own may have other defaults, so it has the given ones and its place; a project also has
     each parameter of its command as `project_parameters.NAME`.
     """
-    if spec.runs_own_training:
+    if spec.runs_user_code:
         place = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
         parameters = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
         return place | ({"entry_point": spec.entry_point} if spec.project else {}) | spec.changed() | parameters

@@ -2,11 +2,13 @@
 
 A new launcher is a folder here, a branch of `jobs.workplace.Workplaces`, a choice of `JobSpec.launcher` and a fixture
 of the contract suite (tests/launcher_contract.py). What differs on AWS asks `JobSpec.on_sagemaker`, or `has_instances`
-for its catalogue and prices: grep for both, and for the prefix `ml.`; a third place makes them questions to a launcher.
+for its catalogue and prices: grep for both, for the prefix `ml.`, and for `"sagemaker"` (rules, profile, study files,
+doctor). Its packages are an extra, checked in `core.packages`; `pyproject.toml` says which folder may import them.
 
 base          the interface: `Launcher`, `Job`, `JobState`, and the features that only some launchers support
 archive       the code that travels to a job or into a container
 local         jobs as processes on this machine
+notice        the line that `notify` sends when a job or study ends
 processes     processes of this machine: whether they run, and how to end them
 sagemaker     jobs on SageMaker training clusters
 simulated     jobs on a virtual clock, with figures from estimates and recorded runs

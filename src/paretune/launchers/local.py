@@ -318,7 +318,7 @@ class LocalLauncher(Launcher):
 
 
 def _sagemaker_variables(folder: JobFolder, spec: JobSpec) -> dict[str, str]:
-    if not spec.runs_own_training:
+    if not spec.runs_user_code:
         return {}
     variables = {
         "SM_MODEL_DIR": str(folder.model),

@@ -88,7 +88,7 @@ def data_faults(spec: "JobSpec") -> list[str]:
     for split, parameter in _FILES.items():
         path = at_home(getattr(spec, parameter) or "")
         is_text = path.suffix.lower() in _TEXT and is_file(path) and 0 < path.stat().st_size <= _LARGEST
-        if is_text and not spec.runs_own_training:
+        if is_text and not spec.runs_user_code:
             with collecting(faults):
                 columns = _columns(path, parameter)
                 faults += column_faults(spec, split, columns) if columns else []

@@ -381,7 +381,7 @@ class JobSpec(Parameters):
         return self.on_sagemaker or (self.is_simulated and self.instance_type.startswith("ml."))
 
     @property
-    def runs_own_training(self) -> bool:
+    def runs_user_code(self) -> bool:
         """Whether the job runs a script or project of the user's own, of which paretune knows nothing beforehand."""
         return self.entry_script is not None or self.project is not None
 

@@ -65,10 +65,11 @@ SCRIPT_METRICS = {
 class Task:
     """The metrics of a task.
 
-    A new task is also a choice of `JobSpec.task`; a branch of the functions of `training.tasks`, whose last one takes
-    every task that is not named; a head in `training.model`; the labels in `training.rows` and `specification`'s
-    `inputs` and `rules`; an objective of studies (`studies.definition.objectives`); a pipeline in `jobs.model` and
-    `tracking.models`. `baseline` and `trivial` are compared as more is better.
+    A new task is also a choice of `JobSpec.task`; a branch in each function of `training.tasks`, whose last branches
+    take the tasks that are not named, and differ; a head in `training.model`, also if it has no labels; the texts and
+    labels in `training.rows` and `specification`'s `inputs` and `rules`; an objective of studies
+    (`studies.definition.objectives`); a verdict in `jobs.outcome`; a pipeline in `jobs.model` and `tracking.models`.
+    `baseline` and `trivial` are compared as more is better.
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one

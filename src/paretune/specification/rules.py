@@ -117,7 +117,7 @@ _TABLE: Rules = (
         "strategy=fsdp",
     ),
     Rule(
-        lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_own_training),
+        lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_user_code),
         "strategy=device_map goes with fine_tuning=lora or qlora, got {fine_tuning}: one device works at a time; use "
         "strategy=fsdp",
     ),
@@ -131,16 +131,16 @@ _TABLE: Rules = (
         "training_arguments must not set torch_compile with fine_tuning=qlora: no training has run with both",
     ),
     Rule(
-        lambda job: job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_own_training,
+        lambda job: job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_user_code,
         "training_arguments must not set torch_compile with strategy={strategy}: it goes with ddp; leave it out",
     ),
     Rule(
-        lambda job: not job.runs_own_training and _of_a_strategy(job) & {*job.training_arguments},
+        lambda job: not job.runs_user_code and _of_a_strategy(job) & {*job.training_arguments},
         "training_arguments must set nothing that belongs to the strategy (fsdp, fsdp_config, deepspeed, ddp_backend, "
         "parallelism_config): use the parameter strategy",
     ),
     Rule(
-        lambda job: job.lora.model_fields_set and not _adapts(job) and not job.runs_own_training,
+        lambda job: job.lora.model_fields_set and not _adapts(job) and not job.runs_user_code,
         "lora goes with fine_tuning=lora or qlora, got {fine_tuning}",
     ),
     Rule(
@@ -152,18 +152,18 @@ _TABLE: Rules = (
         lambda job: (
             (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
             and job.fine_tuning == "full"
-            and not (job.force or job.runs_own_training)
+            and not (job.force or job.runs_user_code)
         ),
         f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: take one "
         "such as 5e-5, or set force=true",
     ),
     Rule(
-        lambda job: job.text_column == job.label_column and job.task != metrics.CAUSAL_LM and not job.runs_own_training,
+        lambda job: job.text_column == job.label_column and job.task != metrics.CAUSAL_LM and not job.runs_user_code,
         "text_column and label_column must be two columns, got {text_column} for both: set text_column to the one with "
         "the texts",
     ),
     Rule(
-        lambda job: not job.runs_own_training and job.validation_file and job.dataset.startswith(BUNDLED),
+        lambda job: not job.runs_user_code and job.validation_file and job.dataset.startswith(BUNDLED),
         "validation_file goes with a data set of your own, got dataset={dataset}: set dataset to your training rows",
     ),
     Rule(
@@ -177,7 +177,7 @@ _TABLE: Rules = (
         "training_arguments must not set label_smoothing_factor with task={task}: leave it out",
     ),
     Rule(
-        lambda job: job.metric_definitions and not job.runs_own_training,
+        lambda job: job.metric_definitions and not job.runs_user_code,
         "metric_definitions goes with project or entry_script: paretune's own training reports by itself",
     ),
     Rule(
@@ -241,7 +241,7 @@ def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
 
 
 def _web_addresses(job: "JobSpec") -> Iterator[str]:
-    for name in () if job.runs_own_training else INPUT_FILES:  # a script may read what it likes
+    for name in () if job.runs_user_code else INPUT_FILES:  # a script may read what it likes
         address = getattr(job, name) or ""
         if address.lower().startswith(("http://", "https://")):
             hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
@@ -348,7 +348,7 @@ def launch_faults(job: "JobSpec") -> list[str]:
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """
     faults = []
-    if job.strategy == "smp" and not job.runs_own_training:
+    if job.strategy == "smp" and not job.runs_user_code:
         return [
             "strategy=smp needs a training script of your own that uses torch.sagemaker: give an entry_script, or take "
             "strategy=fsdp, which also trains with tensor_parallel_degree"

@@ -1,9 +1,9 @@
 """Names of the tags that runs carry.
 
 Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. What a
-launcher tells of a job (`Job.facts`, `location_tags`) becomes tags, too: PREFIX and its name. People read a dozen tags
-on a job's run; those in FOR_PROGRAMS are kept together as JSON in the tag `paretune.job`. Tags of jobs in AWS are in
-`core.tags`.
+launcher tells of a job (`JobStatus.facts`, `location_tags`) becomes tags, too: PREFIX and its name. People read a dozen
+tags on a job's run; those in FOR_PROGRAMS are kept together as JSON in the tag `paretune.job`. Tags of jobs in AWS are
+in `core.tags`.
 """
 
 import json

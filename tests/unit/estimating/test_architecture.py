@@ -113,6 +113,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 def hub(running: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     """That hub, as if nobody had asked it yet."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # another test may have imported it offline
     running.requests.clear()
     return running
 

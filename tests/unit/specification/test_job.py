@@ -216,7 +216,7 @@ def test_what_is_unusual_is_allowed_where_it_is_asked_for() -> None:
     assert JobSpec(learning_rate=0.5, force=True).learning_rate == 0.5
     assert JobSpec(learning_rate=0.5, fine_tuning="lora").learning_rate == 0.5
     assert JobSpec(text_column="label", task="causal-lm").text_column == "label"
-    assert JobSpec(dataset="http://x", entry_script="train.py").runs_own_training
+    assert JobSpec(dataset="http://x", entry_script="train.py").runs_user_code
 
 
 def test_what_only_some_clusters_can_run_is_refused_at_launch() -> None:

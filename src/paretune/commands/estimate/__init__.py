@@ -78,7 +78,7 @@ class EstimateRequest:
                 specs.append(JobSpec.read({**single, **dict(zip(lists, values, strict=True))}))
                 faults += [*launch_faults(specs[-1]), *region_faults(specs[-1].region)]
         refuse(list(dict.fromkeys(faults)))
-        are_own = [spec.runs_own_training for spec in specs]
+        are_own = [spec.runs_user_code for spec in specs]
         if any(are_own) and not all(are_own):
             faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate apart")
         faults += [fault for spec in specs for fault in missing_files(spec.as_text())]

@@ -196,7 +196,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     prices = PriceList.read(environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
     region = usual_region(first.region, environment)
-    table = _own_table(priced, region, opened()) if first.runs_own_training else _our_table(priced, region, opened)
+    table = _own_table(priced, region, opened()) if first.runs_user_code else _our_table(priced, region, opened)
     if not is_recorded:
         return table
     note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
@@ -293,7 +293,7 @@ def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
 
 
 def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
-    known = {*spec.given(), "instance_type", "instance_count"} if spec.runs_own_training else {*COLUMNS}
+    known = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
     row: Row = {name: getattr(spec, name, None) if name in known else None for name in COLUMNS}
     row |= {"on_front": is_best, "basis": _UNKNOWN}
     if item is None:

@@ -288,7 +288,7 @@ class Image(NamedTuple):
 
 def choose_image(spec: JobSpec, region: str) -> Image:
     """The image for a job. Raises ValueError if AWS has none."""
-    added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_own_training else ()
+    added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
     if spec.sagemaker.training_image is not None:
         return Image(spec.sagemaker.training_image, added)
     chip, needs = accelerator_of(spec.instance()), pinned(("transformers", *_TRAINING_NEEDS))
@@ -301,7 +301,7 @@ def choose_image(spec: JobSpec, region: str) -> Image:
         framework, version = "pytorch", _OLDER_GPUS
     else:
         framework, version = "huggingface", _HUGGING_FACE
-        needs = () if spec.runs_own_training else pinned(_NEWER_TRANSFORMERS)
+        needs = () if spec.runs_user_code else pinned(_NEWER_TRANSFORMERS)
     deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
     uri = _image_uri(framework, region=region, instance_type=spec.instance_type, **version)
     return Image(uri, (*deepspeed, *needs, *added))
@@ -335,7 +335,7 @@ def image_faults(spec: JobSpec, region: str) -> list[str]:
             f"sagemaker.training_image lies in {registry[1]}, the job runs in {region}: use the address of that region"
         )
     transformers = re.search(r"transformers(\d+)\.(\d+)", uri)
-    if transformers and not spec.runs_own_training and tuple(map(int, transformers.groups())) < _OLDEST_TRANSFORMERS:
+    if transformers and not spec.runs_user_code and tuple(map(int, transformers.groups())) < _OLDEST_TRANSFORMERS:
         oldest = ".".join(map(str, _OLDEST_TRANSFORMERS))
         faults.append(
             f"sagemaker.training_image holds transformers {'.'.join(transformers.groups())}, paretune's training needs "

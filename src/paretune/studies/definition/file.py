@@ -267,7 +267,7 @@ def can_be_split(study: StudyFile) -> bool:
     objectives, quality = study.objectives, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
-    others = _MEASURED_FOR_ANY_JOB if study.job.runs_own_training else metrics.OF_THE_CLUSTER
+    others = _MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER
     return set(objectives) <= {quality.metric, *others}
 
 
@@ -331,7 +331,7 @@ def _terms(study: StudyFile) -> Iterator[Fault | str]:
 
 
 def _metrics(study: StudyFile) -> Iterator[Fault]:
-    task = None if study.job.runs_own_training else study.job.task
+    task = None if study.job.runs_user_code else study.job.task
     for name, direction in study.objectives.items():
         yield from (Fault(("objectives", name), text) for text in objective_faults(name, direction, task))
     for name, bounds in study.constraints.items():
@@ -340,7 +340,7 @@ def _metrics(study: StudyFile) -> Iterator[Fault]:
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
     """Faults of parameters of the job that cannot be in a study, or not with what is searched."""
-    if study.job.runs_own_training and study.job.is_simulated:
+    if study.job.runs_user_code and study.job.is_simulated:
         text = "a training of your own cannot be simulated, for no recorded run tells what it does"
         yield Fault(("job", "launcher"), f"{text}: leave launcher out")
     if study.job.probe_steps is not None:
@@ -406,7 +406,7 @@ def _sampler(study: StudyFile) -> Iterator[str]:
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield f"{text}: write {{choices: [...]}}, or take another sampler"
     if study.sampler == "split" and not can_be_split(study):
-        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_own_training else metrics.OF_THE_CLUSTER))
+        times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER))
         metric = study.judged_by.metric if study.judged_by is not None else "f1"
         yield f"sampler split needs the objective {metric} and one of {times}, and takes no others: change them"
 

@@ -40,6 +40,7 @@ class Objective:
 
 
 def _of_the_cluster(metric: str, label: str, unit: str, direction: str = "minimize") -> Objective:
+    assert metric in metrics.OF_THE_CLUSTER  # else a study would take it for the model's quality
     return Objective(metric=metric, direction=direction, label=label, unit=unit, lowest=0.0, is_relative=True)
 
 

@@ -260,7 +260,7 @@ class _QualityRuns:
             return
         self._keys, self._values = _keys(self.trials), [quality.sign * trial.values[name] for trial in self.trials]
         constant = [trial.measured.get(_CONSTANT.get(name, ""), -math.inf) for trial in self.trials]
-        is_own = any(trial.spec.runs_own_training for trial in self.trials)
+        is_own = any(trial.spec.runs_user_code for trial in self.trials)
         self._spread = F1_SPREAD if quality.is_share and not is_own else None  # None to learn it
         collapsed = np.array(self._values) <= np.array(constant)
         self._model = QualityModel(self._keys, self._values, self._spread, collapsed=collapsed)
@@ -307,7 +307,7 @@ def _keys(trials: Sequence[Trial]) -> np.ndarray:
     types = sorted({trial.spec.instance_type for trial in trials})
     known = np.zeros((len(trials), 4))
     known[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
-    if any(trial.spec.runs_own_training for trial in trials):
+    if any(trial.spec.runs_user_code for trial in trials):
         searched = dict.fromkeys(name for trial in trials for name in trial.point)
         names = [name for name in searched if name not in {"instance_type", "spot"}]
         columns: list[list[Any]] = [[trial.value(name) for trial in trials] for name in names]

@@ -73,7 +73,7 @@ class Space:
         self._jobs: dict[tuple[Any, ...], Job | None] = {}
         self._values = {name: _grid_values(distribution) for name, distribution in searched.items()}
         self.candidates = [made for point in _points(self._values) if (made := self.job(point)) is not None]
-        self.is_own = any(item.spec.runs_own_training for item in self.candidates[:1])
+        self.is_own = any(item.spec.runs_user_code for item in self.candidates[:1])
         self.types = list(dict.fromkeys(item.spec.instance_type for item in self.candidates))
         counts = [item.spec.instance_count for item in self.candidates] or [1]
         self.fewest, self.most = min(counts), max(counts)

@@ -93,7 +93,10 @@ class Driver:
         return len(self._heard)
 
     def why_over(self) -> str:
-        """The reason why a study begins no further trial, whatever suggests it; empty while it may."""
+        """The reason why the search of a study begins no further trial; empty while it may.
+
+        Repeats of what is recommended go on. `History.hopeless` ends a study at once.
+        """
         absent, under_way = self.history.lacks_objective(), sum(job.trial.counts for job in self.running)
         if self.history.has_enough(under_way):
             return absent or f"{self.file.n_trials} trials were made"

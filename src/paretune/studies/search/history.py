@@ -140,7 +140,7 @@ class History:
         """
         done = [each for each in self.trials.values() if each.status is TrialStatus.COMPLETED and not each.is_probe]
         absent = [name for name in self._file.objectives if not any(name in trial.values for trial in done)]
-        if len(done) < FEWEST_WITHOUT or not absent or not self._file.job.runs_own_training:
+        if len(done) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
         logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*self._file.objectives}))
         return (

@@ -134,7 +134,7 @@ class Split:
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
         rows = None  # of the whole data set, as far as it was prepared
-        if not file.job.runs_own_training and file.job.max_train_samples is None:
+        if not file.job.runs_user_code and file.job.max_train_samples is None:
             dataset = known_inputs(file.job, driver.workplace).dataset
             rows = None if dataset is None else float(dataset.facts["train_rows"])
         self.sampler = SplitSampler(

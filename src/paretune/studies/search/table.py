@@ -330,7 +330,7 @@ def _shown(trial: Trial) -> dict[str, Any]:
     measured, spec = trial.measured, trial.spec
     shown: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
     speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
-    if speed and training_s is not None and not spec.runs_own_training:
+    if speed and training_s is not None and not spec.runs_user_code:
         shown[candidates.STEP_S] = spec.plan().global_batch_size / speed
         shown[candidates.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
         if spec.probe_steps is None and spec.max_train_samples is None:
