@@ -60,9 +60,21 @@ def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path
     assert output == "[]\n"
 
 
+def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
+    output = run_python(
+        "import sys, paretune.cli\n"
+        "code = paretune.cli.main(['main', '--sed', '1'])\n"
+        "print(code, 'mlflow' in sys.modules, 'matplotlib' in sys.modules)",
+        tmp_path,
+    )
+
+    assert output == "2 False False\n"
+
+
 @pytest.mark.slow
 def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
-    names = [name for name in MODULES if name != "paretune.training.__main__"]
+    scripts = {"paretune.training.__main__", "paretune.commands.doctor.large_output.train"}
+    names = [name for name in MODULES if name not in scripts]
     output = run_python(
         "import importlib, logging, os, signal, threading\n"
         "import mlflow, torch, transformers, datasets, peft, sklearn, pandas, tqdm, psutil  # the doors' own doings\n"

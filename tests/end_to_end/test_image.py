@@ -17,7 +17,7 @@ from tests.end_to_end.instances import curves, instances_of, make_job, run
 ROOT = Path(__file__).parents[2]
 RUN_IN_THE_IMAGE = (
     *("rows/test_batches.py", "test_callback.py", "test_checkpoints.py", "test_device.py", "test_model.py"),
-    *("test_rendezvous.py", "test_script.py", "test_strategies.py", "test_trainer.py"),
+    *("test_processes.py", "test_script.py", "test_strategies.py", "test_trainer.py"),
 )
 
 pytestmark = pytest.mark.slow

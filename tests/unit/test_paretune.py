@@ -62,7 +62,7 @@ def test_the_names_for_type_checkers_are_those_that_are_offered(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "module", ["", ".commands.estimate.estimate", ".jobs.launch", ".commands.prices.prices", ".studies.run"]
+    "module", ["", ".commands.estimate.estimate", ".jobs.launch", ".commands.prices", ".studies.run"]
 )
 @pytest.mark.slow
 def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
