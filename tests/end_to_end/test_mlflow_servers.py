@@ -41,7 +41,7 @@ class Server:
 
     address: str
 
-    def ask(self, path: str, question: object = None, **query: str) -> requests.Response:
+    def ask(self, path: str, question: object = None, /, **query: str) -> requests.Response:
         """What its UI gets from a path, by POST if there is a `question`."""
         with requests.Session() as session:
             session.trust_env = False
@@ -50,7 +50,7 @@ class Server:
         answer.raise_for_status()
         return answer
 
-    def api(self, path: str, question: object = None, **query: str) -> Any:
+    def api(self, path: str, question: object = None, /, **query: str) -> Any:
         """The JSON that its UI gets from a path of the API."""
         return self.ask(f"ajax-api/2.0/mlflow/{path}", question, **query).json()
 
