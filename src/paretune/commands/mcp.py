@@ -27,6 +27,7 @@ from paretune.core.result import CommandOutput
 from paretune.core.untrusted import absolute, is_file, printable
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
+from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, parameter, spell
 from paretune.specification.profile import with_profile
@@ -53,8 +54,6 @@ _NOT_OF_AGENTS = {
     ),
 }
 """Options that choose the code that runs, files beside the data, the account that pays, or what is recorded of it."""
-_PATHS = ("model", "dataset", "validation_file", "test_file", "study")
-"""Options that may name a file or folder of this machine."""
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
@@ -161,9 +160,10 @@ class Tools:
             launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
         else:
             _refuse_paths({"study": study})
-            job = StudyFile.read(study, texts).job.given()
-            _refuse_names(job.keys() - {"tags"})
-            _refuse_paths(job)
+            file = StudyFile.read(study, texts)
+            _refuse_names(file.job.given().keys() - {"tags"})
+            _refuse_paths(file.job.given())
+            _refuse_paths({name: ",".join(map(str, entry.corners)) for name, entry in file.search.items()})
             texts["study"] = study
         self.folder.mkdir(parents=True, exist_ok=True)
         command = "train" if study is None else "study"
@@ -233,11 +233,12 @@ def _text(path: Path) -> str:
 def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Values as they would be typed, lists as comma-separated texts; BadInput for options that no agent may set."""
     _refuse_names(name.replace("-", "_").partition(".")[0] for name in parameters)
-    _refuse_paths({name.replace("-", "_"): value for name, value in parameters.items()})
-    return {
-        name: ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
+    texts = {
+        name.replace("-", "_"): ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         for name, value in parameters.items()
     }
+    _refuse_paths(texts)
+    return texts
 
 
 def _refuse_names(names: Iterable[str]) -> None:
@@ -248,13 +249,18 @@ def _refuse_names(names: Iterable[str]) -> None:
 def _refuse_paths(values: Mapping[str, Any]) -> None:
     """Raise BadInput where an option names a path of this machine that is not below the current folder.
 
-    An id on the hub is below it, too; only an address such as s3://bucket/rows.csv is none.
+    An id on the hub counts as below it, as does each of a comma-separated list; s3://bucket/rows.csv is no path.
     """
-    here = Path.cwd().resolve()
-    paths = [(name, str(values[name])) for name in _PATHS if values.get(name)]
-    local = [(name, text) for name, text in paths if "://" not in text or text.lower().startswith("file:")]
-    wrong = [(name, text) for name, text in local if not Path(absolute(text)).resolve().is_relative_to(here)]
-    refuse([f"{name} must lie below the folder of this server, got {text}: copy it there" for name, text in wrong])
+    here, faults = Path.cwd().resolve(), []
+    for name in (*INPUT_FILES, "study"):
+        for text in str(values.get(name) or "").split(","):
+            part, is_uri = text.strip(), text.strip().lower().startswith("file:")
+            is_below = Path(absolute(part)).resolve().is_relative_to(here) and not is_uri
+            if not is_below and (is_uri or "://" not in part):
+                faults.append(
+                    f"{name} must lie below the folder of this server, got {part}: copy it there, and name it so"
+                )
+    refuse(faults)
 
 
 COMMAND = command_of(McpOptions, _run)

@@ -112,16 +112,18 @@ def test_an_agent_chooses_neither_code_nor_account_nor_money(
 
 def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workplace: Path) -> None:
     (workplace / "rows").symlink_to("/etc")
-    for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "~/rows.csv"):
+    for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "~/rows.csv", "file:///etc/passwd", "FILE:/etc/passwd"):
         for tool in ("estimate", "preview", "launch"):
             assert "must lie below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
         assert "must lie below the folder" in agent.call("launch", parameters={}, study=path)
+    for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
+        assert "model must lie below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
     study = workplace / "rates.yaml"
-    study.write_text(
-        "name: a\nn_trials: 2\njob: {dataset: /etc/passwd}\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\n"
-    )
+    rates = "learning_rate: {choices: [1e-5, 1e-4]}"
+    for line in (f"job: {{dataset: /etc/passwd}}\nsearch: {{{rates}}}", "search: {model: {choices: [gpt2, /etc]}}"):
+        study.write_text(f"name: a\nn_trials: 2\n{line}\n")
 
-    assert "dataset must lie below the folder" in agent.call("launch", parameters={}, study=str(study))
+        assert "must lie below the folder" in agent.call("launch", parameters={"launcher": "local"}, study=str(study))
     assert not agent.begun
 
 
