@@ -143,7 +143,7 @@ class Sampler(Asking):
         return trial, {name: trial.params[name] for name in self._table.axes} | own
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """What the job has shown, and its values."""
+        """Tell Optuna the end of a job: its seconds, and its values unless it failed."""
         handle.set_user_attr("seconds", outcome.seconds)
         if outcome.status != COMPLETED or not outcome.steps:
             handle.set_user_attr("outcome", "out_of_memory" if outcome.status == OUT_OF_MEMORY else "failed")

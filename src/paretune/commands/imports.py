@@ -73,10 +73,10 @@ class ImportRequest:
         """Read the typed texts, `recorded_runs` and parameters of a job; raises BadInput with all faults."""
         typed = {name: text for name, text in texts.items() if text.strip()}
         of_import: dict[str, str] = {name: typed.pop(name) for name in ("recorded_runs", "columns") if name in typed}
-        own = ImportOptions.read(of_import)
-        if own.recorded_runs is None:
+        of_table = ImportOptions.read(of_import)
+        if of_table.recorded_runs is None:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
-        table = RunTable.read(Path(own.recorded_runs), own.columns, typed)
+        table = RunTable.read(Path(of_table.recorded_runs), of_table.columns, typed)
         faults = [
             f"{name} is a column of {table.name} already: leave it out" for name in typed if name in table.columns
         ]

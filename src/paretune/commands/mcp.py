@@ -59,7 +59,7 @@ _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
 class McpOptions(Parameters):
-    """What agents may spend through this server."""
+    """The budgets that agents may spend through this server."""
 
     budget: str | None = parameter(
         None, "YAML file with monthly budgets that all launches count against; without it agents may look only"

@@ -91,8 +91,8 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     remarks = _remarks(table, kept)
     files, note = {"reconcile.csv": table.to_csv(index=False)}, markdown("\n\n".join(remarks))
     run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
-    shown = table[COLUMNS].drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
-    lines = [shown.to_string(index=False, na_rep="", float_format="{:.4f}".format)] if len(table) else []
+    dearest = table[COLUMNS].drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
+    lines = [dearest.to_string(index=False, na_rep="", float_format="{:.4f}".format)] if len(table) else []
     lines += ["", *(f"- {remark}" for remark in remarks), "", f"reconcile.csv is in run {run_id}: {open_command}"]
     return CommandOutput(
         text="\n".join(lines),

@@ -56,7 +56,7 @@ Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of th
 
 
 class Cells(Parameters):
-    """What a row may have beside the parameters of a job."""
+    """Columns of a row beside the parameters of a job, and how they are checked."""
 
     status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED, "how the run ended")
     billable_seconds: float | None = parameter(None, "seconds billed per instance", gt=0)

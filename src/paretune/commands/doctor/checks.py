@@ -68,7 +68,7 @@ def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def budget_findings(path: str | None, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
-    """What is left of each budget this month, in real dollars; nothing if no file of budgets is named.
+    """Yield the real dollars left of each budget this month; nothing if no file of budgets is named.
 
     Raises:
         BadInput: the file has faults, or its storage does not answer.

@@ -51,12 +51,12 @@ class PaidCheck(NamedTuple):
         ]
 
     def verdict(self, runs: Sequence[RecordedRun]) -> str:
-        """What it means that the jobs have completed, and what their runs show."""
+        """Return the meaning of the completed jobs, with the tags and metrics of their runs that show it."""
         values = [{**run.tags, **{name: f"{value:.0f}" for name, value in run.metrics.items()}} for run in runs]
-        shown = [
+        proofs = [
             ", ".join(f"{name} {recorded[name]}" for name in self.shows if name in recorded) for recorded in values
         ]
-        return f"{self.meaning}: {'; then '.join(shown)}"
+        return f"{self.meaning}: {'; then '.join(proofs)}"
 
 
 CHECKS = (  # the cheapest first

@@ -206,7 +206,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
 
 
 def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
-    """What finished runs tell of a user's own training, and nothing before one has finished."""
+    """Estimate a user's own training from its finished runs; no estimate before one has finished."""
     jobs = [(spec, estimate_own(spec, price, forecast.own_runs)) for spec, price in priced]
     remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
     return EstimateTable(jobs=jobs, region=region, remarks=[remark] if any(item is None for _, item in jobs) else [])
@@ -242,7 +242,7 @@ def _our_table(
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
-    """What earlier preparations, for this cluster or for this machine, tell of the rows of each job."""
+    """Return the facts of each job's rows from an earlier preparation for its cluster or for this machine, if any."""
 
     def look_up(spec: JobSpec) -> _Facts:
         inputs = load_cached_inputs(spec, home)
@@ -254,10 +254,10 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
 
 def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
     """The reasons why the launch would refuse the number format, and why the rows of a data set cannot be known."""
-    for spec, known in zip(specs, facts, strict=True):
+    for spec, rows in zip(specs, facts, strict=True):
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)
-        if known is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
+        if rows is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
             yield (
                 f"dataset {spec.dataset}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
                 f"prepare it once with `{command_line('train', {'dataset': spec.dataset, 'dry_run': 'true'})}`"
@@ -293,8 +293,8 @@ def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
 
 
 def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
-    known = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
-    row: Row = {name: getattr(spec, name, None) if name in known else None for name in COLUMNS}
+    columns = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
+    row: Row = {name: getattr(spec, name, None) if name in columns else None for name in COLUMNS}
     row |= {"on_front": is_best, "basis": _UNKNOWN}
     if item is None:
         return row

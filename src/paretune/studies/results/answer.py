@@ -42,7 +42,7 @@ class StudyAnswer:
 
     @cached_property
     def payoff(self) -> list[str]:
-        """What the first recommended configuration saves compared with the default one, in sentences."""
+        """Say how much the first recommended configuration saves compared with the default one."""
         return payoff(self.front, self.picks[0].point if self.picks else None, self.default)
 
     @cached_property

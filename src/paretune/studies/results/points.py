@@ -303,7 +303,7 @@ class _QualityRuns:
 
 
 def _keys(trials: Sequence[Trial]) -> np.ndarray:
-    """What the quality of these trials depends on, as `Space.quality_keys` orders it."""
+    """The values that the quality of these trials depends on, as `Space.quality_keys` orders it."""
     types = sorted({trial.spec.instance_type for trial in trials})
     known = np.zeros((len(trials), 4))
     known[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
