@@ -121,7 +121,7 @@ class ScriptedJob(Job):
 
 def kept(seconds: float = 9.0) -> WarmPoolStatus:
     """Instances that have been kept so long, of an hour at most."""
-    return WarmPoolStatus(status="Available", is_kept=True, seconds=seconds, most_seconds=3600.0)
+    return WarmPoolStatus(status="Available", is_kept=True, seconds=seconds)
 
 
 class ScriptedLauncher(Launcher):
@@ -394,7 +394,7 @@ def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_a
 def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     launcher.keeps = True
-    job = desk.attempts(launcher)
+    job = desk.attempts(launcher, keep_alive_minutes=60.0)
     desk.follow(job)
 
     assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `paretune sync`" in desk.messages[-1]

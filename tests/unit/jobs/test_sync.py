@@ -332,10 +332,8 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
     assert desk.tags(run_id)["watched_by"] == ""
 
 
-def pool(status: str, seconds: float, by: str = "") -> WarmPoolStatus:
-    """Instances that may be kept for an hour."""
-    is_kept = status == "Available"
-    return WarmPoolStatus(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)
+def pool(status: str, seconds: float) -> WarmPoolStatus:
+    return WarmPoolStatus(status=status, is_kept=status == "Available", seconds=seconds)
 
 
 def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_back(desk: Desk) -> None:
