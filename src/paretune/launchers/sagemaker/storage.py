@@ -24,7 +24,7 @@ from botocore.config import Config
 
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, refused_to
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, refused_to
 from paretune.specification.inputs import IN_S3
 from paretune.storage.archives import unpack
 
@@ -167,7 +167,8 @@ def fetch(
         if not made.is_dir():
             _download(s3, bucket, prefix, etags, made, check)
     except AWS_ERRORS as error:
-        raise BadInput([_fault(what, bucket, error)]) from error
+        needed = "s3:ListBucket on the bucket and s3:GetObject on its objects are needed"
+        raise BadInput([f"{explain(error, f'read {what}')}: check the spelling and AWS_PROFILE; {needed}"]) from error
     except OSError as error:
         room = "make room, or set PARETUNE_HOME to another disk"
         raise BadInput([f"{what} cannot be written to {folder} ({error}): {room}"]) from error
@@ -176,30 +177,25 @@ def fetch(
 
 def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
     """A prefix, and name below it to ETag of the objects to download; raises BadInput if there are none."""
-    if key and not key.endswith("/"):
-        try:
-            prefix, name = key[: key.rfind("/") + 1], key.rpartition("/")[2]
-            return prefix, {name: s3.head_object(Bucket=bucket, Key=key)["ETag"]}
-        except AWS_ERRORS as error:
-            if code(error) not in {"404", "NoSuchKey", "NotFound"}:
-                raise
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+    objects = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    if key in objects and not key.endswith("/"):
+        return key[: key.rfind("/") + 1], {key.rpartition("/")[2]: objects[key]}
     prefix = f"{key.rstrip('/')}/" if key else ""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    found = {entry["Key"].removeprefix(prefix): entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    below = {name.removeprefix(prefix): etag for name, etag in objects.items() if name.startswith(prefix)}
     etags = {
         name: etag
-        for name, etag in found.items()
+        for name, etag in below.items()
         if not name.endswith("/")
         and not any(part.startswith((".", "_")) for part in name.split("/"))
         and (not suffixes or Path(name).suffix.lower() in suffixes)
     }
-    if not found:
-        raise BadInput(
-            [f"{what} is neither an object nor a prefix of objects: see `aws s3 ls {what.partition(' ')[2]}`"]
-        )
+    if not below:
+        see = f"see `aws s3 ls {what.partition(' ')[2]}`"
+        raise BadInput([f"{what} is neither an object nor a prefix of objects: {see}"])
     if not etags:
         ends = f"ends in {', '.join(sorted(suffixes))}" if suffixes else "is a file"
-        raise BadInput([f"{what} has {len(found)} objects, none of which {ends}: name another prefix, or one object"])
+        raise BadInput([f"{what} has {len(below)} objects, none of which {ends}: name another prefix, or one object"])
     if wrong := next((name for name in etags if "" in name.split("/")), None):
         raise BadInput([f"{what} holds the key {prefix + wrong!a}, which is no path of a file: name another prefix"])
     return prefix, etags
@@ -218,13 +214,3 @@ def _download(s3: Any, bucket: str, prefix: str, names: Collection[str], made: P
         except OSError:
             if not made.is_dir():  # else another process was faster
                 raise
-
-
-def _fault(what: str, bucket: str, error: BaseException) -> str:
-    if code(error) == "NoSuchBucket":
-        return f"{what}: there is no bucket {bucket}: check the spelling; `aws s3 ls` lists your own"
-    if is_denied(error):
-        rule = "AWS does not allow this identity to read it"
-        needed = "s3:GetObject on it and s3:ListBucket on the bucket (without the latter a missing key is denied, too)"
-        return f"{what}: {rule}: check the key and AWS_PROFILE, or ask for {needed}"
-    return f"{what}: {explain(error, 'read it')}"
