@@ -18,7 +18,6 @@ from paretune.core.untrusted import at_home, code_span, markdown, parse_json, pr
 from paretune.estimating.noise import binomial_error
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
-from paretune.jobs.preview import is_unscaled
 from paretune.jobs.record import JobRecord, params_of, run_name
 from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
@@ -405,13 +404,8 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
             meaning = "whether the model has learnt more than single words tell is not shown"
     else:
         return []
-    remedies, usual = [], default_learning_rate(spec.fine_tuning)
-    lowest, highest = _USUAL_RATES
-    if not lowest * usual <= spec.unscaled_learning_rate <= highest * usual:
-        remedies.append(options(learning_rate=f"{usual:g}"))
-    elif is_unscaled(spec, spec.plan()):
-        remedies.append(options(learning_rate_scaling="sqrt"))
-    if spec.fine_tuning == "head":
-        remedies.append(options(fine_tuning="full"))
+    usual, (lowest, highest) = default_learning_rate(spec.fine_tuning), _USUAL_RATES
+    is_usual = lowest * usual <= spec.unscaled_learning_rate <= highest * usual
+    remedies = [] if is_usual else [options(learning_rate=f"{usual:g}")]
     remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
     return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]

@@ -81,11 +81,12 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 
 
 def unscaled_rate(job: ForeseenJob) -> str:
-    """Warn if a large batch is trained with the learning rate of a small one."""
-    plan = job.spec.plan()
-    if not is_unscaled(job.spec, plan):
+    """Warn if a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
+    spec, plan = job.spec, job.spec.plan()
+    size, reference = plan.global_batch_size, spec.reference_batch_size
+    scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
+    if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
         return ""
-    size, reference = plan.global_batch_size, job.spec.reference_batch_size
     return (
         f"global batch size {size} is above reference_batch_size {reference} and learning rate "
         f"{plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
@@ -171,13 +172,6 @@ def doubtful_price(job: ForeseenJob) -> list[str]:
     if not job.spec.has_instances:
         return []
     return price_remarks(job.price, job.spec.instance_type, job.region, datetime.now(UTC).date())
-
-
-def is_unscaled(spec: JobSpec, plan: BatchPlan) -> bool:
-    """Whether a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
-    size, reference = plan.global_batch_size, spec.reference_batch_size
-    usual = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
-    return spec.learning_rate_scaling == "none" and size > reference and plan.learning_rate < _ROUNDED_DOWN * usual
 
 
 @dataclass(frozen=True, kw_only=True)
