@@ -28,9 +28,8 @@ from paretune.specification.profile import CHARGED, NOTIFY, with_profile
 class DoctorOptions(Parameters):
     """The options of the command; others are parameters of the job that is checked for."""
 
-    paid: bool = parameter(
-        False, "after the checks, settle by small jobs in your AWS account what else is open, for at most 0.50 USD"
-    )
+    paid: bool = parameter(False)
+    """after the checks, settle by small jobs in your AWS account what else is open, for at most 0.50 USD"""
     listed_by: ClassVar[str] = "doctor"
 
 
