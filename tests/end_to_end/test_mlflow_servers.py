@@ -19,7 +19,7 @@ from mlflow.entities import Run
 from mlflow.models import Model
 
 from paretune.cli import main
-from paretune.commands.doctor.checks import store_findings
+from paretune.commands.doctor import store_findings
 from paretune.core.checks import Verdict
 from tests.processes import free_port, tracking_server
 from tests.study_tables import write_study
