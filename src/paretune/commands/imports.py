@@ -50,15 +50,16 @@ _ORIGIN = "published"
 class ImportOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
-    recorded_runs: str | None = parameter(None, "CSV table of finished runs; its columns are named like parameters")
-    columns: dict[str, str] = parameter(
-        {}, "names of columns in the file to these", example={"seconds": "billable_seconds"}
-    )
-    dataset_size: int | None = parameter(None, "rows before validation rows were split off", ge=1)
-    hourly_price_usd: float | None = parameter(
-        None, "price of an hour of one instance then; without a column cost_usd, the cost follows from it", gt=0
-    )
-    price_as_of: str | None = parameter(None, "day, month or year of that price, such as 2021-08")
+    recorded_runs: str | None = parameter(None)
+    """CSV table of finished runs; its columns are named like parameters"""
+    columns: dict[str, str] = parameter({}, example={"seconds": "billable_seconds"})
+    """names of columns in the file to these"""
+    dataset_size: int | None = parameter(None, ge=1)
+    """rows before validation rows were split off"""
+    hourly_price_usd: float | None = parameter(None, gt=0)
+    """price of an hour of one instance then; without a column cost_usd, the cost follows from it"""
+    price_as_of: str | None = parameter(None)
+    """day, month or year of that price, such as 2021-08"""
 
 
 @dataclass(frozen=True, kw_only=True)
