@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.untrusted import read_table
@@ -382,18 +382,13 @@ class RunTable:
             for (name, text), values in zip(wanted.items(), recorded, strict=True)
             if text not in values
         ]
-        raise BadInput(
-            faults or [f"recorded_runs {self.name} holds no run with all of {', '.join(wanted)} as here"]
-        )
+        raise BadInput(faults or [f"recorded_runs {self.name} holds no run with all of {', '.join(wanted)} as here"])
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
         """The F1 of the same global batch size and learning rate, from another instance type if need be."""
         deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
-        rows = [
-            row
-            for row in self.rows
-            if row.cells.status == COMPLETED and all(deciding.get(name, text) == text for name, text in row.others.items())
-        ]
+        completed = (row for row in self.rows if row.cells.status == COMPLETED)
+        rows = [row for row in completed if all(deciding.get(name, text) == text for name, text in row.others.items())]
         same_type = [row for row in rows if row.spec.instance_type == spec.instance_type]
         at = point_at(spec, plan, QUALITY_AXES)
         if matches := rows_at(same_type, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
