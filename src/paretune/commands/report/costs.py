@@ -153,7 +153,6 @@ def dollars_against_f1(rows: pd.DataFrame, by: str) -> Chart | None:
         caption=f"A point per completed run ({len(used):,}), coloured by {by.replace('_', ' ')} and origin. A dashed "
         "line is the front: no run of its kind is as cheap and as good. Compare within one origin and data set only.",
         lines=fronts,
-        shape="hv",
     )
 
 

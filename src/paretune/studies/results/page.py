@@ -1,11 +1,11 @@
 """How an answer is shown: pareto.html (one file that loads nothing), the note of its run in MLflow, and the chart.
 
-The chart is drawn with plotly on the page and in a notebook, over any two objectives, and with matplotlib as a PNG.
+The chart is drawn with plotly on the page and in a notebook, over any two objectives.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from html import escape, unescape
+from html import escape
 from typing import Any, NamedTuple
 
 from paretune.core.untrusted import code_span, markdown, printable
@@ -14,43 +14,34 @@ from paretune.studies.results.answer import StudyAnswer, forecast_table, front_t
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import INTERVAL
 from paretune.studies.results.recommendation import Pick, failures
-from paretune.studies.results.trials import label, short_name
+from paretune.studies.results.trials import label
 from paretune.tracking import Run, Tracking, schema
 
-PICTURE_FILE = "front.png"
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
 def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last: bool = True) -> None:
-    """Write page, table and note of a study into its run; the last time, the picture and the ranks of trials, too."""
+    """Write page, table and note of a study into its run; the last time, the ranks of trials, too."""
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(pareto_csv(answer.front), "pareto.csv")
-    drawn = picture(answer.front, answer.picks) if is_last else None
-    if drawn is not None:
-        run.log_figure(drawn, PICTURE_FILE)
-    run.set_tags({schema.NOTE: study_note(answer, run.run_id, has_picture=drawn is not None)})
+    run.set_tags({schema.NOTE: study_note(answer)})
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
             rank = answer.front.rank(trial)
             tracking.run(trial.run_id).set_tags({schema.PARETO_RANK: "" if rank is None else str(rank)})
 
 
-def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
-    """The note: state, what the study recommends, what the search cost; `has_picture`: PICTURE_FILE is recorded."""
+def study_note(answer: StudyAnswer) -> str:
+    """The note of the study's run in Markdown: its state, what it recommends and with which command."""
     # MLflow's UI folds all but the first lines of a note.
     sentences = answer.opening()
     if answer.picks and answer.front.is_simulated:
         sentences[:2] = sentences[1::-1]
     parts = [f"**{markdown(answer.state())}.** {markdown(sentences[0])}", markdown(" ".join(sentences[1:]))]
-    if not answer.front.is_foreign:
-        parts.append(markdown(" ".join(answer.payoff)))
     if answer.picks and (command := answer.picks[0].real_command or answer.picks[0].command):
         parts.append(code_span(command))  # a block of code does not wrap, and widens MLflow's page
-    if has_picture:
-        # The address of an artifact, from the page that MLflow's own server shows; other servers show the title.
-        parts.append(f"![The front of the study](get-artifact?path={PICTURE_FILE}&run_uuid={run_id})")
     parts.append("Everything else is in `pareto.html`, under Artifacts.")
     return "\n\n".join(filter(None, parts))
 
@@ -183,7 +174,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([pick.title] if pick else []), *point.unmet]
         lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
-        lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+        lines += point.trial.settings()
         bars = {name: (error, error) for name, error in point.errors.items()}
         text = ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if pick else ""
         marks.append(_Mark(kind, lines, point.means, bars, address(point.trial.run_id), text))
@@ -191,42 +182,8 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         ends = {name: trial.intervals.get(name, (value, value)) for name, value in trial.values.items()}
         bars = {name: (value - ends[name][0], ends[name][1] - value) for name, value in trial.values.items()}
         lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
-        marks.append(_Mark("predicted", [*lines, *trial.setting().split(", ")], trial.values, bars))
+        marks.append(_Mark("predicted", [*lines, *trial.settings()], trial.values, bars))
     return marks
-
-
-def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
-    """The chart of the main pair of objectives as a matplotlib figure; None if there is nothing to draw."""
-    from matplotlib.figure import Figure
-
-    if not front.feasible or (chart := front_figure(front, picks, lambda _: "")) is None:
-        return None
-    figure, axes = Figure(figsize=(5.4, 4.6), layout="constrained", dpi=144), (chart.layout.xaxis, chart.layout.yaxis)
-    plot: Any = figure.add_subplot(
-        **dict(zip(("xlabel", "ylabel"), (unescape(a.title.text) for a in axes), strict=True))
-    )
-    plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
-    signs = {look.symbol: look.sign for look in MARKS.values()}
-    for trace in chart.data:
-        if trace.mode == "lines":
-            steps = {"hv": "steps-post", "vh": "steps-pre"}[trace.line.shape]
-            plot.plot(trace.x, trace.y, drawstyle=steps, color=trace.line.color, alpha=0.6)
-        elif trace.mode == "markers+text":
-            plot.plot(trace.x, trace.y, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            for *at, text, side in zip(trace.x, trace.y, trace.text, trace.textposition, strict=True):
-                offset, end = (-12, "right") if side == "middle left" else (12, "left")
-                style = {"textcoords": "offset points", "ha": end, "va": "center", "parse_math": False}
-                plot.annotate(unescape(text), at, (offset, 0), **style)
-        elif trace.visible is True:
-            sides, ends = ([bars.arrayminus, bars.array] for bars in (trace.error_x, trace.error_y))
-            style = {"fmt": signs[trace.marker.symbol], "color": trace.marker.color, "elinewidth": 1, "ms": 6}
-            plot.errorbar(trace.x, trace.y, xerr=sides, yerr=ends, label=trace.name, **style)
-    plot.set_xscale(axes[0].type)
-    plot.margins(0.15)
-    plot.spines[["top", "right"]].set_visible(False)
-    plot.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    return figure
 
 
 def live_chart() -> Callable[[StudyAnswer], None] | None:

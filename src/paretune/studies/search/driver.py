@@ -23,6 +23,8 @@ from paretune.core.errors import (
     LaunchRefused,
     LostContact,
     ParetuneError,
+    collecting,
+    first_line,
 )
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
@@ -33,7 +35,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus, counted
 from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
-from paretune.studies.search.table import Point, StudyTable
+from paretune.studies.search.table import Accepts, Point, StudyTable
 from paretune.studies.search.trial_job import KeptPools, TrialJob
 from paretune.tracking import schema
 
@@ -69,6 +71,7 @@ class Driver:
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
+        self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
         self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
         self._first = 0  # of the ended trials, the first that may end the study by its failure
 
@@ -116,7 +119,6 @@ class Driver:
         for trial in running:
             self._say(f"trial {trial.number}: taken over")
             self._begin(trial, adopt=True)
-        self._pools.find(self.trials.values())
 
     def run(self, suggesting: Suggesting) -> str:
         """Repeat `step` until it is over; returns why, in words. With `once`, CallAgain is raised after one step."""
@@ -148,51 +150,62 @@ class Driver:
         is_over = not any(suggesting.is_repeating or trial.repeats is None for trial in self.under_way)
         return self._reason if is_over and self._judged == self.bookings else ""
 
-    def begin(self, point: Point, changes: Mapping[str, Any] | None = None, repeats: int | None = None) -> int | None:
-        """Ask for a trial at a point and start its job; its number, or None if no job was started (see `start`)."""
-        number = self.table.ask_for(point, changes or {})
-        return number if self.start(number, point, changes, repeats) else None
-
-    def start(
-        self, number: int, point: Point, changes: Mapping[str, Any] | None = None, repeats: int | None = None
-    ) -> bool:
-        """Start the job of a trial that was asked for; False if none was started, such as if its outcome is known.
+    def begin(
+        self,
+        point: Point,
+        changes: Mapping[str, Any] | None = None,
+        repeats: int | None = None,
+        accepts: Accepts | None = None,
+    ) -> int | None:
+        """Ask for a trial and start its job; its number, or None if no job was started, such as beyond a budget.
 
         `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
+        With `accepts` the point is one that the sampler of the study draws, see `StudyTable.ask`.
         """
-        changes, identity, reason = changes or {}, "", ""
-        reserved: Trial | None = None
+        number, point = self.table.ask(point, changes or {}, accepts)
+        return number if self._start(number, point, changes or {}, repeats) else None
+
+    def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> bool:
         try:
             spec = self.file.spec_at(point).replace(**changes)
-            identity = spec.spec_hash()
-            self.workplace.launcher.check(spec)
-        except BadInput as error:
-            self.history.impossible |= {identity} - {""}
-            self.table.drop(number, identity)
-            self._say(f"trial {number}: not possible: {error.faults[0]}")
-            return False
-        if (equal_trial := self.history.settled.get(identity)) is not None:
-            self.table.tell(self.trials[equal_trial], number)
-            return False
-        if self.history.cannot_fit(spec):
-            reason = "not run: a job with no more rows per device ran out of memory on a device as large"
-        elif identity not in {job.trial.identity for job in self.running}:
+            if reason := self._why_not(spec):
+                raise BudgetRefused(reason)
             has_limit = "max_runtime_minutes" in changes and repeats is None
             given = (spec if has_limit else self.money.limited(spec)).changed()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
-            try:
-                reserved = self.money.reserve(trial)
-            except BudgetRefused as error:
-                reason = str(error)
-        if reason:
-            self._say(f"trial {number}: {reason}")
-        if reserved is None:
+            trial = self.money.reserve(trial)
+        except (BadInput, BudgetRefused) as error:
+            self._say(f"trial {number}: not run: {first_line(error)}")
             self.table.drop(number)
             return False
-        self.history.retries.pop(identity, None)
-        self._begin(reserved)
+        self.history.retries.pop(trial.identity, None)
+        self._begin(trial)
         return True
+
+    def _why_not(self, spec: JobSpec) -> str:
+        """The reason why a job need not or must not run now; empty if it may."""
+        identity = spec.spec_hash()
+        if (trial := self.history.settled.get(identity)) is not None:
+            return f"trial {trial} had the same job"
+        if identity in {job.trial.identity for job in self.running}:
+            return "the same job runs"
+        if self.history.cannot_fit(spec):
+            return "a job with no more rows per device ran out of memory on a device as large"
+        return self._fault(spec)
+
+    def _fault(self, spec: JobSpec) -> str:
+        """Why the launcher would refuse a job; empty if it takes it."""
+        identity, faults = spec.spec_hash(), list[str]()
+        if identity not in self._faults:
+            with collecting(faults):
+                self.workplace.launcher.check(spec)
+            self._faults[identity] = "".join(faults[:1])
+        return self._faults[identity]
+
+    def is_possible(self, spec: JobSpec) -> bool:
+        """Whether the launcher takes such a job."""
+        return not self._fault(spec)
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
@@ -245,14 +258,14 @@ class Driver:
 
     def finish(self) -> None:
         """Give back warm pools."""
-        self._pools.find(self.trials.values())
+        self._refresh()
         self._pools.give_back()
         self._refresh()
 
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
         if (asked := self.table.ask_waiting()) is not None:
-            self.start(*asked)
+            self._start(*asked, {})
             return True
         now = self.workplace.clock.now()
         for trial, not_before in self.history.retries.values():
@@ -269,11 +282,12 @@ class Driver:
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
-        self.table.name_run(number, run.run_id)
+        trial = replace(trial, run_id=run.run_id)
+        self.table.save(trial)
         if not (adopt or self.trials or self.running):
             points = self.file.size() or "any number of"
             self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-        job = self._jobs[number] = TrialJob(replace(trial, run_id=run.run_id), run, self.workplace, self.file)
+        job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
             if end.is_retryable and self.history.refused >= MOST_REFUSED:
@@ -284,17 +298,16 @@ class Driver:
         self._jobs.pop(job.number, None)
         if end.refused_beside is not None:
             end = replace(end, refused_beside=len(self._jobs))
-        self.table.book(end)
+        self.table.save(end)
         self._refresh()
-        if end.kept_usd:
-            self._pools.find(self.trials.values())
         self._on_trial(self.trials[job.number])
 
     def _refresh(self) -> None:
         """Read what was booked since the last call, learn from it, and tell Optuna."""
         ended, told = self.table.trials()[1], self.table.told()
+        self._pools.find(ended)
         running = [job.trial for job in self.running]
-        self.history = History(self.file, ended, running=running, impossible=self.table.impossible())
+        self.history = History(self.file, ended, running=running)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

@@ -119,7 +119,7 @@ class Money:
         except LaunchRefused as error:  # their storage does not answer; jobs go on
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
-        self._table.reserve(trial)
+        self._table.save(trial)
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:

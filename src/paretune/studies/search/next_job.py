@@ -73,10 +73,9 @@ class Sampled:
             if not driver.is_open(spec):
                 continue
             if self._can_be_paid(spec):  # no trial is made before there is such a point
-                if file.tries_all:
-                    driver.begin(point)
-                else:
-                    driver.start(*driver.table.ask(self._accepts, point))
+                if not driver.is_possible(spec):
+                    continue
+                driver.begin(point, accepts=None if file.tries_all else self._accepts)
                 return ""
             if self._money.exceeds_limit(spec):
                 too_long += 1
@@ -94,7 +93,8 @@ class Sampled:
     def _accepts(self, point: Mapping[str, Value]) -> bool:
         """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
         jobs = self._driver.file.jobs_at([point])
-        return any(self._driver.is_open(spec) and self._can_be_paid(spec) for _, spec in jobs)
+        driver = self._driver
+        return any(driver.is_open(job) and self._can_be_paid(job) and driver.is_possible(job) for _, job in jobs)
 
     def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
         none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
@@ -176,8 +176,8 @@ class Split:
 
     def _accepts(self, job: Job) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
-        history, taken = self._driver.history, {trial.identity for trial in self._driver.under_way}
-        if job.spec.spec_hash() in taken | {*history.settled} | history.impossible:
+        taken = {trial.identity for trial in self._driver.under_way}
+        if job.spec.spec_hash() in taken | {*self._driver.history.settled} or not self._driver.is_possible(job.spec):
             return False
         limited = next(filter(self._is_affordable, self._limits(job)), None)
         if limited is None:

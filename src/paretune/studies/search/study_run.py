@@ -7,21 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from paretune.core.errors import BadInput, BudgetRefused, JobFailed, ParetuneError
+from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError
 from paretune.jobs.model import register
-from paretune.jobs.preparation import known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
 from paretune.specification import metrics
 from paretune.specification.container import Event
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES
 from paretune.studies.definition.file import ROW, StudyFile
-from paretune.studies.definition.space import make_spec
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
-from paretune.studies.results.trials import Trial, TrialStatus, counted
+from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import RunStatus, Tracking, schema
@@ -94,7 +90,6 @@ class StudyRunWriter:
             front=front,
             budget_usd=file.budget_usd,
             committed_usd=balance.committed_usd,
-            default=default_trial(self._driver),
             unverified=self._unverified,
             n_trials=file.n_trials,
             running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
@@ -159,7 +154,7 @@ class StudyRunWriter:
         return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
-        """Write page and table; the last time a driver does, picture and ranks, too."""
+        """Write page and table; the last time a driver does, ranks, too."""
         self._is_stale = False
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
@@ -193,36 +188,3 @@ def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
     if command_run is not None and begun != run_id:
         command_run.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
     return run_id
-
-
-def default_trial(driver: Driver) -> Trial | None:
-    """The baseline of a study: its job on the first instance type with what is searched left at the defaults.
-
-    It is the first completed trial of that job, or its estimate; None if neither is known.
-    """
-    file, workplace = driver.file, driver.workplace
-    types = file.search.get("instance_type")
-    try:
-        spec = make_spec(file.job.given(), {} if types is None else {"instance_type": types.corners[0]})
-        for trial in driver.trials.values():
-            if trial.status is TrialStatus.COMPLETED and _computed(trial.spec) == _computed(spec):
-                return trial
-        estimate = None if file.design is not None else workplace.estimate(spec, known_inputs(spec, workplace))
-    except BadInput:
-        return None
-    if estimate is None:
-        return None
-    values = {metrics.COST_USD: estimate.cost_usd, metrics.JOB_SECONDS: estimate.time.seconds}
-    return Trial(
-        number=-1,
-        point={},
-        given=spec.changed(),
-        status=TrialStatus.COMPLETED,
-        values={name: value for name, value in values.items() if value is not None},
-        origin="estimated",
-    )
-
-
-def _computed(spec: JobSpec) -> object:
-    """Equal for two jobs that train alike: a batch may be spelled in several ways."""
-    return spec.plan(), spec.instance_type, spec.instance_count, spec.key_of(*COMPUTES)

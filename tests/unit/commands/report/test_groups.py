@@ -85,7 +85,7 @@ TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": 
 def sections_of(
     jobs: list[RecordedJob], factor: str = "shape", view: str = "scaling"
 ) -> list[tuple[Section, list[dict[str, Any]]]]:
-    groups, _ = groups_of(frame_of(jobs, factor), factor, view)
+    groups = groups_of(frame_of(jobs, factor), factor, view)
     return [(section, records(frame)) for section, frame in (section_of(group, view) for group in groups)]
 
 

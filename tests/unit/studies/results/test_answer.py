@@ -13,7 +13,7 @@ from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial
 
 def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:
     trials = many_trials(40)
-    result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=500.0, committed_usd=3.0, default=trials[0])
+    result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=500.0, committed_usd=3.0)
     text = result.text()
 
     pick = result.picks[0]
