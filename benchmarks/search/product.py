@@ -24,7 +24,7 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Split
-from paretune.studies.search.study_run import StudyRunWriter
+from paretune.studies.search.study_run import open_run
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking import Tracking
 from search.peers import Asking, Costs
@@ -99,11 +99,10 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         if is_enough(job):
             driver.why_over = lambda: "enough"  # type: ignore[method-assign]
 
-    run_id = StudyRunWriter(file, kept, tracking).run_id  # its pages are not written
-    driver = Driver(
+    driver = Driver(  # without a writer of pages
         file,
         kept,
-        run_id=run_id,
+        run_id=open_run(tracking, kept, file),
         workplace=Workplace(
             launcher=SimulatedLauncher(home, clock, PRICES, course),
             home=home,
@@ -115,7 +114,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         on_trial=finished,
         say=lambda text: None,
     )
-    return booked, driver.run(Split(driver) if file.takes_split else Sampled(driver))
+    return booked, driver.run((Split(driver) if file.takes_split else Sampled(driver)).begin_next)
 
 
 class Sampler(Asking):

@@ -47,8 +47,6 @@ class Sampled:
     keeps its own. Of others some are drawn.
     """
 
-    is_repeating = False
-
     def __init__(self, driver: Driver) -> None:
         self._driver, self._money = driver, driver.money
         file, size = driver.file, driver.file.size()
@@ -128,8 +126,6 @@ def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
 
 class Split:
     """Begins the jobs that a `SplitSampler` suggests and the budgets cover, and limits them."""
-
-    is_repeating = False
 
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
@@ -243,8 +239,6 @@ class Verification:
     The best of many noisy values is too good by its noise; further runs of the same job are not. They also show how far
     runs differ, on which every ± of the study is based. A repeat can change the recommendation: then that is repeated.
     """
-
-    is_repeating = True
 
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
