@@ -104,16 +104,14 @@ class StudyRunWriter:
             usd = pick.point.means.get(metrics.COST_USD, pick.point.trial.cost_usd)
             values = {metrics.PICK_F1: pick.point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
-        self._log_bill()
         self._run.end(RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         if name := self._file.job.register:
-            reason = f"nothing is registered as {name}, because nothing is recommended"
+            registered = f"nothing is registered as {name}, because nothing is recommended"
             for trial in [pick.point.trial for pick in final.picks[:1]]:
-                registered = register(str(name), trial.run_id, self._tracking)
-                reason = f"recommended trial {trial.number}: {registered}"
-            again += f"; {reason}"
+                registered = f"recommended trial {trial.number}: {register(name, trial.run_id, self._tracking)}"
+            again += f"; {registered}"
         history = self.driver.history
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
@@ -126,7 +124,6 @@ class StudyRunWriter:
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:
                 self._write(self.answer(), is_last=True)
-                self._log_bill()
 
     def interrupted(self, error: BaseException) -> None:
         """Write the results so far, and say how to go on."""
@@ -134,13 +131,9 @@ class StudyRunWriter:
             if self.driver.trials:
                 self._write(replace(self.answer(), running=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._log_bill()
             self._run.end(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")
-
-    def _log_bill(self) -> None:
-        self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
 
     def _progress(self) -> str:
         balance = self._table.balance()
@@ -151,8 +144,9 @@ class StudyRunWriter:
         return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
-        """Write page and table; the last time a driver does, ranks, too."""
+        """Write page, table and bill; the last time a driver does, ranks, too."""
         self._is_stale = False
+        self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
             rows = {int(trial.point[ROW]): trial for trial in current.front.trials if trial.repeats is None}
@@ -174,14 +168,13 @@ def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _MAY_CHANGE
     }
-    title = f"study {file.name}"
+    mark, title = table.open(json.dumps(described, ensure_ascii=False)), f"study {file.name}"
+    marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
-    begun = command_run.run_id if command_run is not None else ""
-    run_id, mark = table.open(begun, json.dumps(described, ensure_ascii=False))
-    if not run_id:  # a driver may have died between creating the run and recording it
-        marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
-        run_id = marked[-1].run_id if marked else tracking.create(title, {schema.STUDY_MARK: mark}).run_id
-        table.name_study_run(run_id)
-    if command_run is not None and begun != run_id:
-        command_run.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
+    if not marked and command_run is None:
+        return tracking.create(title, {schema.STUDY_MARK: mark}).run_id
+    run_id = marked[-1].run_id if marked else tracking.opened_run_id() or ""
+    if command_run is not None:
+        tags = {schema.KIND: "study driver", schema.STUDY_RUN: run_id}
+        command_run.set_tags({schema.STUDY_MARK: mark} if command_run.run_id == run_id else tags)
     return run_id
