@@ -158,7 +158,7 @@ class Driver:
     def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> bool:
         try:
             spec = self.file.spec_at(point).replace(**changes)
-            if reason := self._why_not(spec):
+            if reason := self.why_not(spec) or self.fault(spec):
                 raise BudgetRefused(reason)
             has_limit = "max_runtime_minutes" in changes and repeats is None
             given = (spec if has_limit else self.money.limited(spec)).changed()
@@ -173,34 +173,28 @@ class Driver:
         self._begin(trial)
         return True
 
-    def _why_not(self, spec: JobSpec) -> str:
+    def why_not(self, spec: JobSpec) -> str:
         """The reason why a job need not or must not run now; empty if it may."""
         identity = spec.spec_hash()
         if (trial := self.history.settled.get(identity)) is not None:
             return f"trial {trial} had the same job"
-        if identity in {job.trial.identity for job in self.running}:
-            return "the same job runs"
+        if identity in {trial.identity for trial in self.under_way}:
+            return "the same job is under way"
         if self.history.cannot_fit(spec):
             return "a job with no more rows per device ran out of memory on a device as large"
-        return self._fault(spec)
+        return ""
 
-    def _fault(self, spec: JobSpec) -> str:
+    def fault(self, spec: JobSpec) -> str:
         """Why the launcher would refuse a job; empty if it takes it."""
         identity, faults = spec.spec_hash(), list[str]()
         if identity not in self._faults:
             with collecting(faults):
                 self.workplace.launcher.check(spec)
-            self._faults[identity] = "".join(faults[:1])
+            fault = "".join(faults[:1])
+            if fault and fault not in self._faults.values():
+                self._say(f"some jobs are left out: {fault}")
+            self._faults[identity] = fault
         return self._faults[identity]
-
-    def is_possible(self, spec: JobSpec) -> bool:
-        """Whether the launcher takes such a job."""
-        return not self._fault(spec)
-
-    def is_open(self, spec: JobSpec) -> bool:
-        """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
-        is_taken = spec.spec_hash() in {trial.identity for trial in self.under_way}
-        return not is_taken and not self.history.is_closed(spec)
 
     def poll(self) -> None:
         """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""
