@@ -135,20 +135,6 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
     }
 
 
-def recorded_price(job: RecordedJob) -> Price | None:
-    """The price that `price_tags` has recorded for a job; None if none is recorded."""
-    if job.price_usd_per_hour is None:
-        return None
-    return Price(
-        usd_per_hour=job.price_usd_per_hour,
-        region=job.price_region,
-        as_of=job.price_as_of,
-        source=job.price_source,
-        instance_type=job.instance_type,
-        confidence="notional",  # the launch of the job has printed its remarks already
-    )
-
-
 class KeptPool:
     """Instances kept after a recorded job that has ended, until they are booked; raises LaunchRefused, BadInput."""
 
@@ -176,8 +162,7 @@ class KeptPool:
             pool = WarmPoolStatus(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds)
         if pool.is_kept:
             return None
-        price, values = recorded_price(job), dict[str, float]()
-        usd = 0.0 if price is None else price.cost_usd(pool.seconds, job.instance_count)
+        usd, values = (job.price_usd_per_hour or 0.0) * pool.seconds * job.instance_count / 3600, dict[str, float]()
         if metrics.WARM_POOL_SECONDS not in job.run.metrics:
             values[metrics.WARM_POOL_SECONDS] = pool.seconds
             if job.cost_usd is not None:

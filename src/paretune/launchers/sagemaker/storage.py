@@ -26,7 +26,7 @@ from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, refused_to
 from paretune.specification.inputs import IN_S3
-from paretune.storage.archives import Entry, entries, translated_damage
+from paretune.storage.archives import contents
 
 _PACKED = "output.tar.gz"
 _OUTPUT_FOLDERS = ("output", "data")
@@ -126,17 +126,10 @@ def _outputs(storage: Storage, prefix: str) -> dict[str, str]:
 
 def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
     """The needed files; none of a damaged archive."""
-    files: dict[str, bytes] = {}
     try:
-        with translated_damage(), tarfile.open(fileobj=packed, mode="r|gz", tarinfo=Entry) as archive:
-            for entry in entries(archive):
-                name = entry.name.removeprefix("./")
-                file: Any = archive.extractfile(entry) if entry.isfile() and is_needed(name) else None
-                if file is not None:
-                    files[name] = file.read()
+        return contents(packed, is_needed)
     except tarfile.TarError:
         return {}
-    return files
 
 
 def _digest(files: dict[str, Path]) -> str:

@@ -8,8 +8,8 @@ import pytest
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.studies.search.driver import Driver
 from paretune.tracking import Tracking
+from tests.scripted_jobs import SECONDS, SMALL
 from tests.scripted_study import Desk, QuickClock, searched
-from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
 
 USD = SECONDS / 3600
 BUDGETS = (
