@@ -120,11 +120,6 @@ class History:
         is_best = pareto.front([costs(each.values, goals) for each in feasible], [False] * len(goals))
         return list(compress(feasible, is_best))
 
-    def is_closed(self, spec: JobSpec) -> bool:
-        """Whether the job need not or must not run any more: its outcome is known, or it failed."""
-        identity = spec.spec_hash()
-        return identity in self.settled or identity in self.failures or self.cannot_fit(spec)
-
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
