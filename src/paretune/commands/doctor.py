@@ -52,7 +52,8 @@ _OF_THE_PAID_JOB = {
 class DoctorOptions(Parameters):
     """The options of the command; others are parameters of the job that is checked for."""
 
-    paid: bool = parameter(False, "after the checks, run a small job in your AWS account, for at most 0.50 USD")
+    paid: bool = parameter(False)
+    """after the checks, run a small job in your AWS account, for at most 0.50 USD"""
     listed_by: ClassVar[str] = "doctor"
 
 

@@ -61,9 +61,8 @@ _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 class McpOptions(Parameters):
     """The budgets that agents may spend through this server."""
 
-    budget: str | None = parameter(
-        None, "YAML file with monthly budgets that all launches count against; without it agents may look only"
-    )
+    budget: str | None = parameter(None)
+    """YAML file with monthly budgets that all launches count against; without it agents may look only"""
     listed_by: ClassVar[str] = "mcp"
 
 

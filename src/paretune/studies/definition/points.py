@@ -42,13 +42,20 @@ Level = dict[str, Any]  # the parameters that it sets
 class Points(Parameters):
     """The key `points` of a study."""
 
-    full: dict[str, Any] = parameter({}, "factor to its levels, of which all combinations run")
-    fractional: int | None = parameter(None, "rows at most, of a balanced fraction of all combinations", ge=1)
-    d_optimal: int | None = parameter(None, "rows, from which the main effects are known best", ge=1)
-    table: str | None = parameter(None, "CSV file with a column for each parameter and a line for each row")
-    factors: dict[str, Any] = parameter({}, "factor to its levels, for fractional and d_optimal")
-    add: list[dict[str, Any]] = parameter([], "further rows", example=[{"learning_rate": 1e-4}])
-    replicates: int = parameter(1, "times that each row runs, each with another seed", ge=1)
+    full: dict[str, Any] = parameter({})
+    """factor to its levels, of which all combinations run"""
+    fractional: int | None = parameter(None, ge=1)
+    """rows at most, of a balanced fraction of all combinations"""
+    d_optimal: int | None = parameter(None, ge=1)
+    """rows, from which the main effects are known best"""
+    table: str | None = parameter(None)
+    """CSV file with a column for each parameter and a line for each row"""
+    factors: dict[str, Any] = parameter({})
+    """factor to its levels, for fractional and d_optimal"""
+    add: list[dict[str, Any]] = parameter([], example=[{"learning_rate": 1e-4}])
+    """further rows"""
+    replicates: int = parameter(1, ge=1)
+    """times that each row runs, each with another seed"""
 
     listed_by: ClassVar[str] = "study"
 
