@@ -92,7 +92,7 @@ def fit(jobs: pd.DataFrame, column: str, deviations: tuple[float, float] | None 
 def coverage(jobs: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return for each repository, left out of the fit, how many of its jobs lie inside, and how many there are."""
     jobs = jobs[jobs[column] > 0]
-    whole, inside = fit(jobs, column), {}
+    whole, inside = fit(jobs, column), dict[object, tuple[int, int]]()
     for repository, held_out in jobs.groupby("repository", sort=False):
         fitted = fit(jobs[jobs["repository"] != repository], column, (whole.between, whole.within))
         off = np.abs(np.log(held_out[column]) - held_out["kind"].map(fitted.means))
