@@ -22,7 +22,6 @@ from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, jo
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
-from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
@@ -49,7 +48,6 @@ class Sync:
     """Returns the workplace of a specification; the same one for jobs of one place."""
     tracking: Tracking
     interruption: Interruption
-    on_events: Callable[[list[Event]], None]
     _under_way: dict[str, Attempts] = field(default_factory=dict)
     _collected: list[Collected] = field(default_factory=list)
 
@@ -117,7 +115,7 @@ class Sync:
         record.adopt()
         record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
         record.watch()
-        job = Attempts(record, self.on_events)
+        job = Attempts(record)
         try:
             job.begin()
         except (LaunchRefused, LostContact):
@@ -192,7 +190,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         minutes = (CREATED_WITHIN_S - age_s) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
-    job = Attempts(record, lambda _: None)
+    job = Attempts(record)
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
         job.bill.attempts_usd = None  # nobody can tell any more for how long

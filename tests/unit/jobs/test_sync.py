@@ -73,7 +73,6 @@ class Desk:
             workplace_of=lambda spec: workplace,
             tracking=self.tracking,
             interruption=self.interruption,
-            on_events=lambda events: None,
         ).run()
         return {one.run_id: one for one in collected}
 
