@@ -101,11 +101,7 @@ class Attempts:
         if document is not None:
             self._go_on(document, sentence)
             return None
-        try:
-            self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
-        finally:
-            if kept := self.bill.kept_sentence():
-                self.record.workplace.say(kept)
+        self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
         self._notify(self.end.in_one_line())
         if self.end.has_completed:
             self.current.clean_up()

@@ -6,7 +6,7 @@ starts, so that a job is never without a record.
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, overload
 
@@ -100,7 +100,13 @@ def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
     except BaseException as error:
         leave_or_abandon(job, error)
         raise
-    return result if job.record.is_beside else _conclude(result, workplace)
+    if spec.on_sagemaker and not job.record.is_beside:
+        with suppress(ParetuneError):  # `sync` books the pool that the job has reused, and its own
+            workplace.say(*(sentence for _, sentence in settle_pools(workplace.tracking, lambda _: workplace)))
+    if spec.register is None or job.record.is_beside:
+        return result
+    sentence = register(spec.register, result.run_id, workplace.tracking)
+    return replace(result, remarks=(*result.remarks, sentence))
 
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
@@ -276,16 +282,6 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
             raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
         return
     job.abandon(error)
-
-
-def _conclude(result: JobOutcome, workplace: Workplace) -> JobOutcome:
-    """Settle the warm pool that the job has reused, and register its model if that was asked for."""
-    if result.spec.on_sagemaker:
-        workplace.say(*settle_pools(workplace))
-    if result.spec.register is None:
-        return result
-    sentence = register(result.spec.register, result.run_id, workplace.tracking)
-    return replace(result, remarks=(*result.remarks, sentence))
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:

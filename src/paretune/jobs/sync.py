@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import KeptPool, kept_runs
+from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
@@ -82,7 +82,8 @@ class Sync:
                 job.record.leave()
         for run in unregistered:
             self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
-        self._settle_pools()
+        for run_id, sentence in settle_pools(self.tracking, lambda run: self._location(run)[1]):
+            self._say(run_id, sentence)
         self._book_budgets()
         return self._collected
 
@@ -144,15 +145,6 @@ class Sync:
         if elsewhere := workplace.elsewhere(run.tags):
             raise BadInput([elsewhere])
         return spec, workplace
-
-    def _settle_pools(self) -> None:
-        """Book the warm pools that are no longer kept."""
-        for run in kept_runs(self.tracking):
-            with self._saying_why(run.run_id, "its warm pool cannot be looked at: "):
-                pool = KeptPool(run, self._location(run)[1])
-                settled = pool.settle()
-                kept = f"the instances of {pool.name} are kept and billed: `sync` books them once they are given back"
-                self._say(run.run_id, kept if settled is None else settled[1])
 
     def _book_budgets(self) -> None:
         """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""

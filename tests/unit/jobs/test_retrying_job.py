@@ -255,18 +255,6 @@ def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_a
     assert job.bill.cost_usd == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
 
 
-def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: Desk) -> None:
-    launcher = ScriptedLauncher([DONE])
-    launcher.keeps = True
-    job = desk.attempts(launcher)
-    desk.follow(job)
-
-    assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `paretune sync`" in desk.messages[-1]
-    assert job.bill.kept_usd == pytest.approx(1.0)
-    assert desk.tags["warm_pool"] == "Available"
-    assert "warm_pool_seconds" not in desk.metrics
-
-
 def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_sync(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
