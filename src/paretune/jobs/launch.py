@@ -144,6 +144,10 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
         if refusal := limit_refusal(job):
             raise BadInput([refusal])
         warnings = warnings_of([job])
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if not spec.has_instances and load > cores:
+            busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
+            warnings.append(f"{busy}: throughput and seconds of this job are worse than on an idle one")
         record = JobRecord(spec, workplace)
         record.describe(inputs, estimate=job.estimate, warnings=warnings)
         record.run.flush()  # so that the next launch finds it
