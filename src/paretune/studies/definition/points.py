@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.core.packages import design_is_missing
+from paretune.core.packages import missing
 from paretune.core.untrusted import read_text
 from paretune.specification.parameters import Plain, spell
 
@@ -166,7 +166,7 @@ class Design:
     def _choose(self) -> list[dict[str, Any]]:
         every = [dict(zip(self.levels, labels, strict=True)) for labels in itertools.product(*self.levels.values())]
         if self.kind != "full":
-            if reason := design_is_missing():
+            if reason := missing("design"):
                 raise BadInput([reason])
             count = self._whole(self.kind)
             every = self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
