@@ -46,6 +46,17 @@ class Result(ABC):
         """Sentences about the numbers: where they come from and what is missing."""
         return []
 
+    def summary(self) -> Mapping[str, str]:
+        """One result in words: a heading such as `worst case` to a line of text; empty if the rows are shown."""
+        return {}
+
+    def __str__(self) -> str:
+        """Title, summary and notes."""
+        summary = self.summary()
+        width = max(map(len, summary), default=0)
+        lines = [f"  {name:<{width}}  {text}" for name, text in summary.items()]
+        return "\n".join(["", self.title, *lines, "", *(f"  {note}" for note in self.notes())]).rstrip()
+
     def to_frame(self) -> "DataFrame":
         """The rows as a pandas frame; unknown values are NaN or None."""
         import pandas
@@ -59,7 +70,10 @@ class Result(ABC):
         return f"<p><strong>{escape(self.title)}</strong></p>{table}{notes}"
 
     def _shown(self) -> "DataFrame":
-        return self.to_frame()
+        import pandas
+
+        summary = list(self.summary().items())
+        return pandas.DataFrame(summary, columns=["", "value"]) if summary else self.to_frame()
 
 
 @dataclass(frozen=True, kw_only=True)
