@@ -1,4 +1,4 @@
-"""Errors, time, signals and small algorithms for all other folders; of other packages only pydantic.
+"""Errors, time, signals and small algorithms for all other folders; standard library only.
 
 checks         Finding, Verdict             results of checks on machine, account and server
 clock          Clock, Interruption          time, Ctrl-C, SIGTERM and the end of the parent process

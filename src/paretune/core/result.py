@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from pydantic_core import to_jsonable_python
-
 from paretune.core.errors import BadInput, JobFailed, ParetuneError
 from paretune.core.untrusted import printable_json
 
@@ -120,6 +118,8 @@ def as_document(value: Mapping[str, object]) -> str:
 
 def as_json(value: object) -> object:
     """The value in types of JSON; numbers that are not finite become null, because JSON has none."""
+    from pydantic_core import to_jsonable_python
+
     return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
 
 
