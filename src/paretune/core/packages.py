@@ -41,6 +41,11 @@ def report_is_missing() -> str:
     return _missing("report", "to compare groups of runs")
 
 
+def mcp_is_missing() -> str:
+    """The same of `mcp`."""
+    return _missing("mcp", "to serve agents")
+
+
 def sagemaker_is_missing() -> str:
     """The same of `sagemaker`; also why another version of the SageMaker SDK is in the way."""
     sdk = version_of("sagemaker")
