@@ -93,15 +93,15 @@ class PriceTable(Result):
         """The table for a terminal."""
         if not self.prices:
             return "\n".join(self.notes())
-        frame = self.to_frame()
-        frame["accelerators"] = frame.accelerator_count.map("{:.0f} x ".format) + frame.accelerator
+        several = [row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}" for row in self.rows()]
+        frame = self.to_frame().assign(accelerators=several)
         return "\n".join([self.title, aligned(texts(frame, _COLUMNS)), *self.notes()])
 
     def _row(self, name: str, price: Price | None) -> Row:
         instance = instances().get(name)
         return {
             "instance_type": name,
-            "accelerator": instance.accelerator or None if instance else None,
+            "accelerator": instance.accelerator if instance and instance.accelerator_count else None,
             "accelerator_count": instance and instance.accelerator_count,
             "price_usd_per_hour": price and price.usd_per_hour,
             "region": self.region,
