@@ -50,15 +50,16 @@ _ORIGIN = "published"
 class ImportOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
-    recorded_runs: str | None = parameter(None, "CSV table of finished runs; its columns are named like parameters")
-    columns: dict[str, str] = parameter(
-        {}, "names of columns in the file to these", example={"seconds": "billable_seconds"}
-    )
-    dataset_size: int | None = parameter(None, "rows before validation rows were split off", ge=1)
-    hourly_price_usd: float | None = parameter(
-        None, "price of an hour of one instance then; without a column cost_usd, the cost follows from it", gt=0
-    )
-    price_as_of: str | None = parameter(None, "day, month or year of that price, such as 2021-08")
+    recorded_runs: str | None = parameter(None)
+    """CSV table of finished runs; its columns are named like parameters"""
+    columns: dict[str, str] = parameter({}, example={"seconds": "billable_seconds"})
+    """names of columns in the file to these"""
+    dataset_size: int | None = parameter(None, ge=1)
+    """rows before validation rows were split off"""
+    hourly_price_usd: float | None = parameter(None, gt=0)
+    """price of an hour of one instance then; without a column cost_usd, the cost follows from it"""
+    price_as_of: str | None = parameter(None)
+    """day, month or year of that price, such as 2021-08"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,11 +182,11 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     from paretune.jobs.record import params_of
     from paretune.tracking import RunStatus
 
-    spec, state = row.spec, JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
+    spec, state = row.spec, JobState.COMPLETED if row.cells.status == COMPLETED else JobState.FAILED
     usd = row.cells.cost_usd
-    if usd is None and row.billable_seconds is not None:
-        usd = cost_usd(price, spec, row.billable_seconds)
-    values = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
+    if usd is None and row.cells.billable_seconds is not None:
+        usd = cost_usd(price, spec, row.cells.billable_seconds)
+    values = {metrics.F1: row.cells.f1, metrics.BILLABLE_SECONDS: row.cells.billable_seconds, metrics.COST_USD: usd}
     measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
@@ -199,7 +200,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
                 schema.SOURCE_LINE: str(row.line),
                 schema.SPEC_HASH: spec.spec_hash(),
                 schema.COMMAND: spec.command(),
-                schema.FAILURE_REASON: reason.get(row.status, "failed, as it was published"),
+                schema.FAILURE_REASON: reason.get(row.cells.status, "failed, as it was published"),
                 schema.MACHINE: None if spec.has_instances else "another",
                 **price_tags(price),
                 schema.STATE: state.value,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from paretune.commands.command import command_of
 from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
-from paretune.core.packages import mcp_is_missing
+from paretune.core.packages import missing
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import absolute, is_file, printable
 from paretune.launchers.processes import is_alive, process_text
@@ -54,9 +54,8 @@ _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 class McpOptions(Parameters):
     """The budgets that agents may spend through this server."""
 
-    budget: str | None = parameter(
-        None, "YAML file with monthly budgets that all launches count against; without it agents may look only"
-    )
+    budget: str | None = parameter(None)
+    """YAML file with monthly budgets that all launches count against; without it agents may look only"""
     listed_by: ClassVar[str] = "mcp"
 
 
@@ -64,7 +63,7 @@ def _run(options: McpOptions) -> CommandOutput:
     """Serve until the agent disconnects; running jobs go on."""
     from paretune.jobs.workplace import home_of
 
-    if reason := mcp_is_missing():
+    if reason := missing("mcp", "to serve agents"):
         raise BadInput([reason])
     if options.budget is not None and not is_file(options.budget):
         raise BadInput([f"budget must name a YAML file with budgets, and {options.budget} is none"])

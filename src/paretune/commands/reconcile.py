@@ -67,7 +67,8 @@ COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "differen
 class ReconcileRequest(Parameters):
     """The bill to read."""
 
-    bill: str = parameter("", f"export of CUR 2.0 or FOCUS, Parquet or CSV: {_FORMS}")
+    bill: str = parameter("")
+    """export of CUR 2.0 or FOCUS, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/"""
 
     listed_by: ClassVar[str] = "reconcile"
     rules: ClassVar[Rules] = (lambda request: _faults(request.bill),)

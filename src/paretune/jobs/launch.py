@@ -33,7 +33,7 @@ from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.profile import completed, remarks
+from paretune.specification.profile import completed
 from paretune.tracking import (
     RecordedRun,
     Run,
@@ -143,7 +143,7 @@ def _claim(spec: JobSpec, workplace: Workplace, say: Callable[..., None]) -> tup
         if (first := _ahead(record, inputs)) is not None:
             return _adopted(spec, workplace, first.run_id, record.run, say), None
     estimated = [] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]
-    messages = [*remarks(spec, workplace.environment), *estimated, *(f"warning: {text}" for text in warnings)]
+    messages = [*estimated, *(f"warning: {text}" for text in warnings)]
     say(_announcement(spec, inputs, record.run.run_id), *messages)
     return record, inputs
 

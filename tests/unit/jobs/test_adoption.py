@@ -21,7 +21,8 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
-from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher
+from tests.scripted_jobs import DONE, SMALL, ScriptedLauncher
+from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
 
@@ -31,7 +32,7 @@ class User:
     def __init__(self, folder: Path) -> None:
         self.script = folder / "train.py"  # a job with a script of its own has nothing to prepare
         self.script.touch()
-        self.clock = Clock()
+        self.clock = FakeClock()
         self.launcher = ScriptedLauncher([DONE, DONE])
         self.client = MlflowClient()
         self.told: list[str] = []

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, compress
+from itertools import compress
 from statistics import median
 
 import moocore
@@ -14,7 +14,7 @@ from paretune.estimating.noise import TELLING_ERRORS
 from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
-from paretune.studies.results.points import Point, RunNoise, merge, point_of, value_of
+from paretune.studies.results.points import Point, RunNoise, merge
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
 MARGIN = 0.1  # share of each objective's range by which the reference point lies beyond the worst point
@@ -98,11 +98,6 @@ class StudyFront:
         return any(trial.origin == "simulated" for trial in self.trials)
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """All pairs of objectives; one that measures the model comes second in its pair."""
-        return list(combinations(sorted(self.objectives, key=lambda name: name not in metrics.OF_THE_CLUSTER), 2))
-
-    @property
     def main_pair(self) -> tuple[str, str] | None:
         """Dollars (or the first objective) and quality (or the next one); None with one objective."""
         names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
@@ -171,11 +166,6 @@ class StudyFront:
         """Feasible points on the front over these objectives only."""
         pair_ranks = ranks(self.feasible, {name: self.objectives[name] for name in pair})
         return [point for point, rank in zip(self.feasible, pair_ranks, strict=True) if not rank]
-
-    def alone(self, trial: Trial) -> Point:
-        """A trial that is none of the study's, as a point."""
-        values = {name: [value] for name in self.noises if (value := value_of(trial, name)) is not None}
-        return point_of(trial, [trial], values, self.noises)
 
     def cost_of(self, point: Point) -> tuple[float, ...]:
         """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""
