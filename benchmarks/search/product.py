@@ -24,7 +24,7 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
-from paretune.studies.search.study_run import StudyRunWriter
+from paretune.studies.search.study_run import open_run
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking import Tracking
 from search.peers import Asking
@@ -91,11 +91,10 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
             )
         )
 
-    run_id = StudyRunWriter(file, kept, tracking).run_id  # its pages are not written
-    driver = Driver(
+    driver = Driver(  # without a writer of pages
         file,
         kept,
-        run_id=run_id,
+        run_id=open_run(tracking, kept, file),
         workplace=Workplace(
             launcher=SimulatedLauncher(home, clock, {}, course),
             home=home,
@@ -107,7 +106,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
         on_trial=finished,
         say=lambda text: None,
     )
-    driver.run(Split(driver))
+    driver.run(Split(driver).begin_next)
     return booked
 
 

@@ -14,7 +14,7 @@ from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import INTERVAL, Point, value_of
+from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.recommendation import NEVER, Pick, best_in, failures, recommend
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
 
@@ -106,9 +106,6 @@ class StudyAnswer:
         blocks = list(map(self._described, self.picks)) or [" ".join(self.opening())]
         if front.best:
             blocks.append(f"{simulated}Front over all objectives, cheapest first:\n{_first(front_table(front))}")
-        if front.forecast:
-            title = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
-            blocks.append(f"{title}:\n{_first(forecast_table(front))}")
         if not front.is_foreign:
             blocks.append(f"{simulated}Budget: {self.bill()}.")
         if self.picks and (lines := failures(front.trials)):
@@ -290,12 +287,6 @@ def front_table(front: StudyFront) -> pd.DataFrame:
             | {"collapse probability": "" if probability < NEVER else f"{probability:.0%}"}
         )
     return _frame(rows)
-
-
-def forecast_table(front: StudyFront) -> pd.DataFrame:
-    """The points that were predicted and not run, cheapest first, with their intervals."""
-    rows = [front.predicted(trial) | {"configuration": trial.setting()} for trial in front.forecast]
-    return _frame(rows).drop_duplicates(ignore_index=True)
 
 
 def trials_table(front: StudyFront) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, compress
+from itertools import compress
 from statistics import median
 
 import moocore
@@ -96,11 +96,6 @@ class StudyFront:
     def is_simulated(self) -> bool:
         """Whether any trial is simulated."""
         return any(trial.origin == "simulated" for trial in self.trials)
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """All pairs of objectives; one that measures the model comes second in its pair."""
-        return list(combinations(sorted(self.objectives, key=lambda name: name not in metrics.OF_THE_CLUSTER), 2))
 
     @property
     def main_pair(self) -> tuple[str, str] | None:

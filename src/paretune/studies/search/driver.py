@@ -12,7 +12,7 @@ leaves its jobs to the next one, and raises CallAgain.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from paretune.core.errors import (
     BadInput,
@@ -42,13 +42,8 @@ from paretune.tracking import schema
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
 
 
-class Suggesting(Protocol):
-    """What suggests the next jobs of a study; those of one that `is_repeating` repeat others, after the search."""
-
-    is_repeating: bool
-
-    def begin_next(self) -> str:
-        """Start the next job; returns why none is started, or an empty text."""
+BeginNext = Callable[[], str]
+"""Starts the next job of a study; returns why none is started, or an empty text."""
 
 
 class Driver:
@@ -96,14 +91,10 @@ class Driver:
         return len(self._heard)
 
     def why_over(self) -> str:
-        """The reason why the search of a study begins no further trial; empty while it may.
-
-        Repeats of what is recommended go on. `History.hopeless` ends a study at once.
-        """
-        absent, under_way = self.history.lacks_objective(), sum(job.trial.counts for job in self.running)
-        if self.history.has_enough(under_way):
-            return absent or f"{self.file.n_trials} trials were made"
-        return absent
+        """The reason why the search of a study begins no further trial; empty while it may."""
+        under_way = sum(job.trial.counts for job in self.running)
+        enough = f"{self.file.n_trials} trials were made" if self.history.has_enough(under_way) else ""
+        return self.history.lacks_objective() or enough
 
     def adopt(self) -> None:
         """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
@@ -120,10 +111,10 @@ class Driver:
             self._say(f"trial {trial.number}: taken over")
             self._begin(trial, adopt=True)
 
-    def run(self, suggesting: Suggesting) -> str:
+    def run(self, begin_next: BeginNext) -> str:
         """Repeat `step` until it is over; returns why, in words. With `once`, CallAgain is raised after one step."""
         self._reason = ""
-        while not (reason := self.step(suggesting)):
+        while not (reason := self.step(begin_next)):
             self.workplace.interruption.check()
             if self.file.once:
                 counts = f"{len(self.trials)} trials have ended, {len(self._jobs)} are under way"
@@ -131,7 +122,7 @@ class Driver:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         return reason
 
-    def step(self, suggesting: Suggesting) -> str:
+    def step(self, begin_next: BeginNext) -> str:
         """Do what can be done now; returns why nothing more will be begun once nothing runs, or an empty text."""
         self.poll()
         while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._first):
@@ -144,11 +135,10 @@ class Driver:
             if self._start_given():
                 continue
             if not self._reason or self._judged != self.bookings:  # what has ended may have left dollars
-                self._judged, self._reason = self.bookings, suggesting.begin_next()
+                self._judged, self._reason = self.bookings, begin_next()
             if self._reason:
                 break
-        is_over = not any(suggesting.is_repeating or trial.repeats is None for trial in self.under_way)
-        return self._reason if is_over and self._judged == self.bookings else ""
+        return self._reason if not self.under_way and self._judged == self.bookings else ""
 
     def begin(
         self,
@@ -168,7 +158,7 @@ class Driver:
     def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> bool:
         try:
             spec = self.file.spec_at(point).replace(**changes)
-            if reason := self._why_not(spec):
+            if reason := self.why_not(spec) or self.fault(spec):
                 raise BudgetRefused(reason)
             has_limit = "max_runtime_minutes" in changes and repeats is None
             given = (spec if has_limit else self.money.limited(spec)).changed()
@@ -183,34 +173,28 @@ class Driver:
         self._begin(trial)
         return True
 
-    def _why_not(self, spec: JobSpec) -> str:
+    def why_not(self, spec: JobSpec) -> str:
         """The reason why a job need not or must not run now; empty if it may."""
         identity = spec.spec_hash()
         if (trial := self.history.settled.get(identity)) is not None:
             return f"trial {trial} had the same job"
-        if identity in {job.trial.identity for job in self.running}:
-            return "the same job runs"
+        if identity in {trial.identity for trial in self.under_way}:
+            return "the same job is under way"
         if self.history.cannot_fit(spec):
             return "a job with no more rows per device ran out of memory on a device as large"
-        return self._fault(spec)
+        return ""
 
-    def _fault(self, spec: JobSpec) -> str:
+    def fault(self, spec: JobSpec) -> str:
         """Why the launcher would refuse a job; empty if it takes it."""
         identity, faults = spec.spec_hash(), list[str]()
         if identity not in self._faults:
             with collecting(faults):
                 self.workplace.launcher.check(spec)
-            self._faults[identity] = "".join(faults[:1])
+            fault = "".join(faults[:1])
+            if fault and fault not in self._faults.values():
+                self._say(f"some jobs are left out: {fault}")
+            self._faults[identity] = fault
         return self._faults[identity]
-
-    def is_possible(self, spec: JobSpec) -> bool:
-        """Whether the launcher takes such a job."""
-        return not self._fault(spec)
-
-    def is_open(self, spec: JobSpec) -> bool:
-        """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
-        is_taken = spec.spec_hash() in {trial.identity for trial in self.under_way}
-        return not is_taken and not self.history.is_closed(spec)
 
     def poll(self) -> None:
         """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""

@@ -120,11 +120,6 @@ class History:
         is_best = pareto.front([costs(each.values, goals) for each in feasible], [False] * len(goals))
         return list(compress(feasible, is_best))
 
-    def is_closed(self, spec: JobSpec) -> bool:
-        """Whether the job need not or must not run any more: its outcome is known, or it failed."""
-        identity = spec.spec_hash()
-        return identity in self.settled or identity in self.failures or self.cannot_fit(spec)
-
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
@@ -139,10 +134,10 @@ class History:
         if len(done) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
         logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*self._file.objectives}))
-        return (
-            f"{len(done)} jobs have completed and none has logged {' or '.join(absent)}, which is an objective; what "
-            f"they have logged beside the others is {logged or 'nothing'}: name one of these in objectives"
-        )
+        name = " or ".join(absent)
+        mend = f"change objectives in the study's file to what they have logged: {logged}"
+        mend = mend if logged else f"print it as a line such as `{absent[0]}: 0.8`, or change objectives"
+        return f"{len(done)} jobs have completed and none has logged {name}, an objective of this study: {mend}"
 
     def hopeless(self, since: int) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.

@@ -39,7 +39,7 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
 
-JOB, RUN_ID, _DESCRIBED, _MARK = "job", "run_id", "described", "mark"
+JOB, _DESCRIBED, _MARK = "job", "described", "mark"
 _ROW = TypeAdapter(Trial)
 _OF_OPTUNA = {"number", "point", "values", "origin"}
 """Fields of a trial that are not in its row: Optuna has them, or they follow from the study."""
@@ -91,26 +91,21 @@ class StudyTable:
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    def open(self, run_id: str, described: str) -> tuple[str, str]:
-        """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet, and its mark.
+    def open(self, described: str) -> str:
+        """Describe the study unless that is done; returns its mark, which no other study of any storage has.
 
-        `described` holds its values by their names, as JSON; BadInput if the study was begun with others. The mark is a
-        random tag that no other study has, even of the same name in another storage.
+        `described` holds its values by their names, as JSON; BadInput if the study was begun with others.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
-            attributes = {_MARK: uuid.uuid4().hex, RUN_ID: run_id, _DESCRIBED: described}
+            attributes = {_MARK: uuid.uuid4().hex, _DESCRIBED: described}
             for name, text in attributes.items():
                 self.study.set_user_attr(name, text)
         if attributes[_DESCRIBED] != described:
             text = f"study {self._file.name} was begun with another search space, job or objectives: give it another "
             text += f"name (name=...), or the same file ({_difference(attributes[_DESCRIBED], described)})"
             raise BadInput([text])
-        return attributes[RUN_ID], attributes[_MARK]
-
-    def name_study_run(self, run_id: str) -> None:
-        """Record the study's MLflow run."""
-        self.study.set_user_attr(RUN_ID, run_id)
+        return str(attributes[_MARK])
 
     def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:
         """Number and point of a new trial; `changes` are those of its job.
