@@ -129,7 +129,7 @@ def _line(task: Task) -> str:
 
 
 def compare(
-    name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, done: Searched
+    name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, searched: Searched
 ) -> list[Searches]:
     """All searches of the worlds of one kind, printed."""
     seeds = [seed for seed, _ in paths]
@@ -190,12 +190,12 @@ def main() -> None:
     seeds = worlds.DEVELOPMENT if options.development else worlds.HELD_OUT
     context, settings = multiprocessing.get_context("spawn"), dict[str, list[Searches]]()
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.processes, context) as pool:
-        done = Searched(options.results or Path(folder) / "searches.jsonl", pool)
+        searched = Searched(options.results or Path(folder) / "searches.jsonl", pool)
         for name in options.tables:
             paths = [(seed, Path(folder) / f"{name}-{seed}.csv") for seed in seeds[: options.seeds]]
             for seed, path in paths:
                 worlds.World.draw(name, seed).write(path)
-            settings[name] = compare(name, paths, options, done)
+            settings[name] = compare(name, paths, options, searched)
     worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
     if settings:
         head = f"{made}; simulated; {options.seeds} seeds, {worlds_are}"
