@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
-from paretune.core.packages import design_is_missing
+from paretune.core.packages import missing
 from paretune.core.untrusted import read_text
 from paretune.specification.parameters import Parameters, Plain, Rules, parameter, spell
 
@@ -182,7 +182,7 @@ def _chosen(points: Points, seed: int) -> list[Level]:
     sizes = list(map(len, levels))
     if points.full:
         rows: Iterable[Sequence[int]] = itertools.product(*map(range, sizes))
-    elif reason := design_is_missing():
+    elif reason := missing("design"):
         raise BadInput([reason])
     else:
         rows = (
