@@ -59,17 +59,14 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     figure = front_figure(front, answer.picks, web_address)
     about = "Chart of all configurations; the tables below have the same values"
     chart = "" if figure is None else chart_html(figure, about)
-    goals = [f"{'less' if way == 'minimize' else 'more'} {label(name)}" for name, way in front.objectives.items()]
-    limits = [
-        f"{label(name)} {'at least' if end == 'min' else 'at most'} {front.text(name, limit, 0.0)}"
-        for name, ends in front.constraints.items()
-        for end, limit in ends.items()
-    ]
+    goals = [f"{way} {label(name)}" for name, way in front.objectives.items()]
+    bounds = [(name, end, bound) for name, ends in front.constraints.items() for end, bound in ends.items()]
+    goals += [f"{label(name)} {end} {front.text(name, bound, 0.0)}" for name, end, bound in bounds]
     text = template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
         chart=chart,
-        goal=f"Wanted: {', '.join(goals)}" + (f"; required: {', '.join(limits)}" if limits else ""),
+        goal=f"Wanted: {', '.join(goals)}",
         failures=failures(front.trials),
         front_table=front_table(front),
         most=_MOST_POINTS,
