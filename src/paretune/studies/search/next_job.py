@@ -86,7 +86,7 @@ class Sampled:
         return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 
     def _is_open(self, spec: JobSpec) -> bool:
-        return spec.spec_hash() not in self._driver.history.failures and not self._driver.why_not(spec)
+        return spec.spec_hash() not in self._driver.history.failed and not self._driver.why_not(spec)
 
     def _can_be_paid(self, spec: JobSpec) -> bool:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
