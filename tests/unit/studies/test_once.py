@@ -8,10 +8,8 @@ import pytest
 from paretune.cli import main
 from paretune.core.errors import CallAgain
 from paretune.launchers.base import Job
-from paretune.tracking import Tracking
 from tests.scripted_jobs import SECONDS
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched
-from tests.stand_ins.aws import FakeClock
 from tests.study_tables import books_of, write_study
 
 
@@ -23,9 +21,8 @@ class LastingLauncher(JudgedLauncher):
         return None if job is None else replace(job, looks=1)
 
 
-def test_a_study_in_rounds_runs_each_job_once_and_books_it(workplace: Path, tmp_path: Path) -> None:
-    clock = FakeClock()
-    desk = Desk(tmp_path, clock, Tracking({}, clock), LastingLauncher(always_done))
+def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
+    desk.launcher = LastingLauncher(always_done)
     reason, rounds = "", 0
     while not reason:
         driver, rounds = desk.driver(once=True, n_parallel=2), rounds + 1
@@ -39,7 +36,6 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(workplace: Path, tmp_
     assert sorted(float(trial.point["learning_rate"]) for trial in driver.trials.values()) == list(RATES)
     assert len(desk.launcher.created) == 4
     assert driver.table.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
-    desk.close()
 
 
 @pytest.mark.slow
