@@ -366,18 +366,17 @@ class SageMakerJob(Job):
                 ) from error
 
     def _describe(self) -> None:
-        """Ask for the description. The job is gone when neither Describe nor List has known it for GONE_AFTER_S."""
-        if (description := described(self._account, self.name)) is not None:
-            self.description, self._missing_since = description, None
-        elif is_listed(self._account, self.name):
+        """Ask for the description. The job is gone when nothing has shown it for GONE_AFTER_S."""
+        now, description = self._clock.monotonic(), described(self._account, self.name)
+        self.description = description or self.description
+        if description is not None:
             self._missing_since = None
-        else:
-            now = self._clock.monotonic()
-            self._missing_since = now if self._missing_since is None else self._missing_since
-            if now - self._missing_since >= GONE_AFTER_S:
-                noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
-                ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
-                self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
+        elif self._missing_since is None:
+            self._missing_since = now
+        elif now - self._missing_since >= GONE_AFTER_S:
+            noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+            ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
+            self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
 
     def _drain(self) -> None:
         """Read the rest of an ended job's log, once."""
@@ -413,22 +412,21 @@ class SageMakerJob(Job):
 
 
 def described(account: Account, name: str) -> Mapping[str, Any] | None:
-    """The answer of DescribeTrainingJob; None if it knows no such job. Raises boto's errors."""
+    """The answer of DescribeTrainingJob; {} if only ListTrainingJobs shows the job, None if neither does.
+
+    One answer of one service is no proof that there is no job. Raises boto's errors.
+    """
+    sagemaker = account.client("sagemaker")
     try:
-        answer: Mapping[str, Any] = account.client("sagemaker").describe_training_job(TrainingJobName=name)
+        answer: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
+        return answer
     except AWS_ERRORS as error:
-        if code(error) in {"ValidationException", "ResourceNotFound"}:
-            return None
-        raise
-    return answer
-
-
-def is_listed(account: Account, name: str) -> bool:
-    """Whether ListTrainingJobs shows the job; False if this identity may not list. Raises boto's errors."""
+        if code(error) not in {"ValidationException", "ResourceNotFound"}:
+            raise
     try:
-        answer = account.client("sagemaker").list_training_jobs(NameContains=name[:63], MaxResults=100)
+        summaries = sagemaker.list_training_jobs(NameContains=name[:63], MaxResults=100)["TrainingJobSummaries"]
     except AWS_ERRORS as error:
         if is_denied(error):
-            return False
+            return None
         raise
-    return any(summary["TrainingJobName"] == name for summary in answer["TrainingJobSummaries"])
+    return {} if any(summary["TrainingJobName"] == name for summary in summaries) else None
