@@ -168,10 +168,7 @@ def metrics_of_store(ml: Path) -> dict[str, float]:
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
-    """Exit code of the installer of start_job.py, which says why pip failed.
-
-    The list is written to the folder where its relative paths start, because pip resolves `-r other.txt` from there.
-    """
+    """Exit code of the installer of start_job.py, run in the folder where relative paths of the list start."""
     say("installing what the project depends on")
     path = folder / REQUIREMENTS
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")

@@ -127,16 +127,14 @@ class SageMakerJob(Job):
         *,
         is_project: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self._account, self._storage, self._clock = name, account, storage, clock
         self.description: Mapping[str, Any] = description or {}  # the last answer; empty before there is one
-        self._account, self._storage, self._clock = account, storage, clock
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
         self._is_project = is_project
         self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
         self._model = ""  # URI of the trained model, read with them
         self._log = JobLog(account.client("logs"), name, is_project=is_project)
-        self._created = clock.now()
-        self._began = clock.monotonic()
+        self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (0.0 if description is None else 2.0)
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
@@ -234,9 +232,15 @@ class SageMakerJob(Job):
 
     def _facts(self, billed: float) -> dict[str, str]:
         """The place of the job in AWS, its image, and what spot saved."""
-        description = self.description
-        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
-        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
+        description, image = (
+            self.description,
+            self.description.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
+        )
+        facts = {
+            "job_arn": description.get("TrainingJobArn", ""),
+            "secondary_status": self.detail(),
+            "image_uri": image,
+        }
         trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
         if description.get("EnableManagedSpotTraining") and trained:
             facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
@@ -302,21 +306,17 @@ class SageMakerJob(Job):
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
         if self.warm_pool() is None or not self._keeps_instances:
             return
-        refusal: Exception | None = None
+        none = {"KeepAlivePeriodInSeconds": 0}
         try:
-            self._account.client("sagemaker").update_training_job(
-                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-            )
+            self._account.client("sagemaker").update_training_job(TrainingJobName=self.name, ResourceConfig=none)
         except AWS_ERRORS as error:
-            refusal = error
+            if code(error) != "ValidationException":  # they have been reused, or have expired, this moment
+                raise LostContact(
+                    f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                    f"keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name {self.name} "
+                    f"--resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
+                ) from error
         self._due = self._clock.monotonic()
-        self._look()  # it may have been reused, or have expired, this moment
-        if refusal is not None and self._keeps_instances:
-            raise LostContact(
-                f"{explain(refusal, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
-                f"keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name {self.name} "
-                f"--resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
-            ) from refusal
 
     @property
     def _keeps_instances(self) -> bool:
