@@ -48,12 +48,13 @@ def main(ml: Path) -> int:
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
-    end_with_starter()
     watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+    late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
+    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # the process on a user's machine that has started this one
+        watchdog.end_with(int(starter), GRACE_S, late)
     if is_first():
         watchdog.watch(60 * document["max_silence_minutes"], None, partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has none
-        late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
         watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_failure, ml), late)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
@@ -137,19 +138,6 @@ def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
         printed.read(line.decode(errors="replace"))
-
-
-def end_with_starter() -> None:
-    """End together with the process that PARETUNE_STARTER names, which started this one on a user's machine."""
-    starter = os.environ.pop("PARETUNE_STARTER", "")
-
-    def watch() -> None:
-        while os.getppid() == int(starter):
-            time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    if starter:
-        threading.Thread(target=watch, daemon=True).start()
 
 
 def metrics_of_store(ml: Path) -> dict[str, float]:

@@ -232,15 +232,9 @@ class SageMakerJob(Job):
 
     def _facts(self, billed: float) -> dict[str, str]:
         """The place of the job in AWS, its image, and what spot saved."""
-        description, image = (
-            self.description,
-            self.description.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
-        )
-        facts = {
-            "job_arn": description.get("TrainingJobArn", ""),
-            "secondary_status": self.detail(),
-            "image_uri": image,
-        }
+        description = self.description
+        facts = {"job_arn": description.get("TrainingJobArn"), "secondary_status": self.detail()}
+        facts["image_uri"] = description.get("AlgorithmSpecification", {}).get("TrainingImage")
         trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
         if description.get("EnableManagedSpotTraining") and trained:
             facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
