@@ -19,7 +19,7 @@ from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import CHECKPOINT_EVERY_S, PROFILE_JSON, Event, write_json
 from paretune.training import checkpoints, device, processes
-from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.tokenised import GlobalBatchSampler
 
 _STEP = "ProfilerStep"  # torch's name of a block that is one optimiser step with its data and log begins so
 _NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training

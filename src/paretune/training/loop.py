@@ -21,8 +21,7 @@ from paretune.training.callback import EventWriter, MetricsCallback, ProfileCall
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer, write_model
 from paretune.training.processes import StopSignal
-from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import TokenRows, as_batch
+from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, as_batch
 from paretune.training.strategies import Division
 from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
@@ -102,7 +101,7 @@ def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
         model, missing = build_model(spec, source, prepared.labels, tokenizer, drawn=drawn)
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
-            use_cpu_kernels(model)
+            use_cpu_kernels(model, spec.max_seq_length)
         return model, missing
 
     division = Division(spec, build) if strategies.divides(spec) else None
@@ -189,8 +188,6 @@ def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, f
     is_final = is_after_last_step and in_this_process and not trainer.args.load_best_model_at_end
     measured = history[-1] if is_final else trainer.evaluate()
     quality = _quality(measured, "eval", task)
-    if "loss" not in quality:
-        return {}  # it has failed, and the events say so
     return {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
 
 

@@ -11,13 +11,12 @@ from accelerate.utils import find_executable_batch_size
 from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from paretune.core.errors import first_line
 from paretune.estimating.workload import EVALUATIONS
 from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import device, processes
 from paretune.training.callback import MetricsCallback
-from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.tokenised import GlobalBatchSampler
 from paretune.training.strategies import Division
 from paretune.training.tasks import summed_loss
 
@@ -97,7 +96,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     """A Trainer with batches from a `GlobalBatchSampler`.
 
     An evaluation computes each row once, so that its metrics do not depend on the number of processes and the size of
-    its batches. It continues with smaller batches if one does not fit into memory. If it fails, the training goes on.
+    its batches. It continues with smaller batches if one does not fit into memory.
     With `waits_for_others`, or a division, a forward pass needs all processes: none can repeat or leave out a batch.
     """
 
@@ -177,24 +176,14 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     def evaluation_loop(
         self, dataloader: Any, description: str, *_: Any, metric_key_prefix: str = "eval", **__: Any
     ) -> EvalLoopOutput:
-        """Loss and metrics of the data set of `dataloader`, whose batches are not used; none if the evaluation fails.
-
-        The failure is raised if the model is divided, or if the training returns its best model.
-        """
-        rows, values = dataloader.dataset, dict[str, float]()
+        """Loss and metrics of the data set of `dataloader`, whose batches are not used."""
         with self.callback.stopwatch.paused():
-            try:
-                values = self._measure(rows)
-            except Exception as error:
-                if self._waits_for_others or self.args.load_best_model_at_end:
-                    raise
-                sentence = f"the evaluation has failed, and the model is kept: {first_line(error)}"
-                self.callback.events.write(self.state.global_step, {}, message=sentence)
+            values = self._measure(dataloader.dataset)
         return EvalLoopOutput(
             predictions=None,
             label_ids=None,
             metrics={f"{metric_key_prefix}_{name}": value for name, value in values.items()},
-            num_samples=len(rows),
+            num_samples=len(dataloader.dataset),
         )
 
     def _measure(self, rows: Any) -> dict[str, float]:
@@ -204,18 +193,12 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         model.eval()
         if hasattr(self.optimizer, "eval"):
             self.optimizer.eval()
-        size, failure, share = self.args.eval_batch_size, "", list[EvaluatedBatch]()
+        size = self.args.eval_batch_size
         if self._waits_for_others:
             share = self._evaluate_share(size, model, rows)
         else:
-            try:
-                share = find_executable_batch_size(self._evaluate_share, starting_batch_size=size)(model, rows)
-            except Exception as error:  # the other processes wait for this one
-                failure = first_line(error)
-        failures, shares = zip(*processes.gather((failure, share)), strict=True)
-        if any(failures):
-            raise RuntimeError(next(filter(None, failures)))
-        batches = [batch for part in shares for batch in part]
+            share = find_executable_batch_size(self._evaluate_share, starting_batch_size=size)(model, rows)
+        batches = [batch for part in processes.gather(share) for batch in part]
         items = sum(batch.items for batch in batches)
         values = {"loss": sum(batch.loss for batch in batches) / items} if items else {}
         if self.compute_metrics is not None and batches:
