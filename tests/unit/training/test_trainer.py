@@ -111,7 +111,7 @@ def test_an_evaluation_does_not_depend_on_processes_and_batches(
     monkeypatch.setattr(processes, "gather", lambda _: parts)
     together = trainer.evaluate()
 
-    assert [sum(len(batch.rows) for batch in share) for share in parts] == [13, 13, 12, 12]
+    assert [sum(batch.items for batch in share) for share in parts] == [13, 13, 12, 12]
     assert together["eval_loss"] == pytest.approx(alone["eval_loss"], rel=1e-6)
     assert (together["eval_f1"], together["eval_accuracy"]) == (alone["eval_f1"], alone["eval_accuracy"])
 

@@ -50,8 +50,8 @@ class Rows:
 class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """One split as a data set whose items are whole batches, for a DataLoader with a batch sampler.
 
-    Token ids stay in the memory-mapped file. Batches are as long as their longest row, rounded up to a multiple of
-    `pad_multiple`. With `longest_first` rows are sorted by descending length: batches need little padding.
+    Batches are as long as their longest row, rounded up to a multiple of `pad_multiple`. With `longest_first` rows are
+    sorted by descending length: batches need little padding.
     """
 
     def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -194,8 +194,7 @@ def prepare(
 ) -> PreparedDataset:
     """Tokenise `rows`, or take them from `cache` if equal rows were prepared with equal tokenizer, task and length.
 
-    The data set has facts: row and token counts, share of truncated rows, baselines. `rows` and class names `labels`
-    are those of `sources.read_rows`. `tell` is called with each step of the progress.
+    The data set has facts: row and token counts, share of truncated rows, baselines.
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
@@ -267,16 +266,12 @@ def _write_splits(
 
 def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
     """Token ids of each text, at most `limit`, and how many texts were longer than that."""
-    tokens: list[list[int]] = []
-    truncated = 0
+    tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
-        short = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
-        full = [text for text, ids in zip(batch, short, strict=True) if len(ids) == limit]
-        if full:
-            whole = tokenizer(full, return_attention_mask=False)["input_ids"]
-            truncated += sum(len(ids) > limit for ids in whole)
-        tokens += short
+        encoded = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)
+        tokens += encoded["input_ids"]
+        truncated += sum(bool(row.overflowing) for row in encoded.encodings or ())  # a slow tokenizer has none
     return tokens, truncated
 
 
