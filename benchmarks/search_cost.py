@@ -1,22 +1,19 @@
-"""Measure the dollars that a search needs until its front is good, and what it has at any budget.
+"""Measure the dollars that a search needs until its front is good, and what it has at the end.
 
     python benchmarks/search_cost.py                            # held-out worlds; hours on two quiet threads
     python benchmarks/search_cost.py --tables saturating,noisy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
-    python benchmarks/search_cost.py --table runs.csv --tables ""           # a table of your own
 
-Searches are run on tables of recorded jobs, see benchmarks/search/README.md: worlds drawn from a seed
-(benchmarks/search/worlds.py); `local`, measured here, what its jobs show drawn anew for each seed; and those named with
---table. Every method searches the same points and is told the same answers. Nothing is billed and nothing is trained.
+Searches are run on worlds, tables of jobs that are drawn from a seed, see benchmarks/search/README.md. Every method
+searches the same points for dollars and F1, and is told the same answers. Nothing is billed and nothing is trained.
 
-A job's dollars count when it ends in virtual time, whatever its end. After each end, the front of what was measured is
-scored at the true values of its points, the means over all seeds of the table: its hypervolume as a share of that of
-the true front, with a reference point a tenth of the true front's range beyond its worst values.
-This product is given the budget as `budget_usd` of its study, and searches once for each; it refuses what may not fit.
-Other libraries know no budget: they search once, may overspend with the last jobs, and are read off at each budget.
-Every search is kept in --results; one that is there already is not run again.
+After each job, the front of what was measured is scored at the true values of its points, the means over all seeds of
+the table: its hypervolume as a share of that of the true front, with a reference point a tenth of the true front's
+range beyond its worst values. This product is given the budget as `budget_usd` of its study; it refuses what may not
+fit. Other libraries know no budget and may overspend with the last job. Every search is kept in --results; one that is
+there already is not run again.
 
-Peers are those of benchmarks/search/peers.py and bayesian.py; those that are not installed are left out (`pip install
+Peers are those of benchmarks/search/peers.py; those that are not installed are left out (`pip install
 ".[benchmarks]"`).
 """
 
@@ -27,54 +24,36 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import arguments
 import published
-from search import bayesian, local, peers, product, report, rival, statements, worlds
-from search.report import PRODUCT, Searches, Setting
-from search.scoring import OBJECTIVES, Course, Score
+from search import peers, product, report, rival, statements, worlds
+from search.report import Searches
+from search.scoring import Course, Score
 from search.tables import Table
 
-from paretune.core.errors import BadInput
-
 RESULTS = Path(__file__).parent / "results"
-LOCAL, REPEATS = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
-OPTUNA = ("random", "tpe", "gp")
-SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego")
-LIBRARIES = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax", "smac": "smac", "flaml": "flaml"}
-"""Prefix of a method's name to the module that it needs."""
-METHODS = (
-    *OPTUNA,
-    "rival",
-    "sampler",
-    "syne-morea",
-    "flaml-blendsearch",
-    *SLOW[1:],
-    *PRODUCT,
-)
+SLOW = ("gp", "smac-parego")
+LIBRARIES = {"syne-morea": "syne_tune", "smac-parego": "smac", "flaml-blendsearch": "flaml"}
+"""Method to the module that it needs."""
+METHODS = ("random", "tpe", "gp", "rival", "sampler", "syne-morea", "flaml-blendsearch", "smac-parego", "split")
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
-PACKAGES = (
-    *("paretune", "optuna", "syne-tune", "botorch", "ax-platform", "smac", "flaml"),
-    *("mlflow", "torch", "scipy", "numpy"),
-)
+PACKAGES = ("paretune", "optuna", "syne-tune", "smac", "flaml", "mlflow", "torch", "scipy", "numpy")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Task:
-    """One search. `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods."""
+    """One search of a world. `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods."""
 
     name: str
     method: str
-    objectives: str
-    parallel: int
     seed: int
     budget: float
     slow: int
@@ -86,58 +65,42 @@ class Task:
 
 
 def search(task: Task, path: str) -> Course:
-    """One search, in a process of its own pool; dollars in median jobs."""
-    table, score = _table(path, task.name, task.seed, task.objectives)
-    started, remark, most_usd = time.process_time(), "", task.budget * table.median_usd
-    limits: dict[str, Any] = {"parallel": task.parallel, "most": task.most}
-    if task.method in PRODUCT:
-        try:
-            booked, remark = product.search(
-                table, task.method, task.objectives, seed=task.seed, budget_usd=most_usd, **limits
-            )
-        except BadInput as error:  # a table of jobs that the product would not make
-            booked, remark = [], f"refused: {error.faults[0]}"
+    """One search, in a process of its own pool."""
+    table, score = _table(path, task.name)
+    started, most_usd = time.process_time(), task.budget * table.median_usd
+    if task.method == "split":
+        booked = product.search(table, seed=task.seed, budget_usd=most_usd, most=task.most)
     else:
-        asking = _asking(table, task)
-        booked = peers.drive(asking, table, task.objectives, draw=task.seed, most_usd=most_usd, **limits)
-    result = score.course(booked, time.process_time() - started, remark)
-    return replace(result, usd=tuple(usd / table.median_usd for usd in result.usd))
+        booked = peers.drive(_asking(table, task), table, draw=task.seed, most_usd=most_usd, most=task.most)
+    return score.course(booked, time.process_time() - started)
 
 
 def _asking(table: Table, task: Task) -> peers.Asking:
     """The library behind a method."""
-    library = task.method.partition("-")[0]
-    count = len(OBJECTIVES[task.objectives])
-    if library == "sampler":
-        return product.Sampler(table, task.objectives)
-    if library == "rival":
-        return rival.Rival(table, task.objectives)
-    if library == "syne":
-        return peers.SyneTune(table, task.seed, count)
-    if library == "flaml":
-        return peers.Flaml(table, task.seed)
-    if library == "smac":
-        return bayesian.Smac(table, task.seed, count, task.most)
-    if library == "botorch":
-        return bayesian.BoTorch(table, task.seed, count)
-    if library == "ax":
-        return bayesian.Ax(table, task.seed, count)
-    return peers.OptunaAlone(table, task.method, task.seed, count)
+    match task.method:
+        case "sampler":
+            return product.Sampler(table)
+        case "rival":
+            return rival.Rival(table)
+        case "syne-morea":
+            return peers.SyneTune(table, task.seed)
+        case "flaml-blendsearch":
+            return peers.Flaml(table, task.seed)
+        case "smac-parego":
+            return peers.Smac(table, task.seed, task.most)
+        case _:
+            return peers.OptunaAlone(table, task.method, task.seed)
 
 
 @cache
-def _table(path: str, name: str, seed: int, objectives: str) -> tuple[Table, Score]:
-    """The table of a seed; what the jobs of the local one show is drawn anew for each."""
-    ranges, finer = RANGES if name == "continuous" else (), worlds.LARGE if name == "large" else None
-    table = Table(Path(path), name, ranges, finer)
-    if name == "local":
-        table.resample(local.scatter(LOCAL, REPEATS), seed)
-    return table, Score(table, objectives)
+def _table(path: str, name: str) -> tuple[Table, Score]:
+    table = Table(Path(path), RANGES if name == "continuous" else ())
+    return table, Score(table)
 
 
 def is_there(method: str) -> str:
     """Why a method cannot be had; empty where it can."""
-    module = LIBRARIES.get(method.partition("-")[0])
+    module = LIBRARIES.get(method)
     return f'{module} is not installed (pip install ".[benchmarks]")' if module and find_spec(module) is None else ""
 
 
@@ -149,10 +112,6 @@ class Searched:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         self._path, self._pool = path, pool
         self._courses = {json.dumps(task): Course(**course) for task, course in map(json.loads, lines)}
-
-    def has(self, tasks: Iterable[tuple[Task, Path]]) -> bool:
-        """Whether all these tasks are there."""
-        return all(_line(task) in self._courses for task, _ in tasks)
 
     def courses(self, tasks: Sequence[tuple[Task, Path]]) -> list[Course]:
         """The courses of tasks, each with the file of its table; those that are not there yet are run."""
@@ -169,84 +128,57 @@ def _line(task: Task) -> str:
     return json.dumps(asdict(task))
 
 
-def compare(name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, searched: Searched) -> None:
-    """All searches of one table, or of the worlds of one kind, printed."""
-    _describe(name, paths[0])
+def compare(
+    name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, searched: Searched
+) -> list[Searches]:
+    """All searches of the worlds of one kind, printed."""
     seeds = [seed for seed, _ in paths]
-    for parallel in options.parallel:
-        for objectives in ["cost/time/F1"] if name == "three" else options.objectives:
-            result = []
-            for method in (method for method in options.methods if not is_there(method)):
-                shared = {"name": name, "method": method, "objectives": objectives, "parallel": parallel}
-                tasks = {}
-                for usd in options.budgets if method in PRODUCT else options.budgets[-1:]:
-                    terms = {**shared, "slow": options.slow_jobs, "budget": usd}
-                    tasks[usd] = [(Task(seed=seed, **terms), path) for seed, path in paths]
-                if options.report_only and not all(map(searched.has, tasks.values())):
-                    continue
-                courses = {usd: searched.courses(budgeted) for usd, budgeted in tasks.items()}
-                result.append(Searches(method=method, budgets=options.budgets, courses=courses))
-                for refusal in {course.remark for course in result[-1].longest if not course.usd}:
-                    print(f"  {method} {refusal}")
-                print(f"  {name} {parallel} {objectives} {method}", file=sys.stderr, flush=True)
-            if not result:
-                continue
-            setting = f"{name}, {objectives}, {parallel} job{'s' if parallel > 1 else ''} at a time"
-            print(f"\n{setting}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
-            report.show([report.head(options.budgets), *map(report.line_of, result)])
-            options.settings.append(Setting(name=name, objectives=objectives, parallel=parallel, searches=result))
-            sys.stdout.flush()
-
-
-def _describe(name: str, first: tuple[int, Path]) -> None:
-    """Print what a table holds; of worlds, the first one."""
-    seed, path = first
-    table, _ = _table(str(path), name, seed, "cost/F1")
-    dollars = sorted(truth.cost_usd for truth in table.truths)
+    table, _ = _table(str(paths[0][1]), name)
+    dollars = sorted(usd for usd, _ in table.truths)
+    axes = ", ".join(f"{axis} ({len(values)})" for axis, values in table.axes.items())
     print(
-        f"\n{name}{f', world {seed}' if name in worlds.KINDS else ''}: {len(table.points)} recorded points, "
-        f"{table.lost_share:.0%} do not end well; a job costs {dollars[0]:.3g} to {dollars[-1]:.3g} USD, "
-        f"median {table.median_usd:.3g}; searched: "
-        + ", ".join(f"{axis} ({len(values)})" for axis, values in table.axes.items())
+        f"\n{name}, world {seeds[0]}: {len(table.points)} recorded points, {table.lost_share:.0%} do not end well; "
+        f"a job costs {dollars[0]:.3g} to {dollars[-1]:.3g} USD, median {table.median_usd:.3g}; searched: {axes}"
     )
-    if name == "local":
-        print(f"  what jobs show is drawn anew for each seed: {local.scatter(LOCAL, REPEATS).basis}")
-    for axis, values in table.left_out.items():
-        print(f"  left out, for no study may search {axis}: rows with {', '.join(values)}")
+    result = []
+    for method in (method for method in options.methods if not is_there(method)):
+        tasks = [(Task(name, method, seed, options.budget, options.slow_jobs), path) for seed, path in paths]
+        courses = searched.courses(tasks)
+        result.append(Searches(method=method, budget=options.budget, courses=courses))
+        print(f"  {name} {method}", file=sys.stderr, flush=True)
+    print(f"\n{name}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
+    report.show([report.head(options.budget), *map(report.line_of, result)])
+    sys.stdout.flush()
+    return result
 
 
-def _parser() -> argparse.ArgumentParser:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = ",".join(("local", *worlds.KINDS))
-    parser.add_argument("--tables", default=every, help=f"of {every}; empty for none")
-    parser.add_argument("--table", type=Path, action="append", default=[], help="a further CSV of recorded runs")
+    every = ",".join(worlds.KINDS)
+    parser.add_argument("--tables", default=every, help=f"kinds of worlds, of {every}; empty for none")
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--objectives", default="cost/F1,time/F1", help="on all tables but `three`")
-    parser.add_argument("--parallel", default="1", help="jobs at a time; 1,4: both")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--development", action="store_true", help="worlds that are not kept aside")
-    parser.add_argument("--budgets", default="1,5,40", help="dollars of a search, in median jobs of the table")
+    parser.add_argument("--budget", type=float, default=40.0, help="dollars of a search, in median jobs of the world")
     parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.jsonl", help="where searches are kept")
-    parser.add_argument("--report-only", action="store_true", help="of the searches that --results holds; none is run")
     parser.add_argument("--statements", type=int, default=20, help="studies whose statements are checked; 0: none")
-    return parser
+    few = {"tables": "tiny", "methods": "random,flaml-blendsearch,smac-parego,sampler,split", "seeds": 1}
+    options = arguments.parse(
+        parser, **few, budget=3.0, slow_jobs=12, processes=1, statements=1, results=None, development=True
+    )
+    options.methods = options.methods.split(",")
+    options.tables = list(filter(None, options.tables.split(",")))
+    for given, known in ((options.methods, METHODS), (options.tables, worlds.KINDS)):
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"unknown {', '.join(unknown)}: there are {', '.join(known)}")
+    return options
 
 
 def main() -> None:
     """Read the arguments, search, print."""
-    parser = _parser()
-    few = {"tables": "local", "methods": "random,flaml-blendsearch,smac-parego,botorch-qlognehvi,split"}
-    short = {"objectives": "cost/F1", "seeds": 1, "budgets": "3", "slow_jobs": 12}
-    options = arguments.parse(parser, **few, **short, processes=1, statements=1, results=None)
-    options.methods, options.objectives = options.methods.split(","), options.objectives.split(",")
-    options.parallel = [int(text) for text in options.parallel.split(",")]
-    options.budgets = sorted(float(text) for text in options.budgets.split(","))
-    options.settings = []
-    unknown = [name for name in options.methods if name not in METHODS]
-    if unknown:
-        parser.error(f"unknown methods {', '.join(unknown)}: there are {', '.join(METHODS)}")
+    options = _options()
     print(made := published.conditions(*PACKAGES))
     for method in options.methods:
         if reason := is_there(method):
@@ -255,38 +187,23 @@ def main() -> None:
     print("lost/again/all: median jobs that did not complete, that repeated an earlier one, and all")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
-    context = multiprocessing.get_context("spawn")
+    seeds = worlds.DEVELOPMENT if options.development else worlds.HELD_OUT
+    context, settings = multiprocessing.get_context("spawn"), dict[str, list[Searches]]()
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.processes, context) as pool:
         searched = Searched(options.results or Path(folder) / "searches.jsonl", pool)
-        for name, paths in _chosen(options, Path(folder)):
-            compare(name, paths, options, searched)
-    worlds_are = "development" if options.development else "kept aside"
-    head = f"{made}; simulated; {options.seeds} seeds, worlds {worlds_are}."
-    if options.settings:
-        print(published.block("search_cost", report.block(head, options.settings, options.slow_jobs)))
+        for name in options.tables:
+            paths = [(seed, Path(folder) / f"{name}-{seed}.csv") for seed in seeds[: options.seeds]]
+            for seed, path in paths:
+                worlds.World.draw(name, seed).write(path)
+            settings[name] = compare(name, paths, options, searched)
+    worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
+    if settings:
+        head = f"{made}; simulated; {options.seeds} seeds, {worlds_are}"
+        print(published.block("search_cost", report.block(head, settings, options.slow_jobs)))
     if options.statements:
-        begin = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT).start
-        rows = [statements.AIMS, *statements.rows(range(begin, begin + options.statements))]
-        head = f"{made}; simulated; {options.statements} studies a row, worlds {worlds_are}."
+        rows = [statements.AIMS, *statements.rows(range(seeds.start, seeds.start + options.statements))]
+        head = f"{made}; simulated; {options.statements} studies a row, {worlds_are}"
         print(published.block("search_statements", [head, "", *published.table(statements.HEAD, rows)]))
-
-
-def _chosen(options: argparse.Namespace, folder: Path) -> Iterable[tuple[str, list[tuple[int, Path]]]]:
-    """Names of tables, and for each seed the file; worlds are drawn here."""
-    seeds = range(options.seeds)
-    for name in filter(None, options.tables.split(",")):
-        if name in worlds.KINDS:
-            retained = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT)[: options.seeds]
-            paths = [(seed, folder / f"{name}-{seed}.csv") for seed in retained]
-            for seed, file in paths:
-                worlds.World.draw(name, seed).write(file)
-            yield name, paths
-        elif name == "local":
-            yield name, [(seed, LOCAL) for seed in seeds]
-        else:
-            raise SystemExit(f"--tables must be of local, {', '.join(worlds.KINDS)}; got {name}")
-    for path in options.table:
-        yield path.stem, [(seed, path) for seed in seeds]
 
 
 if __name__ == "__main__":

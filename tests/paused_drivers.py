@@ -125,7 +125,7 @@ def drive(step: int, telling: int) -> int:
 
         setattr(owner, method, wrapped)
 
-    for method in ("ask_for", "reserve", "name_run", "book", "tell"):
+    for method in ("ask", "save", "tell"):
         stepwise(StudyTable, method)
     stepwise(Tracking, "create")
     stepwise(JobRecord, "name_attempt")

@@ -19,7 +19,8 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import Tracking
-from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, Ending, ScriptedLauncher
+from tests.scripted_jobs import DONE, SMALL, Ending, ScriptedLauncher
+from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)
@@ -31,7 +32,7 @@ def always_done(spec: JobSpec, times: int) -> Ending:
     return DONE
 
 
-class QuickClock(Clock):
+class QuickClock(FakeClock):
     """Sleeps forty times as long: pauses of an hour pass in few steps."""
 
     def sleep(self, seconds: float) -> None:
@@ -62,7 +63,7 @@ class JudgedLauncher(ScriptedLauncher):
 
 def searched(driver: Driver) -> str:
     """Let a driver try its points; returns why it ended."""
-    return driver.run(Sampled(driver))
+    return driver.run(Sampled(driver).begin_next)
 
 
 def until_ended(driver: Driver) -> None:
@@ -75,7 +76,7 @@ def until_ended(driver: Driver) -> None:
 def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> Verification:
     """Let a driver repeat what is recommended; the repeats, and why there are no more."""
     verification = Verification(driver, recommended)
-    driver.run(verification)
+    driver.run(verification.begin_next)
     return verification
 
 
@@ -93,7 +94,7 @@ class Desk:
     """
 
     folder: Path
-    clock: Clock
+    clock: FakeClock
     tracking: Tracking
     launcher: JudgedLauncher = field(default_factory=lambda: JudgedLauncher(always_done))
     interruption: Interruption = field(default_factory=Interruption)

@@ -1,4 +1,4 @@
-"""Searches by others over a table: Optuna's samplers, Syne Tune's evolution, and FLAML's cost-frugal search.
+"""Searches by others over a table: Optuna's samplers, Syne Tune's evolution, FLAML's cost-frugal search, and SMAC.
 
 All of them search the same points with their libraries' defaults. Axes of numbers are given as ordered ones, by rank;
 what is no number as categories. Nobody here remembers answers, for none of these libraries does: what is suggested
@@ -7,25 +7,26 @@ twice is paid twice (and counted). What each of them makes of two objectives and
     Optuna     a front; memory as a constraint (`Trial.set_constraint`), with the worst values seen so far for
                objectives, as no sampler looks at them
     Syne Tune  a front; memory is `on_trial_error`
-    FLAML      one objective: F1. Dollars, or seconds, are its `cost_attr`, and it begins with one instance as its
-               low-cost point, so that what it runs grows dearer as F1 improves; memory is an error
+    FLAML      one objective: F1. Dollars are its `cost_attr`, and it begins with one instance as its low-cost point,
+               so that what it runs grows dearer as F1 improves; memory is an error
+    SMAC       its HyperparameterOptimizationFacade (a random forest) with ParEGO, which draws new weights of the
+               objectives for each job, over the logarithm of dollars; memory is a crash with the worst values seen
 """
 
-import heapq
+import math
+import tempfile
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from paretune.estimating.recorded_runs import OUT_OF_MEMORY
-from search.scoring import OBJECTIVES, Booked
-from search.tables import Outcome, Point, Table
-
-Costs = tuple[float, ...]
-"""What is minimised: dollars, seconds or both, and the negative of F1."""
-
+from search.scoring import Booked
+from search.tables import Costs, Outcome, Point, Table
 
 _REPEAT = 1000
 """Between the draws of a job's repeats; seeds of searches are smaller."""
@@ -43,48 +44,33 @@ class Asking(ABC):
         """How it ended; `costs` is None unless it completed."""
 
 
-def drive(
-    asking: Asking, table: Table, objectives: str, *, draw: int, parallel: int, most_usd: float, most: int
-) -> list[Booked]:
-    """Run a search until its dollars or jobs are spent; jobs in the order of their ends in virtual time.
+def drive(asking: Asking, table: Table, *, draw: int, most_usd: float, most: int) -> list[Booked]:
+    """Run a search, one job after the other, until its dollars or jobs are spent.
 
     A job that is run again is another repeat, as after a failure.
     """
     ran: Counter[str] = Counter()
     booked: list[Booked] = []
-    running: list[tuple[float, int, Any, Point, Outcome]] = []
-    now = spent = 0.0
-    started = refused = 0
-    while True:
-        while len(running) < parallel and spent < most_usd and started < most and refused < 100:
-            answer = asking.ask()
-            if answer is None:
-                started = most
-                break
-            handle, point = answer
-            outcome = table.outcome(point, draw + _REPEAT * ran[str(point)])
-            ran[str(point)] += 1
-            if outcome.cannot:  # nothing can be run there, and nothing is paid
-                asking.tell(handle, outcome, None)
-                refused += 1
-                continue
-            started, refused = started + 1, 0
-            heapq.heappush(running, (now + outcome.seconds, started, handle, point, outcome))
-        if not running:
-            return booked
-        now, _, handle, point, outcome = heapq.heappop(running)
-        figures = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds, "f1": outcome.f1 or 0.0}
-        measured = tuple(figures[name] for name in OBJECTIVES[objectives]) if outcome.f1 is not None else None
-        asking.tell(handle, outcome, None if measured is None else (*measured[:-1], -measured[-1]))
+    refused, spent = 0, 0.0
+    while spent < most_usd and len(booked) < most and refused < 100 and (answer := asking.ask()) is not None:
+        handle, point = answer
+        outcome = table.outcome(point, draw + _REPEAT * ran[str(point)])
+        ran[str(point)] += 1
+        costs = None if outcome.f1 is None else (outcome.usd, -outcome.f1)
+        asking.tell(handle, outcome, costs)
+        if outcome.cannot:  # nothing can be run there, and nothing is paid
+            refused += 1
+            continue
         at = None if "probe_steps" in point else point
-        booked.append(Booked(usd=outcome.usd, point=at, measured=measured, status=outcome.status))
-        spent += outcome.usd
+        booked.append(Booked(usd=outcome.usd, point=at, costs=costs, status=outcome.status))
+        spent, refused = spent + outcome.usd, 0
+    return booked
 
 
 class OptunaAlone(Asking):
     """One of Optuna's samplers by ask and tell, in memory."""
 
-    def __init__(self, table: Table, sampler: str, seed: int, objectives: int = 2) -> None:
+    def __init__(self, table: Table, sampler: str, seed: int) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -94,7 +80,7 @@ class OptunaAlone(Asking):
             "gp": lambda: optuna.samplers.GPSampler(seed=seed),
             "random": lambda: optuna.samplers.RandomSampler(seed=seed),
         }
-        self._study = optuna.create_study(directions=["minimize"] * objectives, sampler=samplers[sampler]())
+        self._study = optuna.create_study(directions=["minimize"] * 2, sampler=samplers[sampler]())
         kinds = optuna.distributions
         self._table = table
         self._space = table.domains(
@@ -104,7 +90,7 @@ class OptunaAlone(Asking):
             lambda count: kinds.IntDistribution(0, count - 1),
             lambda count: kinds.CategoricalDistribution(list(range(count))),
         )
-        self._worst = (0.0,) * objectives
+        self._worst: tuple[float, ...] = (0.0, 0.0)
 
     def ask(self) -> tuple[Any, Point] | None:
         """The sampler's next point."""
@@ -127,7 +113,7 @@ class OptunaAlone(Asking):
 class SyneTune(Asking):
     """Syne Tune's multi-objective regularised evolution, by suggest and on_trial_result."""
 
-    def __init__(self, table: Table, seed: int, objectives: int = 2) -> None:
+    def __init__(self, table: Table, seed: int) -> None:
         import logging
 
         import numpy as np
@@ -137,7 +123,7 @@ class SyneTune(Asking):
 
         logging.getLogger("syne_tune").setLevel(logging.ERROR)
         np.random.seed(seed)  # its samples of a space come from numpy's own generator
-        self._names = names = [*(f"cost{workspace}" for workspace in range(objectives - 1)), "loss"]
+        self._names = names = ["cost", "loss"]
         space = table.domains(
             lambda low, high: (lograndint if isinstance(low, int) else loguniform)(low, high),
             lambda count: randint(0, count - 1),
@@ -205,3 +191,68 @@ class Flaml(Asking):
         number, config = handle
         result = None if costs is None else {"loss": costs[-1], "paid": costs[0], "config": config}
         self._search.on_trial_complete(number, result, error=costs is None)
+
+
+class Smac(Asking):
+    """SMAC's facade for hyperparameters, with ParEGO over the objectives.
+
+    `jobs` is SMAC's `n_trials`; a quarter of them at most are its initial design.
+    """
+
+    def __init__(self, table: Table, seed: int, jobs: int) -> None:
+        import logging
+
+        from ConfigSpace import Categorical, ConfigurationSpace, Float, Integer
+        from smac import HyperparameterOptimizationFacade as Facade
+        from smac import Scenario
+        from smac.multi_objective.parego import ParEGO
+
+        warnings.simplefilter("ignore")
+        made = table.domains(
+            lambda low, high: partial(Integer if isinstance(low, int) else Float, bounds=(low, high), log=True),
+            lambda count: partial(Integer, bounds=(0, count - 1)),
+            lambda count: partial(Categorical, items=list(range(count))),
+        )
+        space = ConfigurationSpace(seed=seed)
+        space.add([make(name) for name, make in made.items()])
+        self._folder = tempfile.TemporaryDirectory(prefix="smac-")
+        scenario = Scenario(
+            space,
+            objectives=["cost", "loss"],
+            deterministic=True,  # it would repeat each configuration with other seeds
+            n_trials=jobs,
+            seed=seed,
+            output_directory=Path(self._folder.name),
+        )
+        parego = ParEGO(scenario)
+        self._facade = Facade(
+            scenario, _never, multi_objective_algorithm=parego, overwrite=True, logging_level=logging.ERROR
+        )
+        self._table = table
+        self._worst: list[float] = []
+        self._untold: list[tuple[Any, float]] = []
+
+    def ask(self) -> tuple[Any, Point] | None:
+        """The facade's next trial."""
+        trial = self._facade.ask()
+        return trial, self._table.chosen(trial.config)
+
+    def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
+        """Costs, or a crash with the worst ones seen, as soon as there are any."""
+        from smac.runhistory import StatusType, TrialValue
+
+        if costs is None:
+            self._untold.append((handle, outcome.usd))
+        else:
+            values = [math.log(costs[0]), costs[1]]
+            self._worst = list(map(max, self._worst or values, values))
+            self._facade.tell(handle, TrialValue(cost=values, time=outcome.usd), save=False)
+        while self._worst and self._untold:
+            trial, usd = self._untold.pop()
+            crash = TrialValue(cost=list(self._worst), time=usd, status=StatusType.CRASHED)
+            self._facade.tell(trial, crash, save=False)
+
+
+def _never(config: object, seed: int = 0) -> float:
+    """SMAC wants a function, which it calls only when it is not asked and told."""
+    raise NotImplementedError

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,29 +23,34 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.next_job import Sampled, Split
-from paretune.studies.search.study_run import StudyRunWriter
+from paretune.studies.search.next_job import Split
+from paretune.studies.search.study_run import open_run
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking import Tracking
-from search.peers import Asking, Costs
-from search.scoring import OBJECTIVES, Booked
-from search.tables import PRICES, Outcome, Point, Table
+from search.peers import Asking
+from search.scoring import GOALS, Booked
+from search.tables import Costs, Outcome, Point, Table
 
-Searched = tuple[list[Booked], str]
-"""The jobs of a search in the order of their ends, and why it ended."""
 _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
 
 
-def search(
-    table: Table, sampler: str, objectives: str, *, seed: int, parallel: int, budget_usd: float, most: int
-) -> Searched:
-    """Run one study to its end; its jobs in the order of their ends, and why it ended.
+def search(table: Table, *, seed: int, budget_usd: float, most: int) -> list[Booked]:
+    """Run one study to its end; its jobs in the order of their ends.
 
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
     """
-    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "sampler": sampler}
+    content = {
+        "name": "search",
+        "job": {**table.job, "simulation": {"seed": seed}},
+        "search": {name: entry(table, name) for name in table.axes},
+        "objectives": GOALS,
+        "seed": seed,
+        "budget_usd": budget_usd,
+        "n_trials": most,
+        "sampler": "split",
+    }
     with empty_home() as home:
-        return run(study(table, objectives, seed, **limits), table, home)
+        return run(StudyFile.read(content), table, home)
 
 
 @contextmanager
@@ -58,25 +63,14 @@ def empty_home() -> Iterator[Path]:
         yield home
 
 
-def study(table: Table, objectives: str, seed: int, **terms: Any) -> StudyFile:
-    """A study of a table, with these terms."""
-    content = {
-        "job": {**table.job, "simulation": {"seed": seed, "startup_seconds": table.startup_s}},
-        "search": {name: entry(table, name) for name in table.axes},
-        "objectives": {name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
-        "seed": seed,
-    }
-    return StudyFile.read({"name": "search", **terms, **content})
-
-
 def entry(table: Table, name: str) -> Choices | Range:
     """The values of an axis that a study searches."""
     values = table.axes[name]
     return Range(low=values[0], high=values[-1], log=True) if name in table.ranges else Choices(values=values)
 
 
-def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked], bool] = lambda job: False) -> Searched:
-    """Run a study to its end, in a folder of `empty_home`: its jobs in the order of their ends, and why it ended."""
+def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
+    """Run a study to its end, in a folder of `empty_home`: its jobs in the order of their ends."""
     clock = VirtualClock(home)
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
@@ -84,28 +78,25 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
     course = TimelineFactory(predict=lambda document: None)
     course.read_table = lambda path: table.runs  # read once for all studies
     booked: list[Booked] = []
-    names = list(file.objectives)
 
     def finished(trial: Trial) -> None:
-        done = trial.status is TrialStatus.COMPLETED and set(names) <= set(trial.values)
         point = _point_of(trial, table)
-        job = Booked(
-            usd=trial.cost_usd or 0.0,
-            point=point,
-            measured=tuple(trial.values[name] for name in names) if done and point is not None else None,
-            status=trial.status.value if point is not None else f"Probe {trial.status.value}",
+        is_done = trial.status is TrialStatus.COMPLETED and point is not None and GOALS.keys() <= trial.values.keys()
+        booked.append(
+            Booked(
+                usd=trial.cost_usd or 0.0,
+                point=point,
+                costs=(trial.values["cost_usd"], -trial.values["f1"]) if is_done else None,
+                status=trial.status.value if point is not None else f"Probe {trial.status.value}",
+            )
         )
-        booked.append(job)
-        if is_enough(job):
-            driver.why_over = lambda: "enough"  # type: ignore[method-assign]
 
-    run_id = StudyRunWriter(file, kept, tracking).run_id  # its pages are not written
-    driver = Driver(
+    driver = Driver(  # without a writer of pages
         file,
         kept,
-        run_id=run_id,
+        run_id=open_run(tracking, kept, file),
         workplace=Workplace(
-            launcher=SimulatedLauncher(home, clock, PRICES, course),
+            launcher=SimulatedLauncher(home, clock, {}, course),
             home=home,
             clock=clock,
             environment={},
@@ -115,20 +106,20 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         on_trial=finished,
         say=lambda text: None,
     )
-    return booked, driver.run(Split(driver) if file.takes_split else Sampled(driver))
+    driver.run(Split(driver).begin_next)
+    return booked
 
 
 class Sampler(Asking):
     """The product's sampler alone, in a study of plain Optuna: one job at a time, nothing is recorded."""
 
-    def __init__(self, table: Table, objectives: str) -> None:
+    def __init__(self, table: Table) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        goals = OBJECTIVES[objectives]
         searched = {name: distribution_of(name, entry(table, name)) for name in table.axes}
         self._sampler = SplitSampler(
-            table.job, searched, objectives=goals, price_of=lambda spec: table.usd(spec, 1.0), rows=table.rows
+            table.job, searched, objectives=tuple(GOALS), price_of=lambda spec: table.usd(spec, 1.0), rows=table.rows
         )
-        directions = [StudyDirection.MAXIMIZE if name == "f1" else StudyDirection.MINIMIZE for name in goals]
+        directions = [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE]
         self._study = optuna.create_study(directions=directions, sampler=self._sampler)
         self._table = table
 
@@ -154,7 +145,7 @@ class Sampler(Asking):
         if costs is None:
             self._study.tell(handle, state=TrialState.PRUNED)
         else:
-            self._study.tell(handle, [*costs[:-1], -costs[-1]])
+            self._study.tell(handle, [costs[0], -costs[1]])
 
 
 def _point_of(trial: Trial, table: Table) -> Point | None:
@@ -164,7 +155,7 @@ def _point_of(trial: Trial, table: Table) -> Point | None:
         return None
     point: dict[str, Any] = {name: trial.point.get(name, _own(spec, name)) for name in table.axes}
     steps = spec.plan().gradient_accumulation_steps
-    if steps != 1 and "gradient_accumulation_steps" not in table.axes:
+    if steps != 1:
         point["gradient_accumulation_steps"] = steps
         point["per_device_train_batch_size"] = spec.plan().per_device_train_batch_size
     return point

@@ -1,84 +1,66 @@
 """What searches have cost, as lines of tables.
 
 All dollars are in median jobs: divided by the dollars of the middle one of the jobs of the table that complete. So
-tables and worlds with dear and with cheap jobs are read, and put together, alike.
+worlds with dear and with cheap jobs are read, and put together, alike.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import published
 
 from search.scoring import SHARES, Course, middle, short
 
-PRODUCT = ("split",)
-_OURS = (*PRODUCT, "sampler")
+_OURS = ("split", "sampler")
 """The product, and its sampler alone: neither is a peer."""
-_SOURCE = Path(__file__).parents[2] / "src" / "paretune"
-MODULES = ("studies/sampler/*.py",)
-"""The sampler and its models, whose lines have an aim."""
-_MOST_LINES = 700
+_SAMPLER = Path(__file__).parents[2] / "src" / "paretune" / "studies" / "sampler"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Searches:
-    """All searches of one method; a course per seed for each budget; dollars in median jobs.
-
-    A method that is not told its budget has searched once a seed, with the largest, and is read off at the others.
-    """
+    """All searches of one method in the worlds of one kind, a course per seed."""
 
     method: str
-    budgets: Sequence[float]
-    courses: Mapping[float, Sequence[Course]]
+    budget: float  # of each search
+    courses: Sequence[Course]
+
+    def share(self, budget: float) -> float:
+        """Median share of the true front that is held for so many dollars."""
+        return statistics.median(course.share_at(budget) for course in self.courses)
 
     @property
-    def longest(self) -> Sequence[Course]:
-        """The searches with the largest budget."""
-        return self.courses[self.budgets[-1]]
-
-    def shares(self, budget: float) -> list[float]:
-        """The share of the true front that each seed holds for so many dollars."""
-        return [course.share_at(budget) for course in self.courses.get(budget, self.longest)]
+    def end(self) -> float:
+        """Median share of the true front that is held at the end."""
+        return self.share(self.budget)
 
     def usd_to(self, share: float) -> list[float]:
         """Dollars until the front has a share, a number a seed; infinite: never."""
-        ends = [course.reached(share) for course in self.longest]
-        return [math.inf if at is None else course.usd[at] for at, course in zip(ends, self.longest, strict=True)]
-
-    def spent(self) -> list[float]:
-        """Dollars of the whole search, a number a seed."""
-        return [course.usd[-1] if course.usd else 0.0 for course in self.longest]
+        return [course.reached(share) for course in self.courses]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """All searches of one table, or of all worlds of a kind, for some objectives and so many jobs at a time."""
-
-    name: str
-    objectives: str
-    parallel: int
-    searches: Sequence[Searches]
+Settings = Mapping[str, Sequence[Searches]]
+"""Kind of world to the searches of each method."""
 
 
 def line_of(search: Searches) -> tuple[str, ...]:
     """The line of a method in the printed table, under `head`."""
-    courses = search.longest
-    usd = [middle(search.usd_to(share), search.spent()) for share in SHARES]
-    shares = [f"{statistics.median(search.shares(budget)):.2f}" for budget in search.budgets]
-    full = statistics.median(sum(not status.endswith("Completed") for status in c.statuses) for c in courses)
+    courses = search.courses
+    spent = [course.usd[-1] if course.usd else 0.0 for course in courses]
+    usd = [middle(search.usd_to(share), spent) for share in SHARES]
+    lost = statistics.median(sum(not status.endswith("Completed") for status in c.statuses) for c in courses)
     again = statistics.median(c.again for c in courses)
     jobs = statistics.median(len(c.usd) for c in courses)
     cpu = statistics.median(c.cpu_seconds for c in courses)
-    return search.method, *usd, *shares, f"{full:g}/{again:g}/{jobs:g}", f"{cpu:.1f}"
+    return search.method, *usd, f"{search.end:.2f}", f"{lost:g}/{again:g}/{jobs:g}", f"{cpu:.1f}"
 
 
-def head(budgets: Sequence[float]) -> tuple[str, ...]:
+def head(budget: float) -> tuple[str, ...]:
     """The names of the columns of `line_of`."""
-    shares = (f"share at {short(budget)}" for budget in budgets)
-    return ("", *(f"to {share:.0%}" for share in SHARES), *shares, "lost/again/all", "CPU s")
+    return ("", *(f"to {share:.0%}" for share in SHARES), f"share at {short(budget)}", "lost/again/all", "CPU s")
 
 
 def show(lines: Sequence[Sequence[str]]) -> None:
@@ -89,23 +71,20 @@ def show(lines: Sequence[Sequence[str]]) -> None:
         print("  " + "  ".join([line[0].ljust(widths[0]), *rest]))
 
 
-def block(conditions: str, settings: Sequence[Setting], slow_jobs: int) -> list[str]:
-    """The block of the page: aims, methods over all tables, and the tables apart."""
-    lines = [conditions, "", *published.table(AIMS_HEAD, aims(settings))]
-    for objectives, parallel in sorted({(item.objectives, item.parallel) for item in settings}):
-        chosen = [item for item in settings if (item.objectives, item.parallel) == (objectives, parallel)]
-        setting = f"{objectives}, {parallel} at a time"
-        methods = sorted(_by_method(chosen).items(), key=lambda item: _to_90(item[1]))
-        rows = [_method_row(method, searches) for method, searches in methods]
-        lines += ["", f"{setting}, all tables together; slow methods had {slow_jobs} jobs at most:", ""]
-        lines += published.table(_METHODS_HEAD, rows)
-        if len(chosen) > 1:
-            lines += ["", f"{setting}, dollars to 90 % and share held at the end, by table:", ""]
-            lines += published.table(_TABLES_HEAD, map(_table_row, chosen))
+def block(conditions: str, settings: Settings, slow_jobs: int) -> list[str]:
+    """The block of the page: aims, methods over all kinds of worlds, and the kinds apart."""
+    by_method = _by_method(settings)
+    methods = sorted(by_method.items(), key=lambda item: _to_90(item[1]))
+    lines = [conditions, "", *published.table(_AIMS_HEAD, _aims(by_method))]
+    lines += ["", f"cost/F1, 1 at a time, all tables together; slow methods had {slow_jobs} jobs at most:", ""]
+    lines += published.table(_METHODS_HEAD, [_method_row(method, searches) for method, searches in methods])
+    if len(settings) > 1:
+        lines += ["", "cost/F1, 1 at a time, dollars to 90 % and share held at the end, by table:", ""]
+        lines += published.table(_TABLES_HEAD, [_table_row(name, searches) for name, searches in settings.items()])
     return lines
 
 
-AIMS_HEAD = ("over all tables of this run", "aim", *_OURS, "best peer", "random")
+_AIMS_HEAD = ("over all tables of this run", "aim", *_OURS, "best peer", "random")
 _METHODS_HEAD = (
     *("method", "dollars to 90 %", "to 95 %", "held at 1", "at the end", "at the end, worst table"),
     *("jobs", "CPU s"),
@@ -116,66 +95,47 @@ _TABLES_HEAD = (
 )
 
 
-def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
-    """Rows under `AIMS_HEAD`: the aim, and what the product and others reach; empty cells were not searched for.
+def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ...]]:
+    """Rows under `_AIMS_HEAD`: the aim, and what the product and others reach; empty cells were not searched for.
 
     Dollars are medians over all seeds and tables; a share held is the median over seeds, then the median or the worst
     over tables.
     """
-    for objectives, parallel, share, aim in _DOLLARS:
-        chosen = [item for item in settings if (item.objectives, item.parallel) == (objectives, parallel)]
-        label = f"{objectives}, {parallel} at a time, dollars to {share:.0%}"
-        values = {method: _usd(searches, share) for method, searches in _by_method(chosen).items()}
-        yield label, aim, *_cells(values, min)
-    for label, budget, over_tables, aim in _HELD:
-        chosen = [item for item in settings if (item.objectives, item.parallel) == ("cost/F1", 1)]
-        chosen = [item for item in chosen if item.searches[0].budgets[-1] >= budget]
-        values = {
-            method: over_tables([statistics.median(search.shares(budget)) for search in searches])
-            for method, searches in _by_method(chosen).items()
-        }
-        yield label, aim, *_cells(values, max)
-    lines = sum(len(path.read_text().splitlines()) for pattern in MODULES for path in _SOURCE.glob(pattern))
-    yield "lines of the search and its models", f"at most {_MOST_LINES}", str(lines), "", "", ""
+
+    def row(measure: Callable[[Sequence[Searches]], float], best: Callable[..., float]) -> list[str]:
+        values = {method: measure(searches) for method, searches in by_method.items()}
+        peers = {method: value for method, value in values.items() if method not in {*_OURS, "random"}}
+        peer = ""
+        if peers:
+            top = best(peers, key=lambda method: peers[method])
+            peer = _text(peers[top]) + (f" ({top})" if math.isfinite(peers[top]) else "")
+        return [*(_text(values.get(method)) for method in _OURS), peer, _text(values.get("random"))]
+
+    for share, aim in ((0.9, "2"), (0.95, "2.5")):
+        yield f"dollars to {share:.0%}", aim, *row(partial(_usd, share=share), min)
+    by_median = row(lambda searches: statistics.median(search.share(1.0) for search in searches), max)
+    yield "share held at 1 median job, median table", "random's", *by_median
+    by_worst = row(lambda searches: min(search.share(40.0) for search in searches), max)
+    yield "share held at 40 median jobs, worst table", "0.94 and best peer's", *by_worst
+    lines = sum(len(path.read_text().splitlines()) for path in _SAMPLER.glob("*.py"))
+    yield "lines of the search and its models", "at most 700", str(lines), "", "", ""
 
 
-_DOLLARS = (
-    ("cost/F1", 1, 0.9, "2"),
-    ("cost/F1", 1, 0.95, "2.5"),
-    ("cost/F1", 4, 0.9, "20"),
-    ("cost/F1", 4, 0.95, "30"),
-    ("time/F1", 1, 0.9, "35"),
-)
-_HELD: tuple[tuple[str, float, Callable[[Iterable[float]], float], str], ...] = (
-    ("cost/F1, 1 at a time, share held at 1 median job, median table", 1.0, statistics.median, "random's"),
-    ("cost/F1, 1 at a time, share held at 40 median jobs, worst table", 40.0, min, "0.94 and best peer's"),
-)
-
-
-def _by_method(settings: Sequence[Setting]) -> dict[str, list[Searches]]:
+def _by_method(settings: Settings) -> dict[str, list[Searches]]:
     """The searches of each method that has searched all these tables."""
     result: dict[str, list[Searches]] = {}
-    for search in (search for setting in settings for search in setting.searches):
+    for search in (search for searches in settings.values() for search in searches):
         result.setdefault(search.method, []).append(search)
     return {method: searches for method, searches in result.items() if len(searches) == len(settings)}
 
 
-def _cells(values: Mapping[str, float], best: Callable[[Iterable[float]], float]) -> tuple[str, ...]:
-    """The values of ours, of the best peer with its name, and of random search; empty for methods that did not run."""
-    peers = {method: value for method, value in values.items() if method not in {*_OURS, "random"}}
-    top = best(peers.values()) if peers else None
-    name = next((method for method, value in peers.items() if value == top), "")
-    peer = "" if top is None else _text(top) + (f" ({name})" if math.isfinite(top) else "")
-    return (*(_text(values.get(method)) for method in _OURS), peer, _text(values.get("random")))
-
-
 def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
-    ends = [statistics.median(search.shares(search.budgets[-1])) for search in searches]
-    courses = [course for search in searches for course in search.longest]
+    ends = [search.end for search in searches]
+    courses = [course for search in searches for course in search.courses]
     return (
         method,
         *(_text(_usd(searches, share)) for share in (0.9, 0.95)),
-        f"{statistics.median(statistics.median(search.shares(1.0)) for search in searches):.2f}",
+        f"{statistics.median(search.share(1.0) for search in searches):.2f}",
         f"{statistics.median(ends):.2f}",
         f"{min(ends):.2f}",
         f"{statistics.median(len(course.usd) for course in courses):g}",
@@ -183,8 +143,8 @@ def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
     )
 
 
-def _table_row(setting: Setting) -> tuple[str, ...]:
-    by_method = {search.method: search for search in setting.searches}
+def _table_row(name: str, searches: Sequence[Searches]) -> tuple[str, ...]:
+    by_method = {search.method: search for search in searches}
     peers = [search for method, search in by_method.items() if method not in {*_OURS, "random"}]
 
     def row(measure: Callable[[Searches], float], best: Callable[..., Searches | None]) -> list[str]:
@@ -193,8 +153,7 @@ def _table_row(setting: Setting) -> tuple[str, ...]:
         cells = [_text(None if search is None else measure(search)) for search in chosen]
         return [*cells[:2], top.method if top and math.isfinite(measure(top)) else "", *cells[2:]]
 
-    to_90 = row(lambda search: _usd([search], 0.9), min)
-    return (setting.name, *to_90, *row(lambda search: statistics.median(search.shares(search.budgets[-1])), max))
+    return (name, *row(lambda search: _usd([search], 0.9), min), *row(lambda search: search.end, max))
 
 
 def _usd(searches: Sequence[Searches], share: float) -> float:
@@ -204,7 +163,7 @@ def _usd(searches: Sequence[Searches], share: float) -> float:
 
 def _to_90(searches: Sequence[Searches]) -> tuple[float, float]:
     """Orders methods: median dollars to 90 %, then the share that is held at the end."""
-    shares = [share for search in searches for share in search.shares(search.budgets[-1])]
+    shares = [course.share_at(search.budget) for search in searches for course in search.courses]
     return _usd(searches, 0.9), -statistics.median(shares)
 
 

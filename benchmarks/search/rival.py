@@ -2,8 +2,8 @@
 
 It knows neither budgets nor several jobs at a time, and states nothing: what a search of 150 lines of code reaches.
 
-    probes     of each type the smallest batch and the largest that fits, on the fewest instances; where seconds are an
-               objective also on the most. A step takes a + b x batch x row length + c x further instances
+    probes     of each type the smallest batch and the largest that fits, on the fewest instances.
+               A step takes a + b x batch x row length + c x further instances
     quality    a Gaussian process over log2 of the global batch, the logarithm of the rate along a ridge, and all other
                numbers; averaged by likelihood over the ridge's power, scale, noise and a term of the type. Runs far
                below the best have collapsed and are left out
@@ -22,16 +22,15 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.core.pareto import front
-from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, STARTUP_SECONDS
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.studies.results.front import hypervolume
 from paretune.studies.sampler.sampler import hypervolume_improvement
-from search.peers import Asking, Costs
-from search.tables import Outcome, Point, Table
+from search.peers import Asking
+from search.tables import Costs, Outcome, Point, Table
 
 _SPREAD, _NOISE = 0.03, 0.004  # standard deviations of F1: between points, of one run
 _PATIENCE, _LEAST = 50.0, 0.0005
-_ROWS = 10_000.0  # of data that nobody has counted
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "learning_rate"}
 
@@ -50,14 +49,14 @@ class _Job:
 
 
 class Rival(Asking):
-    """The rival on a table; it minimises dollars or seconds, and maximises F1."""
+    """The rival on a table; it minimises dollars and maximises F1."""
 
-    def __init__(self, table: Table, objectives: str) -> None:
-        self._table, self._is_time = table, objectives.startswith("time")
+    def __init__(self, table: Table) -> None:
+        self._table = table
         self._others = [name for name in table.axes if name not in _CLUSTER and table.is_ordered(name)]
         jobs = [job for point in table.points if (job := self._job(point)) is not None]
         fewest = min(job.terms[2] for job in jobs)
-        self._jobs = [job for job in jobs if self._is_time or job.terms[2] == fewest]
+        self._jobs = [job for job in jobs if job.terms[2] == fewest]
         self._types = sorted({job.key[0] for job in self._jobs})
         self._told: list[tuple[_Job, Outcome]] = []
 
@@ -81,7 +80,7 @@ class Rival(Asking):
             plan.per_device_train_batch_size,
             plan.global_batch_size,
             np.array([times, row_s, spec.instance_count - 1], dtype=float),
-            spec.probe_steps or math.ceil((self._table.rows or _ROWS) * spec.num_train_epochs / plan.global_batch_size),
+            spec.probe_steps or math.ceil(self._table.rows * spec.num_train_epochs / plan.global_batch_size),
             self._table.usd(spec, 1.0),
             (spec.instance_type, math.log2(plan.global_batch_size), math.log(plan.learning_rate), *others),
         )
@@ -98,15 +97,14 @@ class Rival(Asking):
         for name in self._types:
             most = min((batch for kind, batch in full if kind == name), default=math.inf)
             here = [job for job in self._jobs if job.key[0] == name and job.batch < most]
-            here.sort(key=lambda job: (job.terms[2], job.batch))
-            few = [job for job in here if job.terms[2] == here[0].terms[2]]
-            for job in [*few[:1], *few[-1:], *(here[-1:] if self._is_time else [])]:
+            here.sort(key=lambda job: job.batch)
+            for job in [*here[:1], *here[-1:]]:
                 probe = self._job({**job.point, "probe_steps": PROBE_STEPS})
                 if probe is not None and self._is_open(probe, 4):
                     yield probe
 
     def _seconds(self, jobs: Sequence[_Job]) -> np.ndarray:
-        start_s, speeds = self._table.startup_s, {}
+        start_s, speeds = STARTUP_SECONDS, {}
         for name in self._types:
             ran = [(job, end) for job, end in self._told if job.key[0] == name and end.status == COMPLETED]
             fit = [job.terms * job.steps / max(end.seconds - start_s, 1.0) for job, end in ran]
@@ -124,9 +122,8 @@ class Rival(Asking):
         if not ran:
             off = np.abs(keys[:, 1] - 5.0) + np.abs(keys[:, 2] - math.log(3e-5)) / math.log(2.0)
             return jobs[int(np.argmin(off + 1e-3 * usd / usd.max()))] if jobs else None
-        cost = seconds if self._is_time else usd
         mean, deviation, noise, chance = _believe(self._keys([job for job, _ in ran]), [end.f1 for _, end in ran], keys)
-        believed, is_known = np.column_stack([cost, -mean]), deviation < 1.6 * noise
+        believed, is_known = np.column_stack([usd, -mean]), deviation < 1.6 * noise
         best = believed[front(believed.tolist(), [False, False])]
         (low, _), (high, worst) = best.min(axis=0), best.max(axis=0)
         reference = np.array([max(1.15 * high, 3.0 * low), worst + 0.1 * np.ptp(best[:, 1]) + noise])
@@ -134,12 +131,12 @@ class Rival(Asking):
 
         def gains(over: np.ndarray) -> np.ndarray:
             added = [
-                weight * hypervolume_improvement(np.column_stack([cost, -(mean + node * deviation)]), over, reference)
+                weight * hypervolume_improvement(np.column_stack([usd, -(mean + node * deviation)]), over, reference)
                 for node, weight in zip(_NODES, _WEIGHTS, strict=True)
             ]
             return np.asarray(chance * sum(added) / (_WEIGHTS.sum() * whole))
 
-        paid = [(end.seconds if self._is_time else end.usd, -(end.f1 or 0.0)) for _, end in ran]
+        paid = [(end.usd, -(end.f1 or 0.0)) for _, end in ran]
         running, knowing = gains(np.array(paid)), np.where(is_known, 0.0, gains(believed[is_known]))
         spent = sum(end.usd for _, end in self._told)
         options: list[tuple[float, _Job]] = []

@@ -3,19 +3,15 @@
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from paretune.core.pareto import front
 from paretune.studies.results.front import MARGIN, hypervolume
-from search.tables import Point, Table, Truth
+from search.tables import Costs, Point, Table
 
-OBJECTIVES = {
-    "cost/F1": ("cost_usd", "f1"),
-    "time/F1": ("billable_seconds", "f1"),
-    "cost/time/F1": ("cost_usd", "billable_seconds", "f1"),
-}
-"""What is searched for; F1, the last one, is maximised and the others are minimised."""
+GOALS = {"cost_usd": "minimize", "f1": "maximize"}
 SHARES = (0.8, 0.9, 0.95)
+_MINIMISED = (False, False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +21,13 @@ class Booked:
     Attributes:
         usd: what it has cost, whatever its end.
         point: of the search space; None for a job off it, such as a probe.
-        measured: the objectives' values, F1 last; None unless it completed.
+        costs: dollars and the negative of F1; None unless it completed.
         status: how it ended.
     """
 
     usd: float
     point: Point | None
-    measured: tuple[float, ...] | None
+    costs: Costs | None
     status: str
 
 
@@ -44,11 +40,10 @@ class Course:
     statuses: tuple[str, ...]
     again: int = 0
     cpu_seconds: float = 0.0
-    remark: str = ""
 
-    def reached(self, share: float) -> int | None:
-        """The number of the job after which that share of the front was found first; None if never."""
-        return next((job for job, value in enumerate(self.run) if value >= share), None)
+    def reached(self, share: float) -> float:
+        """The dollars after which that share of the front was found first; infinite if never."""
+        return next((usd for usd, value in zip(self.usd, self.run, strict=True) if value >= share), math.inf)
 
     def share_at(self, usd: float) -> float:
         """The share of the front that was found when so many dollars were spent."""
@@ -56,60 +51,43 @@ class Course:
         return done[-1] if done else 0.0
 
 
-@dataclass
 class Score:
-    """Scores the searches of one table for some objectives.
+    """Scores the searches of one table.
 
     The reference point is the worst of each objective on the true front, moved away by a tenth of the front's range:
     with the worst of the whole table nearly every front would seem good, for a diverged run has F1 near chance.
     """
 
-    table: Table
-    objectives: str
-    reference: tuple[float, ...] = field(init=False)
-    whole: float = field(init=False)
-    on_front: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        costs = [self._costs(truth) for truth in self.table.truths]
-        best = [cost for cost, retained in zip(costs, front(costs, [False] * len(costs[0])), strict=True) if retained]
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        best = [costs for costs, is_best in zip(table.truths, front(table.truths, _MINIMISED), strict=True) if is_best]
         spans = [(max(column), max(column) - min(column)) for column in zip(*best, strict=True)]
-        self.reference = tuple(worst + MARGIN * (span or abs(worst)) for worst, span in spans)
-        self.whole = hypervolume(best, self.reference)
+        self._reference = tuple(worst + MARGIN * (span or abs(worst)) for worst, span in spans)
+        self._whole = hypervolume(best, self._reference)
         self.on_front = len(best)
 
     def share(self, points: Iterable[Point]) -> float:
         """Hypervolume of points at their true values, as a share of that of the true front."""
-        result = [truth for point in points if (truth := self.table.truth(point)) is not None]
-        return hypervolume([self._costs(truth) for truth in result], self.reference) / self.whole
+        truths = [truth for point in points if (truth := self._table.truth(point)) is not None]
+        return hypervolume(truths, self._reference) / self._whole
 
-    def course(self, booked: Sequence[Booked], cpu_seconds: float, remark: str = "") -> Course:
-        """The course of a search, jobs in the order in which they ended."""
-        usd, run = [], []
-        spent, ran, again = 0.0, list[tuple[tuple[float, ...], Point]](), 0
-        seen: set[str] = set()
+    def course(self, booked: Sequence[Booked], cpu_seconds: float) -> Course:
+        """The course of a search, jobs in the order in which they ended; dollars in median jobs."""
+        usd, run = list[float](), list[float]()
+        ran, points = list[tuple[Costs, Point]](), [str(job.point) for job in booked if job.point is not None]
         for job in booked:
-            spent += job.usd
-            if job.point is not None:
-                again += str(job.point) in seen
-                seen.add(str(job.point))
-                if job.measured is not None:
-                    ran.append(((*job.measured[:-1], -job.measured[-1]), job.point))
-            trials = front([costs for costs, _ in ran], [False] * len(self.reference))
-            usd.append(spent)
-            run.append(self.share(point for (_, point), best in zip(ran, trials, strict=True) if best))
+            if job.point is not None and job.costs is not None:
+                ran.append((job.costs, job.point))
+            best = front([costs for costs, _ in ran], _MINIMISED)
+            usd.append(job.usd + (usd[-1] if usd else 0.0))
+            run.append(self.share(point for (_, point), is_best in zip(ran, best, strict=True) if is_best))
         return Course(
-            usd=tuple(usd),
+            usd=tuple(spent / self._table.median_usd for spent in usd),
             run=tuple(run),
             statuses=tuple(job.status for job in booked),
-            again=again,
+            again=len(points) - len(set(points)),
             cpu_seconds=cpu_seconds,
-            remark=remark,
         )
-
-    def _costs(self, truth: Truth) -> tuple[float, ...]:
-        *minimised, f1 = (getattr(truth, name) for name in OBJECTIVES[self.objectives])
-        return (*minimised, -f1)
 
 
 def short(value: float) -> str:

@@ -7,27 +7,26 @@ high, depending on the instance family.
 """
 
 import csv
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import ClassVar, Literal
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
 from paretune.core.untrusted import read_table
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 """Columns of files of prices; a column `confidence` is optional."""
-_CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
 _STALE_DAYS = 180
 ROUNDING_USD = 1e-9  # dollars by which sums of floating-point numbers may differ
@@ -70,22 +69,9 @@ class Price:
         if self.confidence == "notional":
             return []
         reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
-        age = (today - self.since).days
-        if self.as_of and age > _STALE_DAYS:
-            return [*reasons, f"{'' if len(self.as_of) == len('2026-11-20') else 'up to '}{age} days old"]
-        return reasons if self.as_of else [*reasons, "without a date"]
-
-    def remarks(self, today: date) -> list[str]:
-        """`doubts` as one sentence with the next step; empty if there are none."""
-        doubts = self.doubts(today)
-        if not doubts:
-            return []
-        age = f"is of {self.as_of}" if self.as_of else f"is {doubts.pop()}"
-        about = ", ".join([f"price of {self.instance_type} in {self.region} {age}", *doubts])
-        remedy = f"`paretune prices --refresh true --region {self.region}` reads today's"
-        if self.confidence == "user":
-            remedy = f"bring the file of {VARIABLE} (a design's `prices`) up to date"
-        return [f"{about} ({self.plain_source}): {remedy}"]
+        if not self.as_of:
+            return [*reasons, "without a date"]
+        return [*reasons, f"of {self.as_of}"] if (today - self.since).days > _STALE_DAYS else reasons
 
 
 # SageMaker Training price of ml.m5.large (2 vCPUs, 8 GiB), us-east-1: usage type USE1-Train:ml.m5.large of the AWS
@@ -107,13 +93,18 @@ def dates_of(prices: Iterable[Price | None]) -> str:
 
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
-    """Sentences for the user before a job is paid: doubts about its price, or that it is unknown."""
-    if price is not None:
-        return price.remarks(today)
-    return [
-        f"price of {instance_type} in {region} is not known, so cost will be absent: `paretune prices --refresh true "
-        f"--region {region}` reads it from AWS, or name your own CSV in {VARIABLE}"
-    ]
+    """A sentence for the user before a job is paid: doubts about its price, or that it is unknown."""
+    refresh = f"`paretune prices --refresh true --region {region}`"
+    if price is None:
+        return [
+            f"price of {instance_type} in {region} is not known, so cost will be absent: {refresh} reads it from AWS, "
+            f"or name your own CSV in {VARIABLE}"
+        ]
+    if not (doubts := price.doubts(today)):
+        return []
+    is_users = price.confidence == "user"
+    remedy = f"bring the file of {VARIABLE} up to date" if is_users else f"{refresh} reads today's"
+    return [f"price of {instance_type} in {region} is {', '.join(doubts)} ({price.plain_source}): {remedy}"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,21 +247,43 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
     if missing := [name for name in COLUMNS if name not in header]:
         columns = ", ".join(COLUMNS)
         raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {columns}"])
-    rows = [(line, dict(zip_longest(header, cells[: len(header)], fillvalue=""))) for line, cells in table]
     faults: list[str] = []
     prices: list[Price] = []
-    lines: dict[tuple[str, str, str], int] = {}
-    for line, row in rows:
-        row_faults = _row_faults(row, is_users=is_users)
-        key = (row["instance_type"], row["region"], row["as_of"])
-        if not row_faults and key in lines:
-            row_faults = [f"same instance_type, region and as_of as line {lines[key]}"]
-        lines[key] = line
-        faults += [f"{path}:{line}: {fault}" for fault in row_faults]
-        if not row_faults:
-            prices.append(_price(row, "user" if is_users else row.get("confidence") or "confirmed"))
+    for line, cells in table:
+        texts = {name: cell for name, cell in zip(header, cells, strict=False) if name in _Row.model_fields}
+        row, row_faults = _Row.check(texts)
+        messages = [fault.text for fault in row_faults]
+        if is_users and row is not None and row.instance_type not in catalog.instances():
+            messages = [catalog.unknown_type(row.instance_type, catalog.instances())]
+        faults += [f"{path}:{line}: {message}" for message in messages]
+        if row is not None:
+            confidence = "user" if is_users else row.confidence
+            prices.append(_price(row.as_text(), row.price_usd_per_hour or 0.0, confidence))
     refuse(faults)
     return prices
+
+
+class _Row(Parameters):
+    """A row of a file of prices."""
+
+    instance_type: str = parameter("")
+    """such as ml.g5.xlarge"""
+    region: str = parameter("")
+    """AWS region"""
+    price_usd_per_hour: float | None = parameter(None, ge=0)
+    """dollars of an hour of one instance"""
+    as_of: str = parameter("")
+    """day, month or year on which the price was read"""
+    source: str = parameter("")
+    """where it was read"""
+    confidence: Literal["confirmed", "single_source", "uncertain", "user"] = parameter("confirmed")
+    """of the price"""
+
+    rules: ClassVar[Rules] = (
+        lambda row: region_faults(row.region),
+        lambda row: as_of_fault("as_of", row.as_of),
+        *rules_of({"price_usd_per_hour is empty": lambda row: row.price_usd_per_hour is None}),
+    )
 
 
 def as_of_fault(name: str, text: str) -> list[str]:
@@ -282,27 +295,9 @@ def as_of_fault(name: str, text: str) -> list[str]:
     return []
 
 
-def _row_faults(row: Mapping[str, str], *, is_users: bool) -> list[str]:
-    faults = []
-    name, text = row["instance_type"], row["price_usd_per_hour"]
-    if is_users and name not in catalog.instances():
-        faults.append(catalog.unknown_type(name, catalog.instances()))
-    faults += region_faults(row["region"])
-    try:
-        usd = float(text)
-    except ValueError:
-        usd = math.nan
-    if not (math.isfinite(usd) and usd >= 0):
-        faults.append(f"price_usd_per_hour must be a number of at least 0, got {text!r}")
-    faults += as_of_fault("as_of", row["as_of"])
-    if row.get("confidence") and row["confidence"] not in _CONFIDENCES:
-        faults.append(f"confidence must be one of {', '.join(_CONFIDENCES)}, got {row['confidence']!r}")
-    return faults
-
-
-def _price(row: Mapping[str, str], confidence: str) -> Price:
+def _price(row: Mapping[str, str], usd_per_hour: float, confidence: str) -> Price:
     return Price(
-        usd_per_hour=float(row["price_usd_per_hour"]),
+        usd_per_hour=usd_per_hour,
         region=row["region"],
         as_of=row["as_of"],
         source=row["source"] or (VARIABLE if confidence == "user" else "unknown source"),
@@ -314,9 +309,9 @@ def _price(row: Mapping[str, str], confidence: str) -> Price:
 @cache
 def _packaged() -> tuple[Price, ...]:
     return tuple(
-        _price({**row, "source": _DOUBT.get(row["confidence"], "") + row["source"]}, row["confidence"])
+        _price(row | {"source": _DOUBT.get(row["confidence"], "") + row["source"]}, float(usd), row["confidence"])
         for row in catalog.rows()
-        if row["price_usd_per_hour"] and row["region"] in REGIONS
+        if (usd := row["price_usd_per_hour"]) and row["region"] in REGIONS
     )
 
 

@@ -73,7 +73,7 @@ def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
-    scripts = {"paretune.training.__main__", "paretune.commands.doctor.large_output.train"}
+    scripts = {"paretune.training.__main__"}
     names = [name for name in MODULES if name not in scripts]
     output = run_python(
         "import importlib, logging, os, signal, threading\n"

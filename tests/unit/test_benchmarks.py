@@ -68,20 +68,18 @@ def test_a_world_repeats_and_its_true_front_has_something_to_choose(tmp_path: Pa
     table = Table(tmp_path / "one.csv")
 
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
-    assert Score(table, "cost/F1").on_front >= 3
-    assert {row.status for row in table.runs.table.rows} >= {"Completed", "Failed", "OutOfMemory"}
+    assert Score(table).on_front >= 3
+    assert {row.cells.status for row in table.runs.rows} >= {"Completed", "Failed", "OutOfMemory"}
 
 
 def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.CaptureFixture[str]) -> None:
     import public_job_bounds
     import public_jobs
 
-    jobs, faults = public_job_bounds.read_jobs(public_job_bounds.JOBS, public_jobs.kind_of_type)
-    table = {(phase, kind): usual(phase, kind) for phase in ("uploading",) for kind in public_jobs.KINDS}
-    public_job_bounds.print_bounds(jobs, lambda repository: table, 400)
+    table = {("uploading", kind): usual("uploading", kind) for kind in public_jobs.KINDS}
+    public_job_bounds.print_bounds(public_job_bounds.played(public_job_bounds.read()), lambda repository: table, 400)
 
     printed = capsys.readouterr().out
-    assert faults == []
     assert re.search(r"budgets exceeded +0 +of \d+\n", printed)
 
 
@@ -91,7 +89,7 @@ def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Pa
     from search import worlds
 
     worlds.World.draw("tiny", 0).write(tmp_path / "tiny.csv")
-    task = search_cost.Task(name="tiny", method=method, objectives="cost/F1", parallel=1, seed=0, budget=40.0, slow=1)
+    task = search_cost.Task(name="tiny", method=method, seed=0, budget=40.0, slow=1)
     course = search_cost.search(task, str(tmp_path / "tiny.csv"))
 
     assert course.run[3:5] == (0.0, course.run[4])  # four probes, then a training

@@ -28,7 +28,8 @@ _V100_S, _V100_USD = 65_820.0, 69.92  # of the published runs: see studies/READM
 class DemoRequest(Parameters):
     """Whether the demo opens its page."""
 
-    open: bool = parameter(True, "open the page in a browser, if this is a terminal with a display")
+    open: bool = parameter(True)
+    """open the page in a browser, if this is a terminal with a display"""
 
 
 def run_demo(request: DemoRequest) -> CommandOutput:

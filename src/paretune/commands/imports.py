@@ -50,15 +50,16 @@ _ORIGIN = "published"
 class ImportOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
-    recorded_runs: str | None = parameter(None, "CSV table of finished runs; its columns are named like parameters")
-    columns: dict[str, str] = parameter(
-        {}, "names of columns in the file to these", example={"seconds": "billable_seconds"}
-    )
-    dataset_size: int | None = parameter(None, "rows before validation rows were split off", ge=1)
-    hourly_price_usd: float | None = parameter(
-        None, "price of an hour of one instance then; without a column cost_usd, the cost follows from it", gt=0
-    )
-    price_as_of: str | None = parameter(None, "day, month or year of that price, such as 2021-08")
+    recorded_runs: str | None = parameter(None)
+    """CSV table of finished runs; its columns are named like parameters"""
+    columns: dict[str, str] = parameter({}, example={"seconds": "billable_seconds"})
+    """names of columns in the file to these"""
+    dataset_size: int | None = parameter(None, ge=1)
+    """rows before validation rows were split off"""
+    hourly_price_usd: float | None = parameter(None, gt=0)
+    """price of an hour of one instance then; without a column cost_usd, the cost follows from it"""
+    price_as_of: str | None = parameter(None)
+    """day, month or year of that price, such as 2021-08"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,18 +83,11 @@ class ImportRequest:
         ]
         if "billable_seconds" not in table.columns:
             faults.append(f"{table.name}: column billable_seconds is missing")
-        missing = [name for name in _REQUIRED if name not in typed and name not in table.columns]
-        if missing:
-            words = options(**{name: _REQUIRED[name] for name in missing})
-            naming = options(columns=json.dumps({"theirs": missing[0]}))
-            faults.append(
-                f"{', '.join(missing)} must be known of every run, and {table.name} has no column of that name: type "
-                f"what they were, such as {words}, or say which columns hold it with {naming}"
-            )
-        for name in _REQUIRED:
-            empty = [row.line for row in table.rows if name in table.columns and name not in row.texts]
-            text = f"{name} must be known of every run, and is empty: fill it in"
-            faults += [f"{table.name}: {located(text, empty)}"] if empty else []
+        for name, example in _REQUIRED.items():
+            lines = [row.line for row in table.rows if name not in typed and name not in row.texts]
+            typing, naming = options(**{name: example}), options(columns=json.dumps({"theirs": name}))
+            text = f"{name} must be known: fill it in, type it as in {typing}, or name its column: {naming}"
+            faults += [f"{table.name}: {located(text, lines)}"] if lines else []
         refuse(faults)
         return cls(table=table, typed=typed)
 
@@ -130,10 +124,9 @@ def import_runs(
         before = imported.get(key)
         if before is not None and before.state:
             continue
-        spec, price = (
-            row.spec,
-            _price_of(row, table.name) or (price_of(row.spec) if row.cells.cost_usd is None else None),
-        )
+        spec, price = row.spec, _price_of(row, table.name)
+        if price is None and row.cells.cost_usd is None:
+            price = price_of(spec)
         if price is None and row.cells.cost_usd is None:
             remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
         sizes = _sizes(spec)
@@ -179,13 +172,8 @@ def _sizes(spec: JobSpec) -> dict[str, float]:
     built = None if config is None else of_config(config, spec.task)
     if built is None:
         return {}
-    return {
-        "total_parameters": built.parameters,
-        "matrix_parameters": built.matrices,
-        "layers": built.layers,
-        "hidden_size": built.hidden_size,
-        "vocabulary": built.vocabulary,
-    }
+    sizes = {"total_parameters": built.parameters, "matrix_parameters": built.matrices, "layers": built.layers}
+    return sizes | {"hidden_size": built.hidden_size, "vocabulary": built.vocabulary}
 
 
 def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:
@@ -194,11 +182,11 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     from paretune.jobs.record import params_of
     from paretune.tracking import RunStatus
 
-    spec, state = row.spec, JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
+    spec, state = row.spec, JobState.COMPLETED if row.cells.status == COMPLETED else JobState.FAILED
     usd = row.cells.cost_usd
-    if usd is None and row.billable_seconds is not None:
-        usd = cost_usd(price, spec, row.billable_seconds)
-    values = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
+    if usd is None and row.cells.billable_seconds is not None:
+        usd = cost_usd(price, spec, row.cells.billable_seconds)
+    values = {metrics.F1: row.cells.f1, metrics.BILLABLE_SECONDS: row.cells.billable_seconds, metrics.COST_USD: usd}
     measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
@@ -212,7 +200,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
                 schema.SOURCE_LINE: str(row.line),
                 schema.SPEC_HASH: spec.spec_hash(),
                 schema.COMMAND: spec.command(),
-                schema.FAILURE_REASON: reason.get(row.status, "failed, as it was published"),
+                schema.FAILURE_REASON: reason.get(row.cells.status, "failed, as it was published"),
                 schema.MACHINE: None if spec.has_instances else "another",
                 **price_tags(price),
                 schema.STATE: state.value,

@@ -18,7 +18,8 @@ from paretune.studies.definition.file import IN_THE_FILE, StudyFile
 class StudyOptions(StudyFile):
     """The options of the command: its file, and the keys of a study that can be typed."""
 
-    study: str | None = parameter(None, "the study's file, such as studies/smoke.yaml; a shipped one by its name")
+    study: str | None = parameter(None)
+    """the study's file, such as studies/smoke.yaml; a shipped one by its name"""
 
 
 def _read(texts: Mapping[str, str]) -> StudyFile:

@@ -8,7 +8,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -45,6 +44,17 @@ class Result(ABC):
         """Sentences about the numbers: where they come from and what is missing."""
         return []
 
+    def summary(self) -> Mapping[str, str]:
+        """One result in words: a heading such as `worst case` to a line of text; empty if the rows are shown."""
+        return {}
+
+    def __str__(self) -> str:
+        """Title, summary and notes."""
+        summary = self.summary()
+        width = max(map(len, summary), default=0)
+        lines = [f"  {name:<{width}}  {text}" for name, text in summary.items()]
+        return "\n".join(["", self.title, *lines, "", *(f"  {note}" for note in self.notes())]).rstrip()
+
     def to_frame(self) -> "DataFrame":
         """The rows as a pandas frame; unknown values are NaN or None."""
         import pandas
@@ -58,7 +68,10 @@ class Result(ABC):
         return f"<p><strong>{escape(self.title)}</strong></p>{table}{notes}"
 
     def _shown(self) -> "DataFrame":
-        return self.to_frame()
+        import pandas
+
+        summary = list(self.summary().items())
+        return pandas.DataFrame(summary, columns=["", "value"]) if summary else self.to_frame()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +118,9 @@ def as_document(value: Mapping[str, object]) -> str:
 
 def as_json(value: object) -> object:
     """The value in types of JSON; numbers that are not finite become null, because JSON has none."""
-    if isinstance(value, Enum):
-        return as_json(value.value)
-    if isinstance(value, Mapping):
-        return {str(name): as_json(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_json(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (str, bool, int)) else str(value)
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -24,9 +24,10 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.untrusted import read_table
@@ -58,18 +59,30 @@ Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of th
 class Cells(Parameters):
     """Columns of a row beside the parameters of a job, and how they are checked."""
 
-    status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED, "how the run ended")
-    billable_seconds: float | None = parameter(None, "seconds billed per instance", gt=0)
-    f1: float | None = parameter(None, "macro F1", ge=0, le=1)
-    train_seconds: float | None = parameter(None, "seconds of the training loop", gt=0)
-    throughput_samples_per_second: float | None = parameter(None, "training samples per second", gt=0)
-    peak_memory_gib: float | None = parameter(None, "peak memory of a device, GiB", gt=0)
-    train_rows: float | None = parameter(None, "training rows", gt=0)
-    num_steps: float | None = parameter(None, "optimiser steps", gt=0)
-    dataset_size: int | None = parameter(None, "rows before validation rows were split off", gt=0)
-    hourly_price_usd: float | None = parameter(None, "price of an hour of one instance", gt=0)
-    price_as_of: str = parameter("", "day, month or year of that price")
-    cost_usd: float | None = parameter(None, "dollars of the job", ge=0)
+    status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED)
+    """how the run ended"""
+    billable_seconds: float | None = parameter(None, gt=0)
+    """seconds billed per instance"""
+    f1: float | None = parameter(None, ge=0, le=1)
+    """macro F1"""
+    train_seconds: float | None = parameter(None, gt=0)
+    """seconds of the training loop"""
+    throughput_samples_per_second: float | None = parameter(None, gt=0)
+    """training samples per second"""
+    peak_memory_gib: float | None = parameter(None, gt=0)
+    """peak memory of a device, GiB"""
+    train_rows: float | None = parameter(None, gt=0)
+    """training rows"""
+    num_steps: float | None = parameter(None, gt=0)
+    """optimiser steps"""
+    dataset_size: int | None = parameter(None, gt=0)
+    """rows before validation rows were split off"""
+    hourly_price_usd: float | None = parameter(None, gt=0)
+    """price of an hour of one instance"""
+    price_as_of: str = parameter("")
+    """day, month or year of that price"""
+    cost_usd: float | None = parameter(None, ge=0)
+    """dollars of the job"""
 
 
 _COLUMNS = {*Cells.model_fields, *CLUSTER, "seed"}
@@ -84,56 +97,17 @@ class RecordedRow:
     spec: JobSpec  # the job, with what the table does not tell at its default
     plan: BatchPlan  # its batch, and the learning rate that was used
     others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
-    seed: int | None
-    status: str
-    billable_seconds: float | None  # seconds billed per instance; None if the run did not complete or has none
-    f1: float | None  # None unless the status is Completed
-    measured: Mapping[str, float]  # the metrics of MEASURED that the row has
-    cells: Cells  # all that the row has beside parameters
-    texts: Mapping[str, str]  # the same as texts; empty ones left out
+    cells: Cells  # all that the row has beside parameters; F1 only of a completed run
+    texts: Mapping[str, str]  # all its cells as texts; empty ones left out
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The metrics of MEASURED that the row has."""
+        return {name: value for name in MEASURED if (value := getattr(self.cells, name)) is not None}
 
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
         return hashlib.sha256(repr(sorted(self.texts.items())).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunTable:
-    """A table of recorded runs, at least one."""
-
-    name: str  # the file's name, without its folder
-    rows: tuple[RecordedRow, ...]
-    columns: tuple[str, ...]  # their names here
-    others: tuple[str, ...]  # the further hyperparameters it has columns for
-    ignored: tuple[str, ...]  # columns without a meaning here
-
-    @classmethod
-    def read(
-        cls, path: Path, columns: Mapping[str, str] = _NONE, common_texts: Mapping[str, str] = _NONE
-    ) -> "RunTable":
-        """Read the table in a CSV file.
-
-        `columns` maps names of columns in the file to names here; `common_texts` has values for every row. Raises
-        BadInput with everything that is wrong, with line numbers.
-        """
-        own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
-        faults = _header_faults(own_names, columns)
-        header = [columns.get(name, name) for name in own_names]
-        if not faults and not lines:
-            faults = ["it holds no run: below the header line, each line is one"]
-        rows, lines_of = list[RecordedRow](), dict[str, list[int]]()
-        for line, cells in [] if faults else lines:
-            try:
-                rows.append(_row(line, header, cells, common_texts))
-            except BadInput as error:
-                for fault in error.faults:
-                    lines_of.setdefault(fault, []).append(line)
-        faults += [located(fault, numbers) for fault, numbers in lines_of.items()]
-        more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
-        refuse([f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS] + more])
-        others = tuple(name for name in header if name in OTHERS)
-        ignored = tuple(name for name in header if name not in {*_COLUMNS, *_BATCH, *OTHERS})
-        return cls(name=path.name, rows=tuple(rows), columns=tuple(header), others=others, ignored=ignored)
 
 
 def located(fault: str, lines: Sequence[int]) -> str:
@@ -180,25 +154,12 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     faults += [f"{name} is empty" for name in needed if name not in texts]
     faults += as_of_fault("price_as_of", values.price_as_of)
     refuse(faults)
-    plan = spec.plan()
     others = {name: spell(getattr(spec, name)) for name in header if name in OTHERS}
-    measured: dict[str, Any] = {name: value for name in MEASURED if (value := getattr(values, name)) is not None}
-    if values.num_steps is not None and "num_train_epochs" in others:
-        rows = float(round(values.num_steps * plan.global_batch_size / spec.num_train_epochs))
-        measured.setdefault("train_rows", rows)
-    return RecordedRow(
-        line=line,
-        spec=spec,
-        plan=plan,
-        others=others,
-        seed=spec.seed if "seed" in texts_of_row else None,
-        status=values.status,
-        billable_seconds=values.billable_seconds,
-        f1=values.f1 if has_completed else None,
-        measured=measured,
-        cells=values,
-        texts=texts_of_row,
-    )
+    known = dict[str, float | None]() if has_completed else {"f1": None}
+    if values.train_rows is None and values.num_steps is not None and "num_train_epochs" in others:
+        known["train_rows"] = float(round(values.num_steps * spec.plan().global_batch_size / spec.num_train_epochs))
+    cells = values.model_copy(update=known)
+    return RecordedRow(line=line, spec=spec, plan=spec.plan(), others=others, cells=cells, texts=texts_of_row)
 
 
 @dataclass(frozen=True)
@@ -211,12 +172,12 @@ class MatchingRows:
     def seconds(self) -> float:
         """Return billable seconds, interpolated in their logarithm."""
         if len(self.parts) == 1:
-            return self.parts[0][0].billable_seconds or math.nan
-        return math.exp(sum(weight * math.log(row.billable_seconds or math.nan) for row, weight in self.parts))
+            return self.parts[0][0].cells.billable_seconds or math.nan
+        return math.exp(sum(weight * math.log(row.cells.billable_seconds or math.nan) for row, weight in self.parts))
 
     def f1(self) -> float:
         """Return F1, interpolated linearly."""
-        return sum(weight * row.f1 for row, weight in self.parts if row.f1 is not None)
+        return sum(weight * row.cells.f1 for row, weight in self.parts if row.cells.f1 is not None)
 
     def words(self) -> str:
         """Return the lines of the rows, in words."""
@@ -231,12 +192,12 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
     """Return the row at a point, or those around it, or None. Only an exact row may be a failed one."""
     by_point: dict[Point, list[RecordedRow]] = {}
     for row in rows:
-        if row.status != OUT_OF_MEMORY:
+        if row.cells.status != OUT_OF_MEMORY:
             by_point.setdefault(point_of(row, axes), []).append(row)
     if at in by_point:
         repeats = by_point[at]
         return MatchingRows(((choose(repeats), 1.0),), len(repeats))
-    completed = {point: [row for row in group if row.status == COMPLETED] for point, group in by_point.items()}
+    completed = {point: [row for row in group if row.cells.status == COMPLETED] for point, group in by_point.items()}
     corners = enclosing({point for point, group in completed.items() if group}, at)
     if corners is None:
         return None
@@ -247,16 +208,16 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     """Whether the per-device batch is as large as one that did not fit, or larger than the largest that did."""
     batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
     steps = plan.gradient_accumulation_steps
-    exact = {row.status for row in rows if point_of(row) == at and row.plan.gradient_accumulation_steps == steps}
+    exact = {row.cells.status for row in rows if point_of(row) == at and row.plan.gradient_accumulation_steps == steps}
     if exact:
         return OUT_OF_MEMORY in exact
     is_divided = spec.strategy in _DIVIDED
     full, fitting = list[int](), [0]
     for row in rows:
         more = is_divided * (row.spec.instance_count - spec.instance_count)
-        if row.status == OUT_OF_MEMORY and more >= 0:
+        if row.cells.status == OUT_OF_MEMORY and more >= 0:
             full.append(row.plan.per_device_train_batch_size)
-        elif row.status == COMPLETED and more <= 0:
+        elif row.cells.status == COMPLETED and more <= 0:
             fitting.append(row.plan.per_device_train_batch_size)
     least = min(full, default=math.inf)
     return batch >= least or (bool(full) and batch > max(size for size in fitting if size < least))
@@ -301,7 +262,7 @@ class ReplayedJob:
     """The result of one job, according to the table."""
 
     billable_seconds: float  # seconds billed per instance, start-up included; not a number if the table has none
-    f1: float | None  # None for a probe and for a job that does not complete
+    f1: float | None = None  # None for a probe and for a job that does not complete
     status: str = COMPLETED  # Completed, OutOfMemory or Failed
     basis: str  # the rows of the figures, in words
     startup_seconds: float = 0.0  # of `billable_seconds`, those before the first step
@@ -311,19 +272,51 @@ class ReplayedJob:
     """Further metrics of the row, if a single row holds the whole job."""
 
 
-class RecordedRuns:
-    """Replays jobs from a table."""
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """A table of recorded runs, at least one, which answers jobs."""
 
-    def __init__(self, table: RunTable) -> None:
-        self.table = table
-        self._groups: dict[tuple[str, ...], list[RecordedRow]] = {}
-        for row in table.rows:
-            self._groups.setdefault((row.spec.instance_type, *row.others.values()), []).append(row)
+    name: str  # the file's name, without its folder
+    rows: tuple[RecordedRow, ...]
+    columns: tuple[str, ...]  # their names here
+    others: tuple[str, ...]  # the further hyperparameters it has columns for
+    ignored: tuple[str, ...]  # columns without a meaning here
 
     @classmethod
-    def read(cls, path: Path | str) -> "RecordedRuns":
-        """The runs in a CSV file, see `run_table`; raises BadInput with all its faults and their line numbers."""
-        return cls(RunTable.read(Path(path)))
+    def read(
+        cls, path: Path, columns: Mapping[str, str] = _NONE, common_texts: Mapping[str, str] = _NONE
+    ) -> "RunTable":
+        """Read the table in a CSV file.
+
+        `columns` maps names of columns in the file to names here; `common_texts` has values for every row. Raises
+        BadInput with everything that is wrong, with line numbers.
+        """
+        own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
+        faults = _header_faults(own_names, columns)
+        header = [columns.get(name, name) for name in own_names]
+        if not faults and not lines:
+            faults = ["it holds no run: below the header line, each line is one"]
+        rows, lines_of = list[RecordedRow](), dict[str, list[int]]()
+        for line, cells in [] if faults else lines:
+            try:
+                rows.append(_row(line, header, cells, common_texts))
+            except BadInput as error:
+                for fault in error.faults:
+                    lines_of.setdefault(fault, []).append(line)
+        faults += [located(fault, numbers) for fault, numbers in lines_of.items()]
+        more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+        refuse([f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS] + more])
+        others = tuple(name for name in header if name in OTHERS)
+        ignored = tuple(name for name in header if name not in {*_COLUMNS, *_BATCH, *OTHERS})
+        return cls(name=path.name, rows=tuple(rows), columns=tuple(header), others=others, ignored=ignored)
+
+    @cached_property
+    def _groups(self) -> Mapping[tuple[str, ...], list[RecordedRow]]:
+        """Rows by instance type and further hyperparameters."""
+        groups: dict[tuple[str, ...], list[RecordedRow]] = {}
+        for row in self.rows:
+            groups.setdefault((row.spec.instance_type, *row.others.values()), []).append(row)
+        return groups
 
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
@@ -333,46 +326,36 @@ class RecordedRuns:
         `draw` selects, with the job itself, one of several repeats of a run. `startup_seconds` are those of a row
         before its first step; half of its seconds if it has fewer.
         """
-        rows, at = self._rows_like(spec), point_at(spec, plan)
-        choose = _choice(spec, plan, draw)
+        rows, at, choose = self._rows_like(spec), point_at(spec, plan), _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):
-            full = [row for row in rows if row.status == OUT_OF_MEMORY]
+            full = [row for row in rows if row.cells.status == OUT_OF_MEMORY]
             nearest = min(full, key=lambda row: math.dist(at, point_of(row)))
-            return ReplayedJob(
-                billable_seconds=nearest.billable_seconds or startup_seconds,
-                f1=None,
-                status=OUT_OF_MEMORY,
-                basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
-            )
+            seconds = nearest.cells.billable_seconds or startup_seconds
+            basis = f"the recorded run in line {nearest.line} and its neighbours ran out of memory"
+            return ReplayedJob(billable_seconds=seconds, status=OUT_OF_MEMORY, basis=basis)
         alike = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
-        timed = quality = rows_at(alike, CLUSTER_AXES, at, choose) if alike else None
+        timed = quality = rows_at(alike, CLUSTER_AXES, at, choose)
         if timed is None and plan.gradient_accumulation_steps > 1:  # the same cluster and per-device batch
-            completed = [row for row in rows if row.status == COMPLETED]
+            completed = [row for row in rows if row.cells.status == COMPLETED]
             timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
         if timed is None:
             what = f"completed runs on all sides of {_setting(spec, plan)}"
             raise self._lacking(what, alike or rows, at, CLUSTER_AXES)
-        row = timed.parts[0][0]
-        if row.status == FAILED:
-            seconds = row.billable_seconds or startup_seconds
-            return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
+        row, basis = timed.parts[0][0], timed.words()
+        if row.cells.status == FAILED:
+            seconds = row.cells.billable_seconds or startup_seconds
+            return ReplayedJob(billable_seconds=seconds, status=FAILED, basis=basis)
         seconds = timed.seconds()
         startup = startup_seconds if seconds > startup_seconds else seconds / 2
         rows_per_epoch = training_rows(spec, row.measured)
         steps = None if rows_per_epoch is None else training_steps(spec, plan, rows_per_epoch)
-        basis = timed.words()
         if spec.probe_steps is not None:
             if steps is None:
                 unknown = f"a probe is a share of all steps, and the training rows of {spec.dataset} are not known"
                 raise BadInput([f"{unknown}: set max_train_samples, or give recorded_runs a column train_rows"])
             done = min(spec.probe_steps, steps)
-            return ReplayedJob(
-                billable_seconds=startup + (seconds - startup) * done / steps,
-                f1=None,
-                basis=f"{done} of {steps} steps of {basis}",
-                startup_seconds=startup,
-                steps=done,
-            )
+            seconds, basis = startup + (seconds - startup) * done / steps, f"{done} of {steps} steps of {basis}"
+            return ReplayedJob(billable_seconds=seconds, basis=basis, startup_seconds=startup, steps=done)
         if quality is None:
             quality = self._quality(spec, plan, choose)
             basis = (
@@ -390,27 +373,22 @@ class RecordedRuns:
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
         """The rows of the same instance type and further hyperparameters."""
-        wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.table.others)}
+        wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.others)}
         if rows := self._groups.get(tuple(wanted.values())):
             return rows
-        recorded, must = zip(*self._groups, strict=True), f"must be one that recorded_runs {self.table.name} holds"
+        recorded, must = zip(*self._groups, strict=True), f"must be one that recorded_runs {self.name} holds"
         faults = [
             f"{name} {must} ({', '.join(sorted(map(_plain, set(values)))[:_SHOWN])}), got {_plain(text)}"
             for (name, text), values in zip(wanted.items(), recorded, strict=True)
             if text not in values
         ]
-        raise BadInput(
-            faults or [f"recorded_runs {self.table.name} holds no run with all of {', '.join(wanted)} as here"]
-        )
+        raise BadInput(faults or [f"recorded_runs {self.name} holds no run with all of {', '.join(wanted)} as here"])
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
         """The F1 of the same global batch size and learning rate, from another instance type if need be."""
         deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
-        rows = [
-            row
-            for row in self.table.rows
-            if row.status == COMPLETED and all(deciding.get(name, text) == text for name, text in row.others.items())
-        ]
+        completed = (row for row in self.rows if row.cells.status == COMPLETED)
+        rows = [row for row in completed if all(deciding.get(name, text) == text for name, text in row.others.items())]
         same_type = [row for row in rows if row.spec.instance_type == spec.instance_type]
         at = point_at(spec, plan, QUALITY_AXES)
         if matches := rows_at(same_type, QUALITY_AXES, at, choose) or rows_at(rows, QUALITY_AXES, at, choose):
@@ -421,8 +399,8 @@ class RecordedRuns:
     def _lacking(self, what: str, rows: Sequence[RecordedRow], at: Point, axes: Sequence[str]) -> BadInput:
         """Says that the table does not hold `what`, and what is nearest."""
         near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
-        nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.status}" for row in near)
-        return BadInput([f"recorded_runs {self.table.name} holds no {what}; nearest are {nearest or 'none'}"])
+        nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.cells.status}" for row in near)
+        return BadInput([f"recorded_runs {self.name} holds no {what}; nearest are {nearest or 'none'}"])
 
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
@@ -430,7 +408,7 @@ def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
     share = share_of(f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}")
 
     def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
-        candidates = [row for row in repeats if row.seed == spec.seed] or repeats
+        candidates = [row for row in repeats if row.spec.seed == spec.seed] or repeats
         return candidates[int(share * len(candidates))]
 
     return choose

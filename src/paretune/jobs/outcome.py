@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paretune.core.commands import command_line, options
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, OutOfMemory
@@ -19,9 +18,8 @@ from paretune.core.untrusted import at_home, code_span, markdown, parse_json, pr
 from paretune.estimating.noise import binomial_error
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
-from paretune.jobs.preview import is_unscaled
 from paretune.jobs.record import JobRecord, params_of, run_name
-from paretune.launchers.base import Job, JobState, WarmPoolStatus
+from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
@@ -29,14 +27,6 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-# Columns that every job has; parameters that were set follow.
-_COLUMNS = (
-    *("instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("global_batch_size", "learning_rate", "scaled_learning_rate"),
-)
 RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
     JobState.FAILED: RunStatus.FAILED,
@@ -69,7 +59,6 @@ class JobOutcome(Result):
         remarks: sentences on what the record lacks and why.
         verdicts: sentences on the model.
         reason: why it has no result, in words; `failure` is the kind and the job's own reason.
-        over_bound_usd: dollars that it cost beyond its worst case.
         ran: the job on the instances of its last attempt; None for those of `spec`.
         facts: what the launcher tells of a job, such as `basis`, where a simulated job's figures come from.
         log: the last lines that a failed job printed; all of its log is at `log_location`.
@@ -90,9 +79,7 @@ class JobOutcome(Result):
     model: str = ""
     model_uri: str = ""
     open_command: str = ""
-    pool: WarmPoolStatus | None = None
     kept_usd: float | None = None
-    over_bound_usd: float = 0.0
     has_gap: bool = False
     remarks: Sequence[str] = ()
     verdicts: Sequence[str] = ()
@@ -122,12 +109,14 @@ class JobOutcome(Result):
         return f"{'job' if self.origin == 'measured' else f'{self.origin} job'} {self.job_name}"
 
     def rows(self) -> list[Row]:
-        """One row: ids, cluster, batch and rate, every parameter that was set, every metric."""
-        first = _COLUMNS if self.spec.project is None else (*_COLUMNS[:2], "entry_point")
-        names = dict.fromkeys([*first, *self.spec.changed()])
-        params = params_of(self.spec)
-        values = {name: value_of(params.get(name, "")) for name in names}
-        return [{"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **values, **self.metrics}]
+        """One row: ids, the parameters as MLflow has them, every metric."""
+        return [
+            {"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **self._params, **self.metrics}
+        ]
+
+    @property
+    def _params(self) -> Row:
+        return {name: value_of(text) for name, text in params_of(self.spec).items()}
 
     def to_dict(self) -> dict[str, object]:
         """Ids, params, metrics and the row of the price list."""
@@ -136,7 +125,7 @@ class JobOutcome(Result):
             "job_name": self.job_name,
             "origin": self.origin,
             "basis": self.facts.get("basis"),
-            "params": {name: value_of(text) for name, text in params_of(self.spec).items()},
+            "params": self._params,
             "metrics": as_json(self.metrics),
             "price": as_json(asdict(self.price)) if self.price is not None else None,
             "kept_usd": self.kept_usd,
@@ -155,21 +144,8 @@ class JobOutcome(Result):
         )
         return [*filter(None, [self.open_command, gap if self.has_gap else ""]), *self.remarks, *self.verdicts]
 
-    def __str__(self) -> str:
-        """The table at the end of a job: quality against baselines, speed, seconds, cost, and where to look."""
-        rows = self._quantities()
-        width = max(len(name) for name in rows)
-        lines = [f"  {name:<{width}}  {value}" for name, value in rows.items()]
-        lines += ["", *(f"  {note}" for note in self.notes())] if self.notes() else []
-        return "\n".join(["", self.title, *lines])
-
-    def _shown(self) -> "DataFrame":
-        import pandas
-
-        return pandas.DataFrame(list(self._quantities().items()), columns=["", "value"])
-
-    def _quantities(self) -> dict[str, str]:
-        """The rows of the printed table, in order: first what a training of the user's own has logged."""
+    def summary(self) -> dict[str, str]:
+        """Quality against baselines, speed, seconds and cost; first what a training of the user's own has logged."""
         own = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
         rows = {name: f"{value:.6g}" for name, value in own.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
@@ -191,7 +167,7 @@ class JobOutcome(Result):
         kind = "" if self.origin == "measured" else f"**{self.origin.capitalize()}**, nothing was trained: "
         ran = self.ran or self.spec
         cluster = f"{ran.instance_count} × {ran.instance_type}" if self.spec.has_instances else "this machine"
-        figures = {name: text for name, text in self._quantities().items() if name not in ("model", "model in MLflow")}
+        figures = {name: text for name, text in self.summary().items() if name not in ("model", "model in MLflow")}
         model = [f"- model: {code_span(self.model)}"] if self.model else []
         # The command is no block of code: that does not wrap, and widens MLflow's page.
         parts = [
@@ -246,9 +222,11 @@ def conclude(
     if spec.profile_steps is not None and has_completed and job is not None:
         profile, remark = _profile(job)
         remarks.append(remark)
-    over_bound_usd, worst_usd = 0.0, workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
+    tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
+    worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
     if workplace.launcher.is_billed and worst_usd is not None and (bill.cost_usd or 0.0) > worst_usd + ROUNDING_USD:
         over_bound_usd = (bill.cost_usd or 0.0) - worst_usd
+        tags[schema.OVER_BOUND_USD] = f"{over_bound_usd:.6g}"
         remarks.append(
             f"it cost {bill.cost_usd:.4g} USD, {over_bound_usd:.4g} USD more than its worst case: stopping or "
             "uploading has taken longer than that counts with; it is booked in full"
@@ -272,13 +250,11 @@ def conclude(
         model=status.model if status is not None and has_completed else "",
         # The run of a project is where its own commands say.
         open_command="" if spec.project else workplace.tracking.open_command(run_id),
-        pool=bill.pool,
         kept_usd=bill.kept_usd,
-        over_bound_usd=over_bound_usd,
         remarks=tuple(remarks),
         verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
-    outcome = record_end(record, outcome, profile)
+    outcome = record_end(record, outcome, profile, tags)
     if outcome.has_completed or error is not None or job is None:
         return outcome
     is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # the log says nothing more
@@ -286,7 +262,9 @@ def conclude(
     return replace(outcome, reason=reason, log=log, log_location=job.log_location())
 
 
-def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes]) -> JobOutcome:
+def record_end(
+    record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes], tags: Mapping[str, str | None]
+) -> JobOutcome:
     """Fill and close the run, tagged if MLflow lacks some; returns the outcome with its model's address in MLflow."""
     run, report, model_uri = record.run, outcome.report, ""
     run.has_gap = False  # what a server that was away did not take still waits, and is written below
@@ -307,11 +285,10 @@ def record_end(record: JobRecord, outcome: JobOutcome, profile: Mapping[str, byt
                 schema.STATE: outcome.state.value if is_closed else None,
                 schema.GAP: "true" if has_gap else "" if record.has_gap_tag else None,
                 schema.FAILURE_REASON: outcome.reason or None,
-                schema.OVER_BOUND_USD: f"{outcome.over_bound_usd:.6g}" if outcome.over_bound_usd else None,
                 schema.REMARKS: "; ".join(outcome.remarks) or None,
                 schema.VERDICT: "; ".join(outcome.verdicts) or None,
                 schema.WATCHED_BY: "",
-                schema.WARM_POOL: None if outcome.pool is None else outcome.pool.status,
+                **tags,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
                 # The run of another project is not ours to describe.
                 schema.NOTE: None if record.spec.project else outcome.note(),
@@ -427,13 +404,8 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
             meaning = "whether the model has learnt more than single words tell is not shown"
     else:
         return []
-    remedies, usual = [], default_learning_rate(spec.fine_tuning)
-    lowest, highest = _USUAL_RATES
-    if not lowest * usual <= spec.unscaled_learning_rate <= highest * usual:
-        remedies.append(options(learning_rate=f"{usual:g}"))
-    elif is_unscaled(spec, spec.plan()):
-        remedies.append(options(learning_rate_scaling="sqrt"))
-    if spec.fine_tuning == "head":
-        remedies.append(options(fine_tuning="full"))
+    usual, (lowest, highest) = default_learning_rate(spec.fine_tuning), _USUAL_RATES
+    is_usual = lowest * usual <= spec.unscaled_learning_rate <= highest * usual
+    remedies = [] if is_usual else [options(learning_rate=f"{usual:g}")]
     remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
     return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]

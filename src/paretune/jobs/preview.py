@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paretune.core.commands import options
 from paretune.core.errors import BadInput
@@ -30,12 +30,8 @@ from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.profile import remarks
 from paretune.specification.script_arguments import own_settings, script_in_words
 from paretune.storage.database import redacted
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it is warned of
 _ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
@@ -84,11 +80,12 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 
 
 def unscaled_rate(job: ForeseenJob) -> str:
-    """Warn if a large batch is trained with the learning rate of a small one."""
-    plan = job.spec.plan()
-    if not is_unscaled(job.spec, plan):
+    """Warn if a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
+    spec, plan = job.spec, job.spec.plan()
+    size, reference = plan.global_batch_size, spec.reference_batch_size
+    scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
+    if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
         return ""
-    size, reference = plan.global_batch_size, job.spec.reference_batch_size
     return (
         f"global batch size {size} is above reference_batch_size {reference} and learning rate "
         f"{plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
@@ -176,13 +173,6 @@ def doubtful_price(job: ForeseenJob) -> list[str]:
     return price_remarks(job.price, job.spec.instance_type, job.region, datetime.now(UTC).date())
 
 
-def is_unscaled(spec: JobSpec, plan: BatchPlan) -> bool:
-    """Whether a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
-    size, reference = plan.global_batch_size, spec.reference_batch_size
-    usual = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
-    return spec.learning_rate_scaling == "none" and size > reference and plan.learning_rate < _ROUNDED_DOWN * usual
-
-
 @dataclass(frozen=True, kw_only=True)
 class JobPreview(Result):
     """A dry run: the job, its data, its worst-case dollars, and what would be sent where.
@@ -191,12 +181,11 @@ class JobPreview(Result):
         spec: the job, with dry_run off.
         document: `specification`, `batch`, `data`, `request` (to SageMaker), `main_memory_gib`, `worst_case_usd`,
             `budgets` and `warnings`; parts that are not known are absent.
-        summary: the same for a reader: a heading such as `worst case` to one line of text.
     """
 
     spec: JobSpec
     document: Mapping[str, Any]
-    summary: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)  # the same for a reader
 
     @property
     def title(self) -> str:
@@ -207,6 +196,10 @@ class JobPreview(Result):
         """One row: the specification, and the worst case in USD."""
         texts = self.spec.as_text()
         return [{name: value_of(text) for name, text in texts.items()} | {"worst_case_usd": self.worst_case_usd}]
+
+    def summary(self) -> Mapping[str, str]:
+        """What would run, where, how long, and for how many dollars."""
+        return self.words
 
     @property
     def worst_case_usd(self) -> float | None:
@@ -225,17 +218,6 @@ class JobPreview(Result):
             f"every parameter and the whole request as JSON: the same command with {options(json='true')}",
             f"nothing was launched; to launch it: {self.spec.command()}",
         ]
-
-    def __str__(self) -> str:
-        """The summary of the job with its dollars and seconds; then the command that launches it."""
-        width = max(map(len, self.summary), default=0)
-        lines = [f"  {name:<{width}}  {text}" for name, text in self.summary.items()]
-        return "\n".join([self.title, "", *lines, "", *self.notes()])
-
-    def _shown(self) -> "DataFrame":
-        import pandas
-
-        return pandas.DataFrame(list(self.summary.items()), columns=["", "value"])
 
 
 def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
@@ -266,11 +248,11 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "phases": rounded or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
-        "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
+        "warnings": warnings_of([job]) or None,
     }
     parts = {name: value for name, value in parts.items() if value is not None}
-    summary = _summary(job, document.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}
-    return JobPreview(spec=spec.replace(dry_run=None), document=parts, summary=summary)
+    words = _summary(job, document.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}
+    return JobPreview(spec=spec.replace(dry_run=None), document=parts, words=words)
 
 
 def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:

@@ -135,9 +135,9 @@ class LocalJob(Job):
         """Path of the log file."""
         return str(self.folder.log)
 
-    def fetch_output(self, folder: Path) -> Path:
-        """The folder in which a project's command records."""
-        return self.folder.report.parent
+    def fetch_output(self, name: str, folder: Path) -> Path:
+        """The folder `name` in the job's own folder of results."""
+        return self.folder.report.parent / name
 
     def profile(self) -> Mapping[str, bytes]:
         """The files in the profile's folder."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import at_home
-from paretune.specification.parameters import Fault, Parameters, Rule, parameter
+from paretune.specification.parameters import Fault, Parameters, parameter, rules_of
 from paretune.storage.database import address_fault
 from paretune.storage.files import FileKind, Node, read_yaml
 
@@ -27,9 +27,12 @@ _SQLITE = "sqlite:///"
 class Budget(Parameters):
     """Dollars a calendar month for the jobs that have all of `tags`; without tags, for every job."""
 
-    name: str = parameter("", "a word for messages", max_length=80)
-    usd_per_month: float = parameter(0.0, "dollars of a calendar month", ge=0)
-    tags: dict[str, str] = parameter({}, "tags of the jobs that count against it")
+    name: str = parameter("", max_length=80)
+    """a word for messages"""
+    usd_per_month: float = parameter(0.0, ge=0)
+    """dollars of a calendar month"""
+    tags: dict[str, str] = parameter({})
+    """tags of the jobs that count against it"""
 
     def covers(self, tags: Mapping[str, str]) -> bool:
         """Whether a job with these tags counts against it."""
@@ -39,9 +42,12 @@ class Budget(Parameters):
 class BudgetFile(Parameters):
     """The budgets of a file, and the address of the database of their ledger, which may hold a password, or None."""
 
-    path: str = parameter("", "the file")
-    storage: str | None = parameter(None, "address of the database of the ledger")
-    budgets: tuple[Budget, ...] = parameter((), "the budgets")
+    path: str = parameter("")
+    """the file"""
+    storage: str | None = parameter(None)
+    """address of the database of the ledger"""
+    budgets: tuple[Budget, ...] = parameter(())
+    """the budgets"""
 
     @classmethod
     def read(cls, values: Any) -> Self:
@@ -49,7 +55,7 @@ class BudgetFile(Parameters):
         path = str(values)
         nodes, faults = read_yaml(path, BUDGETS)
         root = Node(1, nodes)
-        file, found = cls.check(root.as_json() | {"path": path})
+        file, found = cls.check(root.texts() | {"path": path})
         faults += [(root.line_at(fault.path), fault.text) for fault in found]
         if faults or file is None:
             raise BadInput([f"{path}:{line}: {text}" for line, text in sorted(faults, key=lambda item: item[0])])
@@ -85,11 +91,12 @@ def _listed(file: BudgetFile) -> Iterator[Fault | str]:
             yield Fault(("budgets", number), f"there are two budgets {budget.name}: give each a name of its own")
 
 
-Budget.rules = (
-    Rule(lambda budget: not budget.name, f"name is missing: {_EXAMPLE}"),
-    Rule(
-        lambda budget: not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set,
-        f"usd_per_month is missing: {_EXAMPLE}",
-    ),
+Budget.rules = rules_of(
+    {
+        f"name is missing: {_EXAMPLE}": lambda budget: not budget.name,
+        f"usd_per_month is missing: {_EXAMPLE}": lambda budget: (
+            not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set
+        ),
+    }
 )
 BudgetFile.rules = (_stored, _listed)

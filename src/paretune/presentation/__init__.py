@@ -2,5 +2,5 @@
 
 - `text`: values as text, such as dollars and durations; tables of texts for a terminal and in Markdown.
 - `page`: HTML templates, with `style.css`, `macros.html` and `tables.js` for all of them; charts of plotly; how kinds
-  of marks look, also in pictures.
+  of marks look.
 """

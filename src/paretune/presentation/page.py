@@ -1,7 +1,4 @@
-"""HTML pages: templates that share one style and the macros for tables and lists, and charts of plotly on them.
-
-Charts share their marks with pictures of matplotlib.
-"""
+"""HTML pages: templates that share one style and the macros for tables and lists, and charts of plotly on them."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -13,25 +10,24 @@ from paretune.core.untrusted import printable
 
 
 class Look(NamedTuple):
-    """How a kind of mark is drawn: its name in the legend, colour, symbol of plotly, sign of matplotlib and size."""
+    """How a kind of mark is drawn: its name in the legend, colour, symbol of plotly and size."""
 
     name: str
     colour: str
     symbol: str
-    sign: str
     size: float = 9
     edge: float = 0
 
 
 # Okabe and Ito, Color Universal Design (2008). Their contrast is 3 on a light and a dark page, and shapes differ too.
 MARKS = {
-    "dominated": Look("dominated", "#8C8C8C", "circle", "o", 7),
-    "unmet": Look("a constraint is not met", "#B5651D", "x", "x", 8),
-    "predicted": Look("predicted, not run", "#009E73", "triangle-up-open", "^", 10, 2),
-    "front": Look("on the front", "#0072B2", "diamond", "D", 10),
+    "dominated": Look("dominated", "#8C8C8C", "circle", 7),
+    "unmet": Look("a constraint is not met", "#B5651D", "x", 8),
+    "predicted": Look("predicted, not run", "#009E73", "triangle-up-open", 10, 2),
+    "front": Look("on the front", "#0072B2", "diamond", 10),
 }
 """Each kind of mark; later ones are drawn over earlier ones."""
-PICKED = Look("recommended", "#D55E00", "circle-open", "o", 22, 2.5)
+PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
 def chart_html(figure: Any, about: str, *, has_script: bool = True) -> Markup:

@@ -31,7 +31,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paretune.core.script_metrics import PrintedNumbers
@@ -64,7 +64,7 @@ def main(ml: Path) -> int:
     began = time.time()
     script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
     printed = script_metrics.PrintedNumbers(document["metric_definitions"])
-    code = supervisor.run_and_read(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
+    code = supervisor.run(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and is_first() and not supervisor.was_stopped:
@@ -84,9 +84,16 @@ class Supervisor:
         self._group: int | None = None
         signal.signal(signal.SIGTERM, self._pass_on)
 
-    def run(self, words: list[str], **options: Any) -> int:
-        """Exit code of a process; 128 + signal if a signal has ended it. After a SIGTERM, waits for its whole group."""
+    def run(self, words: list[str], printed: PrintedNumbers | None = None, **options: Any) -> int:
+        """Exit code of a process; 128 + signal if a signal has ended it. After a SIGTERM, waits for its whole group.
+
+        Its output is passed on line by line if `printed` reads it.
+        """
+        if printed is not None:
+            options.update(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         process = subprocess.Popen(words, start_new_session=True, **options)
+        reader = threading.Thread(target=_pass_lines, args=(process.stdout, printed), daemon=True)
+        reader.start()
         self._group = process.pid
         if self.was_stopped:
             self._pass_on()
@@ -94,19 +101,8 @@ class Supervisor:
         while self.was_stopped and self._has_members(process.pid):
             time.sleep(0.05)
         self._group = None
-        return code if code >= 0 else 128 - code
-
-    def run_and_read(self, words: list[str], printed: PrintedNumbers, **options: Any) -> int:
-        """Exit code of a process whose output is passed on, and whose lines `printed` reads."""
-        source, sink = os.pipe()
-        reader = threading.Thread(target=_pass_lines, args=(source, printed), daemon=True)
-        reader.start()
-        try:
-            code = self.run(words, stdout=sink, stderr=subprocess.STDOUT, **options)
-        finally:
-            os.close(sink)
         reader.join(5.0)  # a process in the background may hold the pipe for longer
-        return code
+        return code if code >= 0 else 128 - code
 
     def send(self, number: int) -> None:
         """Send a signal to the running process and all its descendants."""
@@ -135,13 +131,12 @@ class Supervisor:
         return True
 
 
-def _pass_lines(source: int, printed: PrintedNumbers) -> None:
-    """Copy a pipe to standard output, and have its lines read."""
-    with os.fdopen(source, "rb") as stream:
-        for line in iter(partial(stream.readline, _LONGEST_READ), b""):
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
-            printed.read(line.decode(errors="replace"))
+def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
+    """Copy a pipe, if there is one, to standard output, and have its lines read."""
+    for line in iter(partial(stream.readline, _LONGEST_READ), b"") if stream else ():
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        printed.read(line.decode(errors="replace"))
 
 
 def end_with_starter() -> None:

@@ -16,8 +16,6 @@ from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_
 from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
 from paretune.specification.parameters import (
     COMPUTES,
-    STEP,
-    TRAINING,
     Effect,
     Parameters,
     Rules,
@@ -33,57 +31,60 @@ LONGEST_POOL = 360  # minutes of a warm pool; CreateTrainingJob, KeepAlivePeriod
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
 _ADAPTERS_OVER_FULL = 10.0  # Schulman et al., "LoRA Without Regret", Thinking Machines Lab, 2025
-_QUALITY: frozenset[Effect] = frozenset({"quality"})
-_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
-_SAMPLE: frozenset[Effect] = frozenset({"data", "quality"})
-_BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
-_ACCOUNT: frozenset[Effect] = frozenset({"ownership"})
-_LAUNCHER: frozenset[Effect] = frozenset({"launcher"})
 _ONE_TRAINING = "a study compares settings of one training"
 
 
 class Lora(Parameters):
     """Adapters, in the names of peft's LoraConfig."""
 
-    r: int = parameter(8, "rank of the adapters", ge=1, le=1024, affects=TRAINING, also="rank lora_rank")
-    lora_alpha: float = parameter(16.0, "adapters are scaled by lora_alpha / r", gt=0, affects=_QUALITY, also="alpha")
-    lora_dropout: float = parameter(0.0, "dropout of adapters' inputs", ge=0, le=0.9, affects=TRAINING, also="dropout")
-    target_modules: tuple[str, ...] = parameter(
-        (ALL_LINEAR,), "linear layers that get adapters", affects=TRAINING, also="lora_target_modules"
-    )
-    merge: bool = parameter(
-        True, "merge the adapters into the weights; false: save adapters and the name of their base", affects=_LAUNCHER
-    )
+    r: int = parameter(8, "quality seconds memory", ge=1, le=1024, also="rank lora_rank")
+    """rank of the adapters"""
+    lora_alpha: float = parameter(16.0, "quality", gt=0, also="alpha")
+    """adapters are scaled by lora_alpha / r"""
+    lora_dropout: float = parameter(0.0, "quality seconds memory", ge=0, le=0.9, also="dropout")
+    """dropout of adapters' inputs"""
+    target_modules: tuple[str, ...] = parameter((ALL_LINEAR,), "quality seconds memory", also="lora_target_modules")
+    """linear layers that get adapters"""
+    merge: bool = parameter(True, "launcher")
+    """merge the adapters into the weights; false: save adapters and the name of their base"""
 
 
 class SageMaker(Parameters):
     """Image, storage and network of SageMaker jobs, in the names of the SDK's ModelTrainer and its configuration."""
 
-    training_image: str | None = parameter(
-        None, "image; by default the newest AWS image that supports the GPU", affects=STEP, also="image image_uri"
-    )
-    s3_bucket: str | None = parameter(
-        None, "bucket for data, models and results; by default sagemaker-REGION-ACCOUNT", also="bucket"
-    )
-    volume_size_in_gb: int | None = parameter(
-        None, "volume of each instance; by default derived", ge=1, le=16_384, also="volume_gib volume_size"
-    )
-    subnets: tuple[str, ...] = parameter((), "subnets of a VPC")
-    security_group_ids: tuple[str, ...] = parameter((), "security groups of a VPC")
-    kms_key_id: str | None = parameter(None, "key for volumes, uploads and results", also="kms_key volume_kms_key_id")
-    package_index: str | None = parameter(None, "address of a package index for pip in subnets without internet")
+    training_image: str | None = parameter(None, "seconds memory", also="image image_uri")
+    """image; by default the newest AWS image that supports the GPU"""
+    s3_bucket: str | None = parameter(None, also="bucket")
+    """bucket for data, models and results; by default sagemaker-REGION-ACCOUNT"""
+    volume_size_in_gb: int | None = parameter(None, ge=1, le=16_384, also="volume_gib volume_size")
+    """volume of each instance; by default derived"""
+    subnets: tuple[str, ...] = parameter(())
+    """subnets of a VPC"""
+    security_group_ids: tuple[str, ...] = parameter(())
+    """security groups of a VPC"""
+    kms_key_id: str | None = parameter(None, also="kms_key volume_kms_key_id")
+    """key for volumes, uploads and results"""
+    package_index: str | None = parameter(None)
+    """address of a package index for pip in subnets without internet"""
 
 
 class Simulation(Parameters):
     """The parameter `simulation`. By default nothing fails and nothing is random."""
 
-    runs: str | None = parameter(None, "CSV table of recorded runs to take results from", also="recorded_runs")
-    seed: int = parameter(0, "seed of failures and noise", ge=0, le=2**32 - 1)
-    startup_seconds: float = parameter(120.0, "billed seconds before the first step", ge=0)
-    failure_rate: float = parameter(0.0, "share of jobs that fail while they run", ge=0, le=1)
-    capacity_error_rate: float = parameter(0.0, "share of attempts without capacity", ge=0, le=1)
-    seconds_noise: float = parameter(0.0, "relative standard deviation of the seconds", ge=0, le=1)
-    f1_noise: float = parameter(0.0, "standard deviation of F1", ge=0, le=1)
+    runs: str | None = parameter(None, also="recorded_runs")
+    """CSV table of recorded runs to take results from"""
+    seed: int = parameter(0, ge=0, le=2**32 - 1)
+    """seed of failures and noise"""
+    startup_seconds: float = parameter(120.0, ge=0)
+    """billed seconds before the first step"""
+    failure_rate: float = parameter(0.0, ge=0, le=1)
+    """share of jobs that fail while they run"""
+    capacity_error_rate: float = parameter(0.0, ge=0, le=1)
+    """share of attempts without capacity"""
+    seconds_noise: float = parameter(0.0, ge=0, le=1)
+    """relative standard deviation of the seconds"""
+    f1_noise: float = parameter(0.0, ge=0, le=1)
+    """standard deviation of F1"""
 
     def share(self, *key: object) -> float:
         """A uniform number from 0 to below 1, always the same for the same seed and key."""
@@ -99,263 +100,188 @@ class JobSpec(Parameters):
 
     model: str = parameter(
         BUNDLED_MODEL,
-        "Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, comes as a Python package",
-        affects=TRAINING | {"data"},
+        "data quality seconds memory",
         group="model",
         basic=True,
         also="model_name_or_path model_name model_id",
     )
-    init: Literal["pretrained", "random"] = parameter(
-        "pretrained", "weights at the start; random: only configuration and tokenizer are taken", affects=_SAMPLE
-    )
+    """Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, comes as a Python package"""
+    init: Literal["pretrained", "random"] = parameter("pretrained", "data quality")
+    """weights at the start; random: only configuration and tokenizer are taken"""
 
     dataset: str = parameter(
-        BUNDLED_DATASET,
-        "hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY); as Python packages: "
-        "bundled:rotten_tomatoes, bundled:imdb",
-        affects=_ROWS,
-        group="data",
-        basic=True,
-        also="data dataset_name train_file",
+        BUNDLED_DATASET, "data evaluation quality", group="data", basic=True, also="data dataset_name train_file"
     )
-    dataset_config_name: str | None = parameter(None, "configuration of a hub data set, such as sst2", affects=_ROWS)
-    validation_file: str | None = parameter(
-        None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
-    )
-    test_file: str | None = parameter(None, "file with test rows, evaluated at the end", affects={"data", "evaluation"})
-    text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
-    label_column: str = parameter(
-        "label",
-        "column with the class, the labels (multi-label: lists, a|b, or columns of 0 and 1 as a,b), or a label per "
-        "word (token-classification)",
-        affects=_ROWS,
-        basic=True,
-    )
-    missing_rows: Literal["refuse", "drop"] = parameter(
-        "refuse", "rows without a text or a label: refuse the data, or drop and count them", affects=_ROWS
-    )
+    """hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY), or bundled:imdb"""
+    dataset_config_name: str | None = parameter(None, "data evaluation quality")
+    """configuration of a hub data set, such as sst2"""
+    validation_file: str | None = parameter(None, "data evaluation quality")
+    """file with validation rows; by default the validation split of the data set, or 10 % of it"""
+    test_file: str | None = parameter(None, "data evaluation")
+    """file with test rows, evaluated at the end"""
+    text_column: str = parameter("text", "data evaluation quality", basic=True)
+    """column with the text"""
+    label_column: str = parameter("label", "data evaluation quality", basic=True)
+    """column with the class, the labels (multi-label: lists, a|b, or 0/1 columns as a,b), or a label per word"""
+    missing_rows: Literal["refuse", "drop"] = parameter("refuse", "data evaluation quality")
+    """rows without a text or a label: refuse the data, or drop and count them"""
     task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
-        metrics.CLASSIFICATION, "what the model learns", affects=TRAINING | _ROWS, instead=OTHER_TASKS
+        metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )
-    max_train_samples: int | None = parameter(
-        None, "training rows, drawn with a fixed seed; all = every row", ge=1, none="all", affects=_SAMPLE, basic=True
-    )
-    max_eval_samples: int | None = parameter(
-        None, "rows per evaluated split; by default a ninth of max_train_samples", ge=1, none="all", affects=_ROWS
-    )
-    max_seq_length: int = parameter(
-        128, "tokens per row; longer texts are cut and counted", ge=4, affects=TRAINING | {"data"}, also="max_length"
-    )
+    """what the model learns"""
+    max_train_samples: int | None = parameter(None, "data quality", ge=1, none="all", basic=True)
+    """training rows, drawn with a fixed seed; all = every row"""
+    max_eval_samples: int | None = parameter(None, "data evaluation quality", ge=1, none="all")
+    """rows per evaluated split; by default a ninth of max_train_samples"""
+    max_seq_length: int = parameter(128, "data quality seconds memory", ge=4, also="max_length")
+    """tokens per row; longer texts are cut and counted"""
 
     per_device_train_batch_size: int | None = parameter(
         None,
-        "rows per device and step (16)",
+        "seconds memory batch",
         ge=1,
         le=LARGEST_BATCH_SIZE,
-        affects=STEP | {"batch"},
         group="batch size, learning rate and epochs",
         also="bs batch_size train_batch_size",
     )
-    gradient_accumulation_steps: int | None = parameter(
-        None, "micro-batches per optimiser step (1)", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
-    )
-    global_batch_size: int | None = parameter(
-        None, "rows per step on all devices; the parts follow", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH, basic=True
-    )
-    learning_rate: float | None = parameter(
-        None, "peak learning rate (5e-5, with adapters 5e-4)", gt=0, le=10, affects=_BATCH, basic=True, also="lr"
-    )
-    learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter(
-        "none", "how the learning rate grows with the global batch size", affects=_BATCH
-    )
-    reference_batch_size: int = parameter(
-        16, "global batch size for which learning_rate is given", ge=1, le=LARGEST_BATCH_SIZE, affects=_BATCH
-    )
-    num_train_epochs: float = parameter(
-        1.0, "passes over the training rows", gt=0, le=10_000, affects=_QUALITY, basic=True, also="epochs"
-    )
-    seed: int = parameter(
-        42, "seed of initialisation, order and dropout", ge=0, le=2**32 - 1, affects={"noise"}, also="seed_everything"
-    )
+    """rows per device and step (16)"""
+    gradient_accumulation_steps: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE)
+    """micro-batches per optimiser step (1)"""
+    global_batch_size: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE, basic=True)
+    """rows per step on all devices; the parts follow"""
+    learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
+    """peak learning rate (5e-5, with adapters 5e-4)"""
+    learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
+    """how the learning rate grows with the global batch size"""
+    reference_batch_size: int = parameter(16, "quality batch", ge=1, le=LARGEST_BATCH_SIZE)
+    """global batch size for which learning_rate is given"""
+    num_train_epochs: float = parameter(1.0, "quality", gt=0, le=10_000, basic=True, also="epochs")
+    """passes over the training rows"""
+    seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
+    """seed of initialisation, order and dropout"""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = parameter(
-        "auto",
-        "auto: bf16 if the hardware supports it, else fp16 on GPUs with tensor cores, else fp32",
-        affects=TRAINING,
-        group="how it is trained",
-        also="dtype bf16 fp16 fp32",
+        "auto", "quality seconds memory", group="how it is trained", also="dtype bf16 fp16 fp32"
     )
-    fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter(
-        "full", "full: all weights; head: the head; lora: low-rank adapters; qlora: on 4-bit weights", affects=TRAINING
-    )
-    lora: Lora = parameter(Lora(), "lora, qlora: peft's LoraConfig, and merge", affects=TRAINING, example={"r": 8})
+    """auto: bf16 if the hardware supports it, else fp16 on GPUs with tensor cores, else fp32"""
+    fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter("full", "quality seconds memory")
+    """full: all weights; head: the head; lora: low-rank adapters; qlora: on 4-bit weights"""
+    lora: Lora = parameter(Lora(), "quality seconds memory", example={"r": 8})
+    """lora, qlora: peft's LoraConfig, and merge"""
     training_arguments: dict[str, Any] = parameter(
         {},
-        "any other Hugging Face TrainingArguments, such as warmup_ratio, torch_compile or gradient_checkpointing; with "
-        "your own script, its arguments",
-        affects=TRAINING,
+        "quality seconds memory",
         example={"weight_decay": 0.01},
         also="warmup_ratio warmup_steps weight_decay optim compiler activation_checkpointing torch_compile",
     )
+    """other Hugging Face TrainingArguments, such as warmup_ratio or torch_compile; or your own script's arguments"""
 
     entry_script: str | None = parameter(
-        None,
-        "your own training script, run instead of paretune's training",
-        affects=TRAINING,
-        not_searched=_ONE_TRAINING,
-        group="your own training",
-        also="script",
+        None, "quality seconds memory", not_searched=_ONE_TRAINING, group="your own training", also="script"
     )
-    project: str | None = parameter(
-        None,
-        "MLflow project or folder with scripts, run instead of paretune's training: folder or git URI",
-        affects=TRAINING,
-        not_searched=_ONE_TRAINING,
-    )
-    entry_point: str = parameter(
-        "main", "project: its entry point, or a script such as train.py", affects=TRAINING, not_searched=_ONE_TRAINING
-    )
-    project_parameters: dict[str, Any] = parameter(
-        {}, "project: the parameters of the entry point", affects=TRAINING, example={"alpha": 0.1}
-    )
+    """your own training script, run instead of paretune's training"""
+    project: str | None = parameter(None, "quality seconds memory", not_searched=_ONE_TRAINING)
+    """MLflow project or folder with scripts, run instead of paretune's training: folder or git URI"""
+    entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)
+    """project: its entry point, or a script such as train.py"""
+    project_parameters: dict[str, Any] = parameter({}, "quality seconds memory", example={"alpha": 0.1})
+    """project: the parameters of the entry point"""
     metric_definitions: tuple[dict[str, str], ...] = parameter(
-        (),
-        "project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines",
-        affects=_LAUNCHER,
-        example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}],
+        (), "launcher", example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]
     )
+    """project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines"""
 
     strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
-        "ddp",
-        "who has which part of the model; smp is for scripts of your own",
-        affects=STEP,
-        group="strategy: how one job is spread over devices",
+        "ddp", "seconds memory", group="strategy: how one job is spread over devices"
     )
-    tensor_parallel_degree: int | None = parameter(
-        None, "fsdp, smp: number of devices of one instance that split each layer's matrices", ge=1, affects=STEP
-    )
-    pipeline_parallel_degree: int | None = parameter(
-        None, "fsdp: number of pipeline stages, each with a part of the layers", ge=1, affects=STEP
-    )
-    micro_batches: int | None = parameter(
-        None, "pipeline: parts of a per-device batch that follow each other; one per stage", ge=1, affects=STEP
-    )
-    hybrid_shard_degree: int | None = parameter(
-        None, "fsdp, smp: number of devices that share one copy of the weights; 0 = all", ge=0, affects=STEP
-    )
-    activation_offloading: bool = parameter(False, "move checkpointed activations to main memory", affects=STEP)
-    cpu_offload: bool = parameter(False, "fsdp: weights, gradients and optimiser state in main memory", affects=STEP)
+    """who has which part of the model; smp is for scripts of your own"""
+    tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1)
+    """fsdp, smp: number of devices of one instance that split each layer's matrices"""
+    pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1)
+    """fsdp: number of pipeline stages, each with a part of the layers"""
+    micro_batches: int | None = parameter(None, "seconds memory", ge=1)
+    """pipeline: parts of a per-device batch that follow each other; one per stage"""
+    hybrid_shard_degree: int | None = parameter(None, "seconds memory", ge=0)
+    """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
+    activation_offloading: bool = parameter(False, "seconds memory")
+    """move checkpointed activations to main memory"""
+    cpu_offload: bool = parameter(False, "seconds memory")
+    """fsdp: weights, gradients and optimiser state in main memory"""
 
     instance_type: str = parameter(
         "local",
-        "local: processes on this machine; ml.*: SageMaker training instances",
-        affects=STEP | {"cluster"},
+        "seconds memory cluster",
         group="cluster and launcher",
         basic=True,
         also="gpu gpus gpu_type accelerators instance",
     )
-    instance_count: int = parameter(
-        1,
-        "number of instances; locally, of data-parallel processes",
-        ge=1,
-        le=1024,
-        affects=STEP | {"cluster"},
-        also="nodes num_nodes instances",
-    )
-    launcher: Literal["auto", "local", "sagemaker", "simulated"] = parameter(
-        "auto", "auto follows instance_type; simulated runs nothing and pays nothing", affects=_LAUNCHER
-    )
-    fallback_instance_types: tuple[str, ...] = parameter(
-        (),
-        "comma-separated types to use if AWS has no capacity, best first; the global batch size stays",
-        affects={"stopping"},
-        not_searched="search instance_type itself",
-    )
-    spot: bool = parameter(
-        False,
-        "SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint",
-        affects={"dollars"},
-        not_searched="spot changes the bill and no result: set it in job",
-    )
-    simulation: Simulation = parameter(
-        Simulation(),
-        "launcher=simulated: seed, delays and failure rates; runs: a CSV table of recorded runs to replay",
-        affects=_LAUNCHER,
-        example={"failure_rate": 0.1, "seed": 7},
-    )
+    """local: processes on this machine; ml.*: SageMaker training instances"""
+    instance_count: int = parameter(1, "seconds memory cluster", ge=1, le=1024, also="nodes num_nodes instances")
+    """number of instances; locally, of data-parallel processes"""
+    launcher: Literal["auto", "local", "sagemaker", "simulated"] = parameter("auto", "launcher")
+    """auto follows instance_type; simulated runs nothing and pays nothing"""
+    fallback_instance_types: tuple[str, ...] = parameter((), "stopping", not_searched="search instance_type itself")
+    """comma-separated types to use if AWS has no capacity, best first; the global batch size stays"""
+    spot: bool = parameter(False, "dollars", not_searched="spot changes the bill and no result: set it in job")
+    """SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint"""
+    simulation: Simulation = parameter(Simulation(), "launcher", example={"failure_rate": 0.1, "seed": 7})
+    """launcher=simulated: seed, delays and failure rates; runs: a CSV table of recorded runs to replay"""
 
     max_runtime_minutes: float = parameter(
         60.0,
-        "stop the job after this many minutes; every job has a limit",
+        "stopping",
         gt=0,
         le=40_320,
-        affects={"stopping"},
         basic=True,
         group="limits and money",
         also="timeout max_runtime max_run max_time",
     )
-    max_silence_minutes: float = parameter(
-        30.0, "stop a job that does nothing for this many minutes; 0 = never", ge=0, le=40_320, affects={"stopping"}
-    )
-    max_cost_usd: float | None = parameter(
-        None, "do not launch a job whose worst case costs more", ge=0, affects={"stopping", "ownership"}, basic=True
-    )
-    budget: str | None = parameter(
-        None, "YAML file with monthly budgets, for all jobs or by tags; what does not fit is refused", affects=_ACCOUNT
-    )
-    keep_alive_minutes: float = parameter(
-        0.0, "keep the instances as a warm pool after the job; it is billed", ge=0, le=LONGEST_POOL, affects=_ACCOUNT
-    )
-    tags: dict[str, str] = parameter(
-        {}, "tags, for AWS and for budgets; user and team name the owner", affects=_ACCOUNT, example={"team": "search"}
-    )
+    """stop the job after this many minutes; every job has a limit"""
+    max_silence_minutes: float = parameter(30.0, "stopping", ge=0, le=40_320)
+    """stop a job that does nothing for this many minutes; 0 = never"""
+    max_cost_usd: float | None = parameter(None, "stopping ownership", ge=0, basic=True)
+    """do not launch a job whose worst case costs more"""
+    budget: str | None = parameter(None, "ownership")
+    """YAML file with monthly budgets, for all jobs or by tags; what does not fit is refused"""
+    keep_alive_minutes: float = parameter(0.0, "ownership", ge=0, le=LONGEST_POOL)
+    """keep the instances as a warm pool after the job; it is billed"""
+    tags: dict[str, str] = parameter({}, "ownership", example={"team": "search"})
+    """tags, for AWS and for budgets; user and team name the owner"""
 
     region: str | None = parameter(
         None,
-        "AWS region; by default the region of the AWS configuration",
-        affects={"ownership", "dollars"},
+        "dollars ownership",
         not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
         group="SageMaker",
     )
-    role: str | None = parameter(None, "execution role of the job: name or ARN", affects=_ACCOUNT, basic=True)
-    sagemaker: SageMaker = parameter(
-        SageMaker(),
-        "image, storage and network, in the names of the SageMaker SDK's ModelTrainer",
-        affects=_ACCOUNT,
-        example={"s3_bucket": "my-models"},
-    )
-    on_interrupt: Literal["stop", "detach"] = parameter(
-        "stop", "SageMaker job after Ctrl-C or SIGTERM: stop it, or detach and leave it running", affects=_ACCOUNT
-    )
+    """AWS region; by default the region of the AWS configuration"""
+    role: str | None = parameter(None, "ownership", basic=True)
+    """execution role of the job: name or ARN"""
+    sagemaker: SageMaker = parameter(SageMaker(), "ownership", example={"s3_bucket": "my-models"})
+    """image, storage and network, in the names of the SageMaker SDK's ModelTrainer"""
+    on_interrupt: Literal["stop", "detach"] = parameter("stop", "ownership")
+    """SageMaker job after Ctrl-C or SIGTERM: stop it, or detach and leave it running"""
 
     probe_steps: int | None = parameter(
         None,
-        "only measure time and memory: train this many optimiser steps and evaluate nothing",
+        "quality",
         ge=10,
-        affects=_QUALITY,
         not_searched="a job that is cut off has no F1",
         group="run: what is measured and recorded",
     )
-    profile_steps: int | None = parameter(
-        None, "profile this many steps: trace.json.gz, profile.md", ge=1, le=MOST_PROFILED_STEPS, affects=_LAUNCHER
-    )
-    log_model: bool = parameter(True, "record the model in MLflow; false: leave it with the job", affects=_LAUNCHER)
+    """only measure time and memory: train this many optimiser steps and evaluate nothing"""
+    profile_steps: int | None = parameter(None, "launcher", ge=1, le=MOST_PROFILED_STEPS)
+    """profile this many steps: trace.json.gz, profile.md"""
+    log_model: bool = parameter(True, "launcher")
+    """record the model in MLflow; false: leave it with the job"""
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
-        None,
-        "name in MLflow's model registry: the model becomes a version with alias candidate",
-        affects=_LAUNCHER,
-        not_searched="it changes no result; a study registers the model that it recommends",
+        None, "launcher", not_searched="it changes no result; a study registers the model that it recommends"
     )
-    force: bool = parameter(
-        False,
-        "launch even if an identical job is running, the estimate is longer than max_runtime_minutes or the learning "
-        "rate is unusual",
-        affects=_LAUNCHER,
-        also="again allow_timeout",
-    )
-    dry_run: bool = parameter(
-        False, "check everything, print the job and its worst-case dollars; no launch", affects=_LAUNCHER, basic=True
-    )
+    """name in MLflow's model registry: the model becomes a version with alias candidate"""
+    force: bool = parameter(False, "launcher", also="again allow_timeout")
+    """launch despite an identical running job, an estimate above max_runtime_minutes or an unusual learning rate"""
+    dry_run: bool = parameter(False, "launcher", basic=True)
+    """check everything, print the job and its worst-case dollars; no launch"""
 
     rules: ClassVar[Rules] = RULES
     last_rules: ClassVar[Rules] = LAST_RULES

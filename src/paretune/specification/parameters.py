@@ -1,7 +1,8 @@
 """Parameters that are declared once, as the fields of a pydantic model.
 
     class Training(Parameters):
-        learning_rate: float = parameter(5e-5, "peak learning rate", gt=0, le=10, also="lr", affects={"quality"})
+        learning_rate: float = parameter(5e-5, "quality", gt=0, le=10, also="lr")
+        "peak learning rate"
 
     Training(learning_rate="1e-4").learning_rate     # 0.0001
     Training(lr=1, learning_rate="abc")              # BadInput, with a sentence for each of the two faults
@@ -13,9 +14,8 @@ schema, the reference page and suggestions are made from the declaration.
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
@@ -36,7 +36,7 @@ Effect = Literal[
     "evaluation",  # the rows that F1 is measured on
     "quality",  # the quality of the trained model (F1), apart from the batch plan
     "seconds",  # the time of a training step
-    "memory",  # the memory of one device
+    "memory",  # the memory of one device; nearly every parameter that changes it changes the time as well
     "batch",  # the batch plan; jobs are compared by the numbers of their plans, not by these texts
     "cluster",  # type and number of devices; also compared by number and size
     "noise",  # random variation only
@@ -48,9 +48,6 @@ Effect = Literal[
 """The effects that a job parameter can have. Lists of parameters by their effects are derived from their `affects`."""
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
 """Effects that make two jobs compute different things; the others concern limits, money and account."""
-STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
-"""Time and memory of a training step; nearly every parameter that changes one changes the other."""
-TRAINING: frozenset[Effect] = STEP | {"quality"}
 
 
 class Fault(NamedTuple):
@@ -60,22 +57,20 @@ class Fault(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule between parameters: when it is broken, and the sentence. `{name}` in it is the value of a parameter."""
-
-    is_broken: Callable[[Any], Any]
-    sentence: str
-
-    def __call__(self, model: Any) -> Iterator[str]:
-        """The sentence, if the model breaks the rule."""
-        if self.is_broken(model):
-            texts = {name: spell(getattr(model, name)) for name in re.findall(r"{(\w+)}", self.sentence)}
-            yield self.sentence.format_map(texts)
-
-
 Rules = tuple[Callable[[Any], Iterable[Fault | str]], ...]
 """Each yields the faults of a model, or sentences that begin with the parameter to change."""
+
+
+def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
+    """A rule for each sentence, broken where its condition is true. `{name}` in it is the value of a parameter."""
+
+    def rule(sentence: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
+        names = re.findall(r"{(\w+)}", sentence)
+        return lambda model: (
+            [sentence.format_map({name: spell(getattr(model, name)) for name in names})] if is_broken(model) else []
+        )
+
+    return tuple(rule(*item) for item in table.items())
 
 
 class Plain(str):
@@ -84,9 +79,8 @@ class Plain(str):
 
 def parameter(
     default: Any,
-    help_text: str,
+    affects: str = "",
     *,
-    affects: Collection[Effect] = (),
     not_searched: str = "",
     group: str = "",
     basic: bool = False,
@@ -96,17 +90,17 @@ def parameter(
     none: str = "",
     **rules: Any,
 ) -> Any:
-    """A field with one line of help, bounds (`gt`, `ge`, `lt`, `le`) and metadata.
+    """A field with bounds (`gt`, `ge`, `lt`, `le`) and metadata; the text below it is its line of help.
 
-    Every parameter of a job `affects` something; `not_searched` says why no study searches it, unless `affects` already
-    implies the reason. `group` is the title of the help group that begins with it; the short help shows the `basic`
-    ones. `also` has names that other tools give it, `instead` what to do in place of values that are no choice,
-    `example` a value for messages, and `none` the word that means no limit.
+    Every parameter of a job `affects` something, see `Effect`. `not_searched` says why no study searches it, unless
+    `affects` already implies the reason. `group` is the title of the help group that begins with it; the short help
+    shows the `basic` ones. `also` has names that other tools give it, `instead` what to do in place of values that are
+    no choice, `example` a value for messages, and `none` the word that means no limit.
     """
-    extra: dict[str, Any] = {"affects": sorted(affects), "not_searched": not_searched, "group": group, "basic": basic}
+    extra: dict[str, Any] = {"affects": affects.split(), "not_searched": not_searched, "group": group, "basic": basic}
     extra |= {"also": also.split(), "instead": dict(instead or {}), "none": none}
     examples = None if example is None else [example]
-    return Field(default, description=help_text, examples=examples, json_schema_extra=extra, **rules)
+    return Field(default, examples=examples, json_schema_extra=extra, **rules)
 
 
 class _Hidden:
@@ -127,6 +121,7 @@ class Parameters(BaseModel):
         allow_inf_nan=False,
         coerce_numbers_to_str=True,
         str_max_length=LONGEST_TEXT,
+        use_attribute_docstrings=True,
         ignored_types=(_Hidden,),
     )
     rules: ClassVar[Rules] = ()

@@ -177,13 +177,12 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
                 for text in filter(None, [*warnings, _prices(jobs, workplace)]):
                     say(text)
             show = live_chart() if say is say_on_stderr else None
-            record = StudyRunWriter(uncharged, table, workplace.tracking, say, show)
-            return drive(record.new_driver(file, workplace), record)
+            return drive(StudyRunWriter(file, table, workplace, given=uncharged, say=say, show=show))
 
 
-def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
+def drive(record: StudyRunWriter) -> StudyResult:
     """Work on the study until it ends, with `once` as far as possible now; raises as `run_study` does."""
-    file = driver.file
+    driver, file = record.driver, record.driver.file
     try:
         with driver.table.reachable():
             driver.adopt()
@@ -192,12 +191,12 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
                 record.forecast = suggesting.forecast
             if file.design is not None and not driver.trials:
                 _refuse_dear_rows(driver)
-            reason = driver.run(suggesting)
+            reason = driver.run(suggesting.begin_next)
             if not driver.trials and driver.money.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             verification = Verification(driver, lambda: record.answer().picks)
             if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
-                driver.run(verification)
+                driver.run(verification.begin_next)
             driver.finish()
     except CallAgain as error:
         driver.stop(error)

@@ -14,8 +14,8 @@ import mlflow
 import pytest
 
 from paretune.cli import main
-from paretune.commands.doctor import checks
-from paretune.commands.doctor.checks import store_findings
+from paretune.commands import doctor
+from paretune.commands.doctor import store_findings
 from paretune.core import packages
 from paretune.core.checks import Finding, Verdict
 from tests.unit.cli.test_json import fields_of
@@ -31,7 +31,7 @@ def nobody(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     done = subprocess.CompletedProcess([], 0, stdout="PyTorch sees no GPU\n", stderr="")
-    monkeypatch.setattr(checks.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: done)
 
 
 @pytest.mark.usefixtures("nobody")
@@ -46,7 +46,7 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
         ["ok", name] for name in ("environment", "torch", "mlflow", "aws")
     ]
     assert "local and simulated jobs need nothing of AWS" in lines[3]
-    assert "`paretune doctor --paid true` settles by small jobs what else is open, for at most 0.50 USD" in lines[-1]
+    assert "`paretune doctor --paid true` runs a small job in your account, for at most 0.50 USD" in lines[-1]
     assert not (workplace / ".paretune").exists()
 
 
@@ -83,11 +83,11 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
             raise importlib.metadata.PackageNotFoundError(name)
         return there[name]
 
-    for module in (checks, packages):
+    for module in (doctor, packages):
         monkeypatch.setattr(module, "requires", lambda _: request)
         monkeypatch.setattr(module, "version", version)
 
-    wrong, *_ = checks.environment_findings()
+    wrong, *_ = doctor.environment_findings()
 
     assert wrong.verdict is Verdict.FAILED
     assert "mlflow is 3.17.2, gone is absent" in wrong.text

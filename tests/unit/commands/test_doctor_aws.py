@@ -1,4 +1,4 @@
-"""What `doctor` asks of an AWS account and of budgets, and the jobs that it would pay for."""
+"""What `doctor` asks of an AWS account and of budgets, and the job that it would pay for."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import NoCredentialsError
 
-from paretune.commands.doctor import DoctorRequest
-from paretune.commands.doctor.checks import budget_findings, cloud_findings
-from paretune.commands.doctor.paid import CHECKS, LIMIT_USD
+from paretune.commands.doctor import DoctorRequest, budget_findings, cloud_findings, paid_job
 from paretune.core.checks import Finding, Verdict
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
@@ -80,23 +78,19 @@ def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> Non
     assert all(finding.commands for finding in checks if finding.verdict is Verdict.FAILED)
 
 
-def test_the_paid_checks_but_the_last_fit_the_limit_and_keep_the_account() -> None:
+def test_the_paid_job_is_small_and_keeps_account_and_data() -> None:
     account = {"role": "Trainer", "sagemaker.s3_bucket": "models", "region": "us-east-1", "tags": '{"team": "search"}'}
     large = {"instance_type": "ml.p4d.24xlarge", "instance_count": "4", "spot": "true", "max_cost_usd": "500"}
     typed = {**account, **large, "paid": "true", "model": "some/model", "num_train_epochs": "9"}
-    request, prices = DoctorRequest.from_text(typed, {}).spec, PriceList.read({})
-    worst_usd = list[float]()
-    for check in CHECKS:
-        specs = check.specs(request)
-        assert {(spec.role, spec.region, spec.spot, spec.num_train_epochs) for spec in specs} == {
-            ("Trainer", "us-east-1", False, 1)
-        }
-        assert specs[-1].sagemaker.s3_bucket == "models"
-        assert specs[0].tags == {"team": "search"}
-        bills = [admit(each, prices.price(each.instance_type, "us-east-1"), 300.0) for each in specs]
-        worst_usd.append(sum(filter(None, bills)))
+    job = paid_job(DoctorRequest.from_text(typed, {}).spec)
 
-    assert sum(worst_usd[:-1]) < LIMIT_USD < worst_usd[-1]
+    assert (job.role, job.region, job.sagemaker.s3_bucket, job.tags) == (
+        *("Trainer", "us-east-1", "models"),
+        {"team": "search"},
+    )
+    assert (job.model, job.spot, job.num_train_epochs, job.max_cost_usd) == ("some/model", False, 1, 0.5)
+    assert (job.instance_type, job.instance_count) == ("ml.m5.large", 1)
+    assert admit(job, PriceList.read({}).price("ml.m5.large", "us-east-1"), 300.0) is not None  # fits 0.50 USD
 
 
 @pytest.mark.parametrize(

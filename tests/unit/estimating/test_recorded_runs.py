@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.core.errors import BadInput
-from paretune.estimating.recorded_runs import RecordedRuns, ReplayedJob, RunTable
+from paretune.estimating.recorded_runs import ReplayedJob, RunTable
 from paretune.specification.job import JobSpec
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
@@ -128,18 +128,18 @@ GRID = [
 ]
 
 
-def runs(tmp_path: Path, *lines: str, more: str = "") -> RecordedRuns:
+def runs(tmp_path: Path, *lines: str, more: str = "") -> RunTable:
     path = tmp_path / "runs.csv"
     path.write_text("\n".join([HEADER + more, *lines]) + "\n")
-    return RecordedRuns.read(path)
+    return RunTable.read(path)
 
 
-def ask(table: RecordedRuns, draw: int = 0, startup_seconds: float = 120.0, **changes: object) -> ReplayedJob:
+def ask(table: RunTable, draw: int = 0, startup_seconds: float = 120.0, **changes: object) -> ReplayedJob:
     spec = JobSpec(**{"launcher": "simulated", "instance_type": SMALL, "learning_rate": 4e-5, **changes})  # type: ignore[arg-type]
     return table.answer(spec, spec.plan(), draw=draw, startup_seconds=startup_seconds)
 
 
-def replay_faults(table: RecordedRuns, **changes: object) -> str:
+def replay_faults(table: RunTable, **changes: object) -> str:
     with pytest.raises(BadInput) as caught:
         ask(table, **changes)
     return "\n".join(caught.value.faults)

@@ -214,8 +214,6 @@ def test_the_remedy_of_a_lack_of_memory_is_something_else_than_what_ran(fine_tun
         ({}, "--num_train_epochs 3"),
         ({"fine_tuning": "lora", "learning_rate": 5e-5}, "--learning_rate 0.0005, --num_train_epochs 3"),
         ({"learning_rate": 0.01}, "--learning_rate 5e-05, --num_train_epochs 3"),
-        ({"global_batch_size": 256}, "--learning_rate_scaling sqrt, --num_train_epochs 3"),
-        ({"fine_tuning": "head", "num_train_epochs": 0.5}, "--fine_tuning full, --num_train_epochs 1.5"),
     ],
 )
 def test_an_f1_below_that_of_words_alone_is_said_with_what_to_change(changes: dict[str, Any], mended: str) -> None:

@@ -1,9 +1,8 @@
 """One job over all its attempts, on a launcher whose jobs end as they are told to, and in a real MLflow store."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pytest
@@ -14,162 +13,31 @@ from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact, OutO
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import (
-    CREATED_WITHIN_S,
-    Job,
-    JobState,
-    JobStatus,
-    Launcher,
-    WarmPoolStatus,
-)
-from paretune.pricing import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
+from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking, schema
+from tests.scripted_jobs import (
+    CAPACITY,
+    DONE,
+    ENDLESS,
+    LARGE,
+    MEMORY,
+    OTHER,
+    SECONDS,
+    SMALL,
+    ScriptedJob,
+    ScriptedLauncher,
+)
+from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
-
-SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
-PRICES = {SMALL: 1.0, LARGE: 2.0, OTHER: 4.0}
-SECONDS = 36.0  # of every job: 0.01 hours
-DONE = "done"
-MEMORY = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
-CAPACITY = (FailureKind.CAPACITY, "no capacity")
-BROKEN = (FailureKind.ERROR, "broken")
-Ending = str | tuple[FailureKind, str]
-
-
-class Clock:
-    """A clock that moves when it is slept on."""
-
-    def __init__(self) -> None:
-        self.time = 1_800_000_000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
-@dataclass
-class ScriptedJob(Job):
-    """A job that runs for one look and then ends as its launcher was told."""
-
-    name: str
-    document: JobDocument
-    ending: Ending
-    looks: int = 0
-    stopped: bool = False
-    told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
-    pools: dict[str, WarmPoolStatus] = field(default_factory=dict)
-    f1: float = 0.75
-    eval_loss: float = 0.5
-
-    def state(self) -> JobState:
-        self.looks += 1
-        if self.stopped:
-            return JobState.STOPPED
-        if self.looks == 1 or self.ending == "endless":
-            return JobState.RUNNING
-        return JobState.COMPLETED if self.ending == DONE else JobState.FAILED
-
-    def events(self) -> list[Event]:
-        told, self.told = self.told, []
-        return told
-
-    def stop(self) -> None:
-        self.stopped = self.stopped or self.ending == "endless"
-
-    def report(self) -> JobReport:
-        return JobReport(metrics={"f1": self.f1, "eval_loss": self.eval_loss})
-
-    def seconds(self) -> float:
-        return SECONDS
-
-    def phase_seconds(self) -> Mapping[str, float]:
-        return {}
-
-    def status(self) -> JobStatus:
-        has_completed = self.ending == DONE and not self.stopped
-        return JobStatus(
-            state=self.state(),
-            seconds=self.seconds(),
-            billable_seconds=self.seconds(),
-            phase_seconds=self.phase_seconds(),
-            report=self.report() if has_completed else None,
-            failure=None if isinstance(self.ending, str) else self.ending,
-            model="model",
-        )
-
-    def log_tail(self, lines: int = 15) -> list[str]:
-        return ["last line"]
-
-    def log_location(self) -> str:
-        return "somewhere"
-
-    def warm_pool(self) -> WarmPoolStatus | None:
-        return self.pools.get(self.name)
-
-    def release_warm_pool(self) -> None:
-        pool = self.pools.get(self.name)
-        if pool is not None and pool.is_kept:
-            self.pools[self.name] = replace(pool, status="Terminated", is_kept=False)
-
-
-def kept(seconds: float = 9.0) -> WarmPoolStatus:
-    """Instances that have been kept so long, of an hour at most."""
-    return WarmPoolStatus(status="Available", is_kept=True, seconds=seconds, most_seconds=3600.0)
-
-
-class ScriptedLauncher(Launcher):
-    """Gives each new job the next ending; jobs outlive those who watch them."""
-
-    name = "sagemaker"
-
-    def __init__(self, endings: list[Ending | Exception]) -> None:
-        self.endings = endings
-        self.jobs: dict[str, ScriptedJob] = {}
-        self.created: list[str] = []
-        self.pools: dict[str, WarmPoolStatus] = {}
-        self.keeps = False
-        self.lock = Lock()  # a name is given once
-
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-        with self.lock:
-            return self.attach(document.job_name) or self._create(document)
-
-    def _create(self, document: JobDocument) -> Job:
-        ending = self.endings.pop(0)
-        if isinstance(ending, Exception):
-            raise ending
-        self.created.append(document.job_name)
-        made = ScriptedJob(document.job_name, document, ending, pools=self.pools)
-        self.jobs[document.job_name] = made
-        if self.keeps:
-            self.pools[document.job_name] = kept()
-        return self.jobs[document.job_name]
-
-    def attach(self, job_name: str) -> Job | None:
-        known = self.jobs.get(job_name)
-        return replace(known, looks=0, stopped=False, told=[]) if known is not None else None
-
-    def price(self, spec: JobSpec) -> Price | None:
-        usd = PRICES.get(spec.instance_type)
-        return Price(usd_per_hour=usd, region="r", as_of="2026-01-01", source="test") if usd is not None else None
-
-    @property
-    def documents(self) -> list[JobDocument]:
-        return [self.jobs[name].document for name in self.created]
 
 
 @dataclass
 class Desk:
     """What a launcher that is started again finds as it was: the clock, the jobs, the run."""
 
-    clock: Clock
+    clock: FakeClock
     tracking: Tracking
     messages: list[str]
     client: MlflowClient
@@ -178,17 +46,13 @@ class Desk:
     def attempts(self, launcher: ScriptedLauncher, **changes: Any) -> Attempts:
         """A watcher of one job; a second one takes up the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
-        workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock)
+        workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock, messages=self.messages)
         record = JobRecord(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
         self.run_id = record.run.run_id
         record.adopt()
-        made = Attempts(
-            record,
-            lambda events: self.messages.extend(event.message for event in events if event.message),
-            JobInputs(),
-        )
-        made.begin()
-        return made
+        attempts = Attempts(record, JobInputs())
+        attempts.begin()
+        return attempts
 
     def follow(self, attempts: Attempts) -> JobOutcome:
         """Look until the end, twice a second."""
@@ -210,7 +74,7 @@ class Desk:
 
 @pytest.fixture
 def desk(workplace: Path) -> Desk:
-    return Desk(Clock(), Tracking({}, SystemClock()), [], MlflowClient())
+    return Desk(FakeClock(), Tracking({}, SystemClock()), [], MlflowClient())
 
 
 Names = Callable[[int], list[str]]
@@ -258,12 +122,12 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
             super().submit(document, inputs)
             raise KeyboardInterrupt
 
-    launcher = Interrupting(["endless"])
+    launcher = Interrupting([ENDLESS])
     spec = JobSpec(instance_type=SMALL, region="us-east-1", entry_script="train.py")
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     record = JobRecord(spec, workplace)
     desk.run_id = record.run.run_id
-    job = Attempts(record, lambda events: None, JobInputs())
+    job = Attempts(record, JobInputs())
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -341,7 +205,7 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
 
 
 def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(desk: Desk) -> None:
-    launcher = ScriptedLauncher(["endless"])
+    launcher = ScriptedLauncher([ENDLESS])
     attempts = desk.attempts(launcher)
     assert isinstance(attempts.current, ScriptedJob)
     attempts.current.stop = lambda: None  # type: ignore[method-assign]  # AWS does not answer
@@ -377,7 +241,7 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
 def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_and_those_of_a_stopped_job_too(
     desk: Desk,
 ) -> None:
-    launcher = ScriptedLauncher([MEMORY, "endless"])
+    launcher = ScriptedLauncher([MEMORY, ENDLESS])
     launcher.keeps = True
     job = desk.attempts(launcher)
     while len(launcher.created) < 2:
@@ -389,18 +253,6 @@ def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_a
 
     assert not launcher.pools[second].is_kept
     assert job.bill.cost_usd == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
-
-
-def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: Desk) -> None:
-    launcher = ScriptedLauncher([DONE])
-    launcher.keeps = True
-    job = desk.attempts(launcher)
-    desk.follow(job)
-
-    assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `paretune sync`" in desk.messages[-1]
-    assert job.bill.kept_usd == pytest.approx(1.0)
-    assert desk.tags["warm_pool"] == "Available"
-    assert "warm_pool_seconds" not in desk.metrics
 
 
 def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_sync(
@@ -445,7 +297,7 @@ def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
 
 
 def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_it(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([MEMORY, "endless"])
+    launcher = ScriptedLauncher([MEMORY, ENDLESS])
     first = desk.attempts(launcher, per_device_train_batch_size=16)
     while len(launcher.created) < 2:
         first.poll()

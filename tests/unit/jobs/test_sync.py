@@ -1,10 +1,8 @@
 """Bringing MLflow up to date: each job nobody watches is followed to its end, and none hinders another."""
 
-import itertools
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,136 +15,69 @@ from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LaunchRefused
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import (
-    CREATED_WITHIN_S,
-    Job,
-    JobState,
-    JobStatus,
-    Launcher,
-    WarmPoolStatus,
-    job_name,
-)
+from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import process_text
-from paretune.pricing import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
-from tests.unit.jobs.test_retrying_job import DONE, ScriptedJob
+from tests.scripted_jobs import BROKEN, DONE, ENDLESS, MEMORY, SMALL, Ending, ScriptedJob, ScriptedLauncher, pool
+from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
-GPU = "ml.g5.xlarge"
-DOCUMENT = JobDocument(job_name="", spec=JobSpec(), plan=JobSpec().plan())
+DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
+EVENTS = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]
 
 
-class Clock(SystemClock):
-    """A clock on which sleeping takes no time of the test."""
-
-    slept_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.slept_s
-
-    def sleep(self, seconds: float) -> None:
-        self.slept_s += seconds
-
-
-class EndingJob(ScriptedJob):
-    """A job that has two events and ends after some looks; at each look its pool is another one, and the last stays."""
-
-    def __init__(
-        self,
-        looks: int,
-        fails: Exception | tuple[FailureKind, str] | None = None,
-        pools: Sequence[WarmPoolStatus] = (),
-        place: str = "",
-    ) -> None:
-        super().__init__("", DOCUMENT, fails if isinstance(fails, tuple) else DONE)
-        self.runs, self.fails, self.left, self.place = looks, fails, list(pools), place
-
-    def state(self) -> JobState:
-        self.looks += 1
-        if self.looks <= self.runs:
-            return JobState.RUNNING
-        if isinstance(self.fails, Exception):
-            raise self.fails
-        return JobState.FAILED if self.fails else JobState.COMPLETED
-
-    def events(self) -> list[Event]:
-        told = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]
-        return told[:1] if self.looks <= self.runs else told
-
-    def status(self) -> JobStatus:
-        return replace(super().status(), model=self.place)
-
-    def warm_pool(self) -> WarmPoolStatus | None:
-        return self.left.pop(0) if len(self.left) > 1 else (self.left or [None])[0]
-
-
-@dataclass
-class Account(Launcher):
-    """A place with the jobs that are in it."""
-
-    name = "sagemaker"
-    jobs: dict[str, EndingJob] = field(default_factory=dict)
-    created: list[str] = field(default_factory=list)
-    refused: dict[str, Exception] = field(default_factory=dict)
-    next_job: Exception | int = 1
-
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-        if isinstance(self.next_job, Exception):
-            raise self.next_job
-        self.created.append(document.job_name)
-        job = EndingJob(self.next_job)
-        job.name = document.job_name
-        return job
+class Account(ScriptedLauncher):
+    """Shows the very job, with all that has happened to it."""
 
     def attach(self, job_name: str) -> Job | None:
-        if job_name in self.refused:
-            raise self.refused[job_name]
         return self.jobs.get(job_name)
-
-    def price(self, spec: JobSpec) -> Price | None:
-        return Price(usd_per_hour=1.0, region="us-east-1", as_of="2026-01-01", source="test")
 
 
 @dataclass
 class Desk:
     """A store with runs, an account with jobs, and the command that brings them together."""
 
-    tracking: Tracking
-    client: MlflowClient
-    account: Account
     home: Path
+    tracking: Tracking = field(default_factory=lambda: Tracking({}, SystemClock()))
+    client: MlflowClient = field(default_factory=MlflowClient)
+    account: Account = field(default_factory=lambda: Account([]))
     interruption: Interruption = field(default_factory=Interruption)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+    clock: FakeClock = field(default_factory=FakeClock)
 
-    def leave(self, job: EndingJob | None = None, **changes: Any) -> str:
-        """A run whose launcher has died; its job may be there."""
+    def leave(self, ending: Ending | None = None, runs: int = 0, model: str = "", **changes: Any) -> str:
+        """A run whose launcher has died; its job is there if it has an ending."""
         script = self.home / "train.py"  # a job with a script of its own has nothing to prepare
         script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
-        spec = JobSpec(**{"instance_type": GPU, "region": "us-east-1", "entry_script": str(script), **changes})
-        record = JobRecord(spec, make_workplace(launcher=self.account, tracking=self.tracking))
-        run_id = record.run.run_id
+        spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", "entry_script": str(script), **changes})
+        workplace = make_workplace(launcher=self.account, tracking=self.tracking, clock=self.clock)
+        record = JobRecord(spec, workplace)
         record.adopt()
-        name = job_name(run_id, 1)
+        name = job_name(record.run.run_id, 1)
         record.name_attempt(name)
         record.leave()
         record.run.set_tags({"paretune.watched_by": "another machine"})
-        if job is not None:
-            job.name = name
+        if ending is not None:
+            job = ScriptedJob(
+                name, JobDocument.first(name, spec, record.attribution), ending, runs, new_events=list(EVENTS)
+            )
+            job.model, job.pools = model, self.account.pools
             self.account.jobs[name] = job
-        return run_id
+        return record.run.run_id
 
     def sync(self) -> dict[str, Collected]:
         """The command; run to what became of it."""
-        workplace = make_workplace(launcher=self.account, tracking=self.tracking, home=self.home, clock=Clock())
+        workplace = make_workplace(launcher=self.account, tracking=self.tracking, home=self.home, clock=self.clock)
         collected = Sync(
             workplace_of=lambda spec: workplace,
             tracking=self.tracking,
             interruption=self.interruption,
-            on_events=lambda events: None,
         ).run()
         return {one.run_id: one for one in collected}
+
+    def tag(self, run_id: str, name: str, text: str) -> None:
+        self.client.set_tag(run_id, f"paretune.{name}", text)
 
     def tags(self, run_id: str) -> dict[str, str]:
         return {name.removeprefix("paretune."): text for name, text in self.client.get_run(run_id).data.tags.items()}
@@ -157,15 +88,11 @@ class Desk:
 
 @pytest.fixture
 def desk(workplace: Path) -> Desk:
-    return Desk(Tracking({}, SystemClock()), MlflowClient(), Account(), workplace)
+    return Desk(workplace)
 
 
 def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk: Desk) -> None:
-    ended, running, failed = (
-        desk.leave(EndingJob(looks=0)),
-        desk.leave(EndingJob(looks=5)),
-        desk.leave(EndingJob(looks=2, fails=(FailureKind.ERROR, "broken"))),
-    )
+    ended, running, failed = desk.leave(DONE), desk.leave(DONE, runs=5), desk.leave(BROKEN, runs=2)
 
     collected = desk.sync()
 
@@ -183,10 +110,10 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
 
 
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=1), register="sentiment-en")
+    run_id = desk.leave(DONE, 1, register="sentiment-en")
     desk.sync()  # collects it; its model is not in MLflow
     assert desk.tags(run_id)["registered"] == "no: the job has left no model"
-    killed = desk.leave(EndingJob(looks=0), register="sentiment-en")
+    killed = desk.leave(DONE, register="sentiment-en")
     desk.tracking.run(killed).set_tags({"paretune.state": "Completed"})  # right before it would have registered
     made = desk.client.create_logged_model("0", name="model", source_run_id=killed)
     desk.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
@@ -206,8 +133,7 @@ def artifacts_away(client: MlflowClient, run_id: str, *_: Any) -> None:
 def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = EndingJob(looks=0, place="s3://mine/output/model.tar.gz")
-    run_id = desk.leave(job, entry_script=None, register="sentiment-en")
+    run_id = desk.leave(DONE, model="s3://mine/output/model.tar.gz", entry_script=None, register="sentiment-en")
     with monkeypatch.context() as away:
         away.setattr("paretune.tracking.run.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
@@ -238,12 +164,12 @@ def test_a_run_whose_job_is_being_created_is_left_open(desk: Desk) -> None:
 
 def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_starts_it(desk: Desk) -> None:
     run_id = desk.leave()
-    desk.client.set_tag(run_id, "paretune.claimed_at", f"{SystemClock().now() - CREATED_WITHIN_S - 1:.0f}")
+    desk.tag(run_id, "claimed_at", f"{desk.clock.now() - CREATED_WITHIN_S - 1:.0f}")
 
     remark = desk.sync()[run_id].remark
 
     assert "its job was never created" in remark
-    assert f"--instance_type {GPU}" in remark
+    assert f"--instance_type {SMALL}" in remark
     assert desk.status(run_id) == "KILLED"
     assert desk.tags(run_id)["state"] == "Stopped"
     assert desk.tags(run_id)["failure_reason"] == "its job was never created"
@@ -252,7 +178,7 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
 
 def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_once(desk: Desk) -> None:
     run_id = desk.leave()
-    desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")  # no process has this id
+    desk.tag(run_id, "watched_by", DEAD)
 
     assert "its job was never created" in desk.sync()[run_id].remark
     assert desk.status(run_id) == "KILLED"
@@ -262,9 +188,9 @@ def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = desk.leave()
-    desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")
-    late = EndingJob(looks=1)
-    monkeypatch.setattr(Clock, "sleep", lambda *_: desk.account.jobs.setdefault(job_name(run_id, 1), late))
+    desk.tag(run_id, "watched_by", DEAD)
+    late = ScriptedJob(job_name(run_id, 1), JobDocument(job_name="", spec=JobSpec(), plan=JobSpec().plan()), DONE)
+    monkeypatch.setattr(desk.clock, "sleep", lambda _: desk.account.jobs.setdefault(late.name, late))
 
     assert desk.sync()[run_id].result is not None
     assert desk.account.created == []
@@ -272,8 +198,8 @@ def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed
 
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:
     run_id = desk.leave()
-    desk.client.set_tag(run_id, "paretune.claimed_at", "0")
-    desk.client.set_tag(run_id, "paretune.watched_by", "another-machine 1 2")
+    desk.tag(run_id, "claimed_at", "0")
+    desk.tag(run_id, "watched_by", "another-machine 1 2")
     desk.account.jobs_outlive_submitter = False
 
     assert "another machine" in desk.sync()[run_id].remark
@@ -281,8 +207,9 @@ def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> N
 
 
 def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_is_continued(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
-    desk.client.set_tag(run_id, "paretune.job_name", job_name(run_id, 2))
+    run_id = desk.leave(MEMORY)
+    desk.tag(run_id, "job_name", job_name(run_id, 2))
+    desk.account.endings = [DONE]
 
     collected = desk.sync()
 
@@ -291,16 +218,16 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
 
 
 def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=0))
-    desk.client.set_tag(run_id, "paretune.watched_by", process_text(os.getppid()))
+    run_id = desk.leave(DONE)
+    desk.tag(run_id, "watched_by", process_text(os.getppid()))
 
     assert desk.sync()[run_id].remark == "another process on this machine is watching it"
 
 
 @pytest.mark.parametrize("document", ['{"colour": "blue"}', '{"seed": '])
 def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: str) -> None:
-    strange, good = desk.leave(EndingJob(looks=0)), desk.leave(EndingJob(looks=0))
-    desk.client.set_tag(strange, "paretune.job", document)
+    strange, good = desk.leave(DONE), desk.leave(DONE)
+    desk.tag(strange, "job", document)
 
     collected = desk.sync()
 
@@ -309,9 +236,9 @@ def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: s
 
 
 def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:
-    refused = desk.leave(EndingJob(looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
-    good = desk.leave(EndingJob(looks=5))
-    desk.account.next_job = LaunchRefused("quota")
+    refused = desk.leave(MEMORY)
+    good = desk.leave(DONE, 5)
+    desk.account.endings = [LaunchRefused("quota")]
 
     collected = desk.sync()
 
@@ -322,7 +249,7 @@ def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_ot
 
 
 def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=10**9))
+    run_id = desk.leave(ENDLESS)
     desk.interruption.reason = "interrupted by SIGINT"
 
     with pytest.raises(Interrupted):
@@ -332,32 +259,31 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
     assert desk.tags(run_id)["watched_by"] == ""
 
 
-def pool(status: str, seconds: float, by: str = "") -> WarmPoolStatus:
-    """Instances that may be kept for an hour."""
-    is_kept = status == "Available"
-    return WarmPoolStatus(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)
-
-
 def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_back(desk: Desk) -> None:
-    still = [pool("Available", 60.0 * look) for look in range(1, 3)]
-    run_id = desk.leave(EndingJob(looks=1, pools=[*still, pool("Terminated", 3600.0)]), instance_count=2)
+    run_id = desk.leave(DONE, 1, instance_count=2)
+    name = job_name(run_id, 1)
+    desk.account.pools[name] = pool()
 
-    assert "are kept and billed: `sync` books them once they are given back" in desk.sync()[run_id].remark
-    said = desk.sync()[run_id]
+    assert (
+        "are kept for the next job like it, for at most 0 USD: `paretune sync` books them once"
+        in desk.sync()[run_id].remark
+    )
+    desk.account.pools[name] = pool("Terminated", 3600.0)
+    remark = desk.sync()[run_id].remark
 
-    found = desk.client.get_run(run_id).data.metrics
-    assert found["billable_seconds"] == 36.0
-    assert found["warm_pool_seconds"] == 3600.0
-    assert found["cost_usd"] == pytest.approx(2 * 3636 / 3600)
+    metrics = desk.client.get_run(run_id).data.metrics
+    assert metrics["billable_seconds"] == 36.0
+    assert metrics["warm_pool_seconds"] == 3600.0
+    assert metrics["cost_usd"] == pytest.approx(2 * 3636 / 3600)
     assert desk.tags(run_id)["warm_pool"] == "Terminated"
-    assert "billed for 3,600 s each until they were given back: 2 USD, in its cost_usd now" in said.remark
+    assert "billed for 3,600 s each until they were given back: 2 USD, in its cost_usd now" in remark
     assert desk.sync() == {}
 
 
 def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_they_were_asked_for(desk: Desk) -> None:
-    run_id = desk.leave(EndingJob(looks=0), keep_alive_minutes=10.0)
+    run_id = desk.leave(DONE, keep_alive_minutes=10.0)
     desk.sync()
-    desk.client.set_tag(run_id, "paretune.warm_pool", "Available")
+    desk.tag(run_id, "warm_pool", "Available")
     desk.account.jobs.clear()
 
     desk.sync()

@@ -13,9 +13,10 @@ from paretune.launchers.base import Job
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.studies.search.driver import Driver
 from paretune.tracking import Tracking
+from tests.scripted_jobs import SECONDS
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched
+from tests.stand_ins.aws import FakeClock
 from tests.study_tables import books_of, write_study
-from tests.unit.jobs.test_retrying_job import SECONDS, Clock
 
 QUOTA = LaunchRefused("the account-level quota is 1 instance")
 TOLD = [Event(time=1.0, step=1, total_steps=4, metrics={"f1": 0.5})]
@@ -24,7 +25,7 @@ TOLD = [Event(time=1.0, step=1, total_steps=4, metrics={"f1": 0.5})]
 class LastingLauncher(JudgedLauncher):
     """Its jobs run for SECONDS, whoever looks, and tell everything to each one who attaches."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         super().__init__(always_done)
         self._clock = clock
         self._begun: dict[str, float] = {}
@@ -39,7 +40,7 @@ class LastingLauncher(JudgedLauncher):
         if value is None:
             return None
         has_ended = self._clock.now() >= self._begun[job_name] + SECONDS
-        return replace(value, looks=1 if has_ended else 0, told=list(TOLD))
+        return replace(value, looks=1 if has_ended else 0, new_events=list(TOLD))
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Rounds:
 
 @pytest.fixture
 def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
-    clock = Clock()
+    clock = FakeClock()
     made = Desk(tmp_path, clock, Tracking({}, clock), LastingLauncher(clock))
     yield made
     made.close()

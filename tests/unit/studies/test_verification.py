@@ -12,8 +12,8 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from paretune.tracking import Tracking
+from tests.scripted_jobs import CAPACITY, DONE
 from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched
-from tests.unit.jobs.test_retrying_job import CAPACITY, DONE
 
 
 @pytest.fixture

@@ -34,7 +34,8 @@ _OF_THE_DATA = affecting(JobSpec, "data")
 class EstimateOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
-    record: bool = parameter(False, "keep the table in an MLflow run")
+    record: bool = parameter(False)
+    """keep the table in an MLflow run"""
     listed_by: ClassVar[str] = "estimate"
 
 

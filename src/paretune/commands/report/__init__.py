@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.packages import report_is_missing
+from paretune.core.packages import missing
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.untrusted import markdown
 from paretune.specification.catalog import region_faults
@@ -34,22 +34,18 @@ TOTAL_KEYS = ("study", "month", "user", "team", "tag", "instance_type")  # keys 
 class ReportRequest(Parameters):
     """The recorded runs to table, and the terms on which they are priced again; raises BadInput with all faults."""
 
-    view: Literal["runs", "scaling", "compare"] = parameter(
-        "runs",
-        "runs: a line each, and totals of dollars; scaling: what larger clusters do; compare: one setting's values",
-    )
-    by: str | None = parameter(
-        None,
-        "of view=runs: only these totals, one of study, month, user, team, tag, instance_type (also the colours of the "
-        "chart); of the other views: shape (default of view=scaling), devices or a parameter of a job",
-    )
-    rate: Literal["list", "effective"] = parameter(
-        "list",
-        "dollars by list prices, or effective: what bills say is paid, see reconcile",
-    )
-    filter: str | None = parameter(None, "MLflow's search language, such as \"metrics.f1 > 0.9 and params.seed = '1'\"")
-    region: str | None = parameter(None, "price the runs again with this region's prices")
-    price_date: str | None = parameter(None, "price the runs again with the prices of this day, such as 2026-11-20")
+    view: Literal["runs", "scaling", "compare"] = parameter("runs")
+    """runs: a line each, and totals of dollars; scaling: what larger clusters do; compare: one setting's values"""
+    by: str | None = parameter(None)
+    """view=runs: totals by study, month, user, team, tag or instance_type; else shape, devices or a job parameter"""
+    rate: Literal["list", "effective"] = parameter("list")
+    """dollars by list prices, or effective: what bills say is paid, see reconcile"""
+    filter: str | None = parameter(None)
+    """MLflow's search language, such as "metrics.f1 > 0.9 and params.seed = '1'"."""
+    region: str | None = parameter(None)
+    """price the runs again with this region's prices"""
+    price_date: str | None = parameter(None)
+    """price the runs again with the prices of this day, such as 2026-11-20"""
 
     listed_by: ClassVar[str] = "report"
     rules: ClassVar[Rules] = (lambda request: (Fault((), text) for text in request._all_faults()),)
@@ -90,7 +86,7 @@ class ReportRequest(Parameters):
 
 def _run(request: ReportRequest) -> CommandOutput:
     """Report recorded runs; the runs themselves do not change."""
-    if request.view != "runs" and (reason := report_is_missing()):
+    if request.view != "runs" and (reason := missing("report")):
         raise BadInput([reason])
     from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
     from paretune.commands.report.groups import groups_report

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from paretune.core import pareto
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
 from paretune.presentation.page import chart_html, template
-from paretune.presentation.text import aligned, markdown_table, usd
+from paretune.presentation.text import aligned, markdown_table
 from paretune.specification import metrics
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")
@@ -24,7 +24,6 @@ _AXES = {
     "batch": "global batch size (rows)",
 }
 ALL = "all runs"  # key of the totals of all
-_LOG_FROM = 8  # largest over smallest value from which an axis is logarithmic
 
 
 class Chart(NamedTuple):
@@ -44,10 +43,6 @@ class Section:
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
     tests: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
-
-    def all_tables(self) -> list[tuple[str, pd.DataFrame]]:
-        """Tables and tests."""
-        return [*self.tables, *self.tests]
 
     def findings(self) -> list[str]:
         """Its sentences, and the rows of its tests, each with the test's caption."""
@@ -71,15 +66,9 @@ class Report:
         return csv_text(list(rows[0]), rows)
 
     def note(self) -> str:
-        """The sums, or the first sentence, and where the rest is."""
-        lines = [
-            f"{row['jobs']} runs, {row['origin']}: "
-            + ("unknown dollars" if row["cost_usd"] is None else usd(float(str(row["cost_usd"]))))
-            for row in self.totals
-            if row["by"] == ALL
-        ]
-        lines = lines or [text for section in self.sections for text in section.sentences][:1]
-        return "\n\n".join([*(f"**{line}**" for line in lines), f"{self.title}: everything is in `report.html`."])
+        """What it is about, its first sentence, and where the rest is."""
+        first = [text for section in self.sections for text in section.sentences][:1]
+        return "\n\n".join([f"**{self.title}**: {self.about[0]}", *first, "Everything is in `report.html`."])
 
     def text(self) -> str:
         """The report for a terminal, without charts."""
@@ -93,7 +82,7 @@ class Report:
         yield written(" ".join(self.about))
         for section in self.sections:
             yield written(f"{mark}{section.heading}")
-            for about, table in section.all_tables():
+            for about, table in (*section.tables, *section.tests):
                 yield from (written(f"{about}:"), tabled(table))
             if section.sentences:
                 yield written("\n".join(f"- {sentence}" for sentence in section.sentences))
@@ -113,15 +102,12 @@ def scatter(
     columns: tuple[str, str],
     *,
     title: str,
-    caption: str = "A point per run; lines join the means.",
-    joins: bool = False,
-    lines: Mapping[str, pd.Series] | None = None,
-    shape: str = "linear",
+    caption: str = "A point per run.",
+    lines: Mapping[str, pd.Series] = MappingProxyType({}),
 ) -> Chart | None:
-    """A point per row with both values; None without any.
+    """A point per row with both values, coloured by `series` and with `about` as its text; None without any.
 
-    Rows are coloured by `series`, and a point shows `about`. `joins` joins the means of each series. Further `lines`
-    are y by x, of plotly's `shape`.
+    `lines` are further lines, y by x. All axes but that of F1 are logarithmic.
     """
     import plotly.express as px
 
@@ -130,35 +116,27 @@ def scatter(
     if used.empty:
         return None
     used = used.assign(series=used.series.map(_text), about=used.about.map(_text))
-    order = {"series": list(used.series.unique())}
-    look = {"color": "series", "color_discrete_sequence": _COLOURS, "category_orders": order, "labels": _AXES}
     figure = px.scatter(
-        used, x, y, symbol="series", opacity=0.8, hover_name="about", hover_data={"series": False}, **look
+        used,
+        x,
+        y,
+        color="series",
+        symbol="series",
+        color_discrete_sequence=_COLOURS,
+        labels=_AXES,
+        hover_name="about",
+        hover_data={"series": False},
+        opacity=0.8,
+        log_x=True,
+        log_y=y != metrics.F1,
     )
-    if joins:
-        means = used.groupby(["series", x])[y].mean().reset_index()
-        figure.add_traces(
-            px.line(means, x, y, **look).update_traces(showlegend=False, hovertemplate=None, hoverinfo="skip").data
-        )
-    for name, line in (lines or {}).items():
-        drawn = {"color": "#808080", "dash": "dash", "shape": shape}  # a grey that is seen on light and dark pages
+    for name, line in lines.items():
+        drawn = {"color": "#808080", "dash": "dash"}  # a grey that is seen on light and dark pages
         figure.add_scatter(x=line.index, y=line, mode="lines", line=drawn, name=_text(name), hoverinfo="name")
-    for update, name in ((figure.update_xaxes, x), (figure.update_yaxes, y)):
-        smallest, largest, is_count = used[name].min(), used[name].max(), name in ("device_count", "batch")
-        update(
-            type="log" if smallest > 0 and (is_count or largest > _LOG_FROM * smallest) else "linear",
-            tickvals=sorted(used[name].unique()) if is_count else None,
-        )
+    if x in ("device_count", "batch"):
+        figure.update_xaxes(tickvals=sorted(used[x].unique()))
     figure.update_layout(showlegend=True, legend_title_text="")
     return Chart(title=title, caption=caption, figure=figure)
-
-
-def on_front(frame: pd.DataFrame, x: str, y: str) -> pd.Series:
-    """Whether no other row is as low in x and as good in y (F1 is better if higher); None where one is unknown."""
-    marks = pd.Series(None, frame.index, dtype=object)
-    points = frame[[x, y]].dropna()
-    marks[points.index] = pareto.front(points.to_numpy().tolist(), maximise=(False, y == metrics.F1))
-    return marks
 
 
 def _text(text: str) -> str:

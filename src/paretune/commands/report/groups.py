@@ -22,7 +22,7 @@ from paretune.tracking import RecordedJob
 
 CONFIDENCE = 0.95
 SIGNIFICANT = 0.05  # probability below which a test counts as significant
-_EXACT = 1e-12  # share of a sum of squares below which runs do not scatter at all
+_EXACT = 1e-24  # share of the squares of all values below which what is left is rounding
 _OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
 """Factors of the cluster, compared for equal work; runs that are compared by another factor have the same shape."""
 _EXPECTED_DIFFERENCES = {"seed", "dataset", "model", "instance_type", "instance_count"}
@@ -53,23 +53,20 @@ def groups_report(jobs: Sequence[RecordedJob], view: str, factor: str) -> Report
     """A section for the completed jobs of each kind, by the values of the factor; raises BadInput if nothing varies."""
     frame = frame_of(jobs, factor)
     used = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
-    groups, left_out = groups_of(used, factor, view)
-    sections, tables = zip(*(section_of(group, view) for group in groups), strict=True)
+    sections, tables = zip(*(section_of(group, view) for group in groups_of(used, factor, view)), strict=True)
     about = [dates(frame), "Origins, data sets and models stand in tables of their own: compare within one only."]
     if left := len(frame) - len(used):
         about.append(f"Left out: {left}, not completed or probes.")
-    others = [Section(heading="Nothing to compare with", sentences=left_out)] if left_out else []
-    rows = [row for table in tables for row in records(table)]
-    return Report(title=f"Report by {factor}", about=about, sections=[*sections, *others], rows=rows)
+    return Report(title=f"Report by {factor}", about=about, sections=sections, rows=records(pd.concat(tables)))
 
 
-def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], list[str]]:
-    """The runs of each kind with two values of the factor, and a sentence for the others; raises BadInput without any.
+def groups_of(runs: pd.DataFrame, factor: str, view: str) -> list[Group]:
+    """The runs of each kind with two values of the factor; raises BadInput if no kind has two.
 
     Runs of one shape are compared; factors of the cluster are compared for equal work.
     """
-    groups, left_out = list[Group](), list[str]()
-    work = runs.work.map(lambda work: "" if np.isnan(work) else f"{float(f'{work:.3g}'):,.0f} rows x epochs")
+    groups, alone = list[Group](), list[str]()
+    work = runs.work.map("{:,.3g} rows x epochs".format).where(runs.work.notna(), "")
     runs = runs.assign(level=runs[factor], apart=work if factor in _OF_THE_CLUSTER else runs[SHAPE])
     for (_, kind, model, dataset, _, apart), group in runs.groupby(_KIND):
         title = f"{kind}: {model} on {dataset}{f', {apart}' if apart else ''}"
@@ -81,14 +78,12 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> tuple[list[Group], 
         if len(names) > 1:
             groups.append(Group(title, factor, names, group))
         else:
-            count = f"{len(group)} run{'s' * (len(group) > 1)}"
-            left_out.append(f"{title}: {count}, all with {factor} {names[0] or 'unknown'}")
+            alone.append(f"{title}: all with {factor} {names[0] or 'unknown'}")
     if not groups:
-        found = "; ".join(left_out) or "no completed run matches"
-        raise BadInput(
-            [f"view={view} compares at least two values of {factor}, got {found}: choose more runs, or another by"]
-        )
-    return groups, left_out
+        got = "; ".join(alone) or "no completed run"
+        must = f"view={view} compares at least two values of {factor}"
+        raise BadInput([f"{must}, got {got}: choose more runs, or another by"])
+    return groups
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -102,20 +97,26 @@ def _sorted(names: Iterable[str]) -> list[str]:
 def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     """The tables, sentences and charts of one kind of runs, and its means as numbers: seconds, USD, shares."""
     title, factor, names, runs = group
-    levels = runs.groupby("level")
-    frame = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names).assign(n=levels.size())
-    for name in QUANTITIES:
-        frame[f"{name}_mean"], frame[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
-    frame, is_scaling = _with_devices(runs, _with_ratios(group, frame)), view == "scaling"
-    shown, columns = frame.copy(), dict[str, Any]({factor: "level", "devices": "devices"})
+    levels, is_scaling = runs.groupby("level"), view == "scaling"
+    numbers = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names)
+    numbers["n"] = levels.size()
+    numbers["devices"] = _devices(runs)
+    table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
     for name, header in QUANTITIES.items():
-        columns[header] = name
-        shown[name] = list(map(partial(_mean, name), frame[f"{name}_mean"], frame[f"{name}_deviation"]))
-    columns["n"] = "n"
+        mean, deviation = numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = (
+            levels[name].mean(),
+            levels[name].std(),
+        )
+        table[header] = [_mean(name, mean[level], deviation[level]) for level in names]
+    table["n"] = numbers.n.astype(str)
     for name, header in _COMPARED.items():
-        columns[header] = f"{name}_against"
-        shown[columns[header]] = [_interval(name, *ends) for ends in frame[_against(name)].itertuples(index=False)]
-    columns["efficiency"] = ("efficiency", ".0%")
+        columns = [f"{name}_{'difference' if name == metrics.F1 else 'ratio'}{end}" for end in ("", "_low", "_high")]
+        numbers[columns] = [_against_first(group, name, level) for level in names]
+        table[header] = [_interval(name, *ends) for ends in numbers[columns].itertuples(index=False)]
+    seconds = numbers[f"{metrics.BILLABLE_SECONDS}_mean"]
+    numbers["speed_up"] = seconds.iloc[0] / seconds
+    numbers["efficiency"] = numbers.speed_up * numbers.devices.iloc[0] / numbers.devices
+    table["efficiency"] = ["" if pd.isna(share) else f"{share:.0%}" for share in numbers.efficiency]
     settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {factor}
     # More devices have a larger batch unless somebody fixes it.
     settings -= {"global_batch_size"} if factor in _OF_THE_CLUSTER else set()
@@ -123,12 +124,29 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
     section = Section(
         heading=f"{title[:1].upper()}{title[1:]}, by {factor}",
-        tables=[(_MEANS, texts(shown, columns))],
+        tables=[(_MEANS, table.loc[:, table.ne("").any()])],
         tests=_tests(group) if is_scaling else [],
         sentences=[f"{factor} is not all that differs between these runs: so does {varying}."] if varying else [],
         charts=_charts(runs) if is_scaling else [],
     )
-    return section, frame
+    return section, numbers
+
+
+def _devices(runs: pd.DataFrame) -> pd.Series:
+    """Devices of each level; missing where they are unknown or not the same, and everywhere if no two levels differ."""
+    counts = runs.groupby("level").device_count.agg(["min", "max", "count", "size"])
+    is_known = (counts["min"] == counts["max"]) & (counts["count"] == counts["size"])
+    return counts["min"].where(is_known & (counts["min"].nunique() > 1)).astype("Int64")
+
+
+def _against_first(group: Group, quantity: str, level: str) -> np.ndarray:
+    """A level's ratio to the first one, of F1 the difference, and the ends of its interval; NaN where it is unknown."""
+    runs, is_f1 = group.runs.set_index("rows"), quantity == metrics.F1
+    runs = runs[runs[quantity].notna() if is_f1 else runs[quantity] > 0]
+    values, base = (runs[quantity][runs.level == name] for name in (level, group.names[0]))
+    if level == group.names[0] or values.empty or base.empty:
+        return np.full(3, np.nan)
+    return difference(values, base) if is_f1 else np.exp(difference(np.log(values), np.log(base)))
 
 
 def _mean(quantity: str, mean: float, deviation: float) -> str:
@@ -142,42 +160,11 @@ def _mean(quantity: str, mean: float, deviation: float) -> str:
     return write(mean) + ("" if np.isnan(deviation) else f" ± {write(deviation)}")
 
 
-def _against(quantity: str) -> list[str]:
-    """Columns of a quantity against the first level, a difference of F1 or a ratio, and the ends of its interval."""
-    kind = f"{quantity}_{'difference' if quantity == metrics.F1 else 'ratio'}"
-    return [kind, f"{kind}_low", f"{kind}_high"]
-
-
 def _interval(quantity: str, value: float, low: float, high: float) -> str:
     form = "+.4f" if quantity == metrics.F1 else ".3f"
     if np.isnan(value):
         return ""
     return f"{round(value, 4) + 0.0:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
-
-
-def _with_ratios(group: Group, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with each level's ratios to the first, differences of F1, and their intervals."""
-    runs = group.runs.set_index("rows")
-    for quantity in _COMPARED:
-        frame[_against(quantity)] = np.nan
-        is_f1 = quantity == metrics.F1
-        known = runs[runs[quantity].notna() if is_f1 else runs[quantity] > 0]
-        values = dict(iter((known[quantity] if is_f1 else np.log(known[quantity])).groupby(known.level)))
-        base = values.pop(group.names[0], None)
-        for name, own in values.items() if base is not None else ():
-            apart = difference(own, base)
-            frame.loc[name, _against(quantity)] = apart if is_f1 else np.exp(apart)
-    return frame
-
-
-def _with_devices(runs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with speed-up and, where they differ, devices and efficiency."""
-    levels, seconds = runs.groupby("level"), frame[f"{metrics.BILLABLE_SECONDS}_mean"]
-    counts = levels.device_count.agg(["min", "max", "count"])
-    is_known = (counts["min"] == counts["max"]) & (counts["count"] == levels.size())
-    devices = counts["min"].where(is_known & (counts["min"].nunique() > 1)).astype("Int64")
-    speed_up = seconds.iloc[0] / seconds
-    return frame.assign(devices=devices, speed_up=speed_up, efficiency=speed_up * devices[frame.index[0]] / devices)
 
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
@@ -199,21 +186,21 @@ def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
 
 def _charts(runs: pd.DataFrame) -> list[Chart | None]:
     """Time over devices by global batch size, F1 over devices by data size, and F1 by rule of the learning rate."""
-    origin, charts = f"({runs.origin.iloc[0]})", list[Chart | None]()
-    runs = runs.assign(hours=runs.billable_seconds / 3600, batch=pd.to_numeric(runs.global_batch_size, errors="coerce"))
-    known = runs[runs.device_count > 0]
+    origin, charts, known = f"({runs.origin.iloc[0]})", list[Chart | None](), runs[runs.device_count > 0]
     if known.device_count.nunique() > 1:
+        known = known.sort_values("rows").assign(hours=known.billable_seconds / 3600)
         means = known.groupby("device_count").hours.mean().dropna()
         perfect = {"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()}
         by_batch = known.assign(series="global batch " + known.global_batch_size.replace("", "unknown"))
-        by_size = known.sort_values("rows").assign(series=lambda runs: runs.rows.map("{:,.0f} rows".format))
+        by_size = known.assign(series=known.rows.map("{:,.0f} rows".format))
         title, axes = f"Time over devices {origin}", ("device_count", "hours")
-        charts.append(scatter(by_batch, axes, title=title, joins=True, lines=perfect))
-        charts.append(scatter(by_size, ("device_count", metrics.F1), title=f"F1 over devices {origin}", joins=True))
+        charts.append(scatter(by_batch, axes, title=title, lines=perfect))
+        charts.append(scatter(by_size, ("device_count", metrics.F1), title=f"F1 over devices {origin}"))
     if runs.learning_rate_scaling.nunique() > 1:
         by_rule = runs.assign(series=runs.learning_rate_scaling.replace("none", "fixed rate"))
+        by_rule["batch"] = pd.to_numeric(runs.global_batch_size, errors="coerce")
         title = f"Scaled against fixed learning rate {origin}"
-        charts.append(scatter(by_rule, ("batch", metrics.F1), title=title, joins=True))
+        charts.append(scatter(by_rule, ("batch", metrics.F1), title=title))
     return charts
 
 
@@ -228,37 +215,36 @@ def line(runs: pd.DataFrame, quantity: str, *, power_law: bool = False) -> tuple
     import statsmodels.formula.api as smf
 
     used = runs[runs[quantity].notna() & (runs.device_count > 0) & ((runs[quantity] > 0) | (not power_law))]
-    known = used[["device_count", "rows"]].rename(columns={"device_count": "devices", "rows": "data_size"})
-    names = [name for name in known if known[name].nunique() > 1 and (known[name] > 0).all()]
+    sizes = used[["device_count", "rows"]].set_axis(["devices", "data_size"], axis="columns")
+    names = [name for name in sizes if sizes[name].nunique() > 1 and (sizes[name] > 0).all()]
     if not names:
         return None
-    logarithms = np.log2(known[names])
+    logarithms = np.log2(sizes[names])
     data = logarithms - logarithms.mean()
     data["y"] = np.log2(used[quantity]) if power_law else used[quantity]
-    for sign in ("+",) if power_law else ("*", "+"):
-        fit = smf.ols(f"y ~ {f' {sign} '.join(names)}", data).fit()
-        if fit.df_resid >= 1 and fit.model.rank == len(fit.params):
-            break
-    else:
+    fits = [
+        (sign, smf.ols(f"y ~ {sign.join(names)}", data).fit()) for sign in ([" + "] if power_law else [" * ", " + "])
+    ]
+    fits = [(sign, fit) for sign, fit in fits if fit.df_resid >= 1 and fit.model.rank == len(fit.params)]
+    if not fits or _is_exact(fits[0][1].ssr, data.y):
         return None
-    if _is_exact(fit.ssr, data.y):
-        return None
-    outcome, at = f"log2({quantity})" if power_law else quantity, ""
+    sign, fit = fits[0]
+    at = ""
     if "devices:data_size" in fit.params:  # the effect of one depends on the other
         centre = 2 ** logarithms.mean()
         at = f", effects at {centre.devices:.1f} devices and {centre.data_size:,.0f} rows"
-    formula = f"{outcome} ~ {f' {sign} '.join(f'log2({name})' for name in names)}"
-    fits = _lack_of_fit(fit, data.assign(setting=data.groupby(names).ngroup()))
+    outcome = f"log2({quantity})" if power_law else quantity
+    formula = f"{outcome} ~ {sign.join(f'log2({name})' for name in names)}"
     interval = fit.conf_int(1 - CONFIDENCE)
     effects = pd.DataFrame({"value": fit.params, "low": interval[0], "high": interval[1], "p": fit.pvalues})[1:]
-    about = f"{formula}, least squares over {int(fit.nobs)} runs{at}; {fits}"
+    lack_of_fit = _lack_of_fit(fit, data.assign(setting=data.groupby(names).ngroup()))
+    about = f"{formula}, least squares over {int(fit.nobs)} runs{at}; {lack_of_fit}"
     return about, effects.rename_axis("term").reset_index()
 
 
 def _is_exact(squares: float, values: pd.Series) -> bool:
-    """Whether a sum of squares is negligible against the scatter of all values, or against their rounding."""
-    total = float(((values - values.mean()) ** 2).sum())
-    return bool(squares <= _EXACT * max(total, _EXACT * float((values**2).sum())))
+    """Whether a sum of squares is negligible against the size of the values: such runs do not scatter at all."""
+    return bool(squares <= _EXACT * float((values**2).sum()))
 
 
 def _lack_of_fit(fit: Any, data: pd.DataFrame) -> str:
@@ -266,12 +252,11 @@ def _lack_of_fit(fit: Any, data: pd.DataFrame) -> str:
     import statsmodels.formula.api as smf
 
     means = smf.ols("y ~ C(setting)", data).fit()
-    missed, repeated = int(fit.df_resid - means.df_resid), int(means.df_resid)
-    if repeated < 1 or missed < 1 or _is_exact(means.ssr, data.y):
+    if means.df_resid < 1 or means.df_resid >= fit.df_resid or _is_exact(means.ssr, data.y):
         return "too few repeats to tell whether it fits"
-    f, p, _ = means.compare_f_test(fit)
+    f, p, missed = means.compare_f_test(fit)
     verdict = "does not hold" if p < SIGNIFICANT else "is not refuted"
-    return f"it {verdict}, lack of fit F({missed}, {repeated}) {plain(f, 3)}, {p_value(p)}"
+    return f"it {verdict}, lack of fit F({missed:.0f}, {means.df_resid:.0f}) {plain(f, 3)}, {p_value(p)}"
 
 
 def tukey(runs: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
@@ -286,8 +271,8 @@ def tukey(runs: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     for quantity, name in names.items():
         used = runs[runs[quantity].notna()]
         values, levels = used[quantity], used.level
-        pure = float(((values - values.groupby(levels).transform("mean")) ** 2).sum())
-        if levels.nunique() > 1 and len(values) > levels.nunique() and not _is_exact(pure, values):
+        squares = float(((values - values.groupby(levels).transform("mean")) ** 2).sum())
+        if levels.nunique() > 1 and len(values) > levels.nunique() and not _is_exact(squares, values):
             table = pairwise_tukeyhsd(values, levels, alpha=1 - CONFIDENCE).summary_frame()
             table = table.rename(columns={"group_t": "first", "group_c": "second", "p-adj": "p"})
             tables.append(table.assign(quantity=name)[["quantity", "first", "second", "p"]])

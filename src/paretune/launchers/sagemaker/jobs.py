@@ -133,6 +133,7 @@ class SageMakerJob(Job):
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
         self._is_project = is_project
         self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
+        self._model = ""  # URI of the trained model, read with them
         self._log = JobLog(account.client("logs"), name, is_project=is_project)
         self._created = clock.now()
         self._began = clock.monotonic()
@@ -143,7 +144,6 @@ class SageMakerJob(Job):
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._transitions_read = 0
         self._is_drained = False
-        self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
 
     @property
     def has_ended(self) -> bool:
@@ -204,7 +204,6 @@ class SageMakerJob(Job):
         billed = max(0.0, self.ended_at - started.timestamp()) if started else 0.0
         billed = float(description.get("BillableTimeInSeconds", billed))
         has_completed = state is JobState.COMPLETED
-        model = "model/" if description.get("OutputDataConfig", {}).get("CompressionType") == "NONE" else "model.tar.gz"
         return JobStatus(
             state=state,
             seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
@@ -213,7 +212,7 @@ class SageMakerJob(Job):
             report=self._report() if has_completed else None,
             failure=self._failure(state),
             facts=self._facts(billed),
-            model=self._storage.uri(f"{self._prefix}{model}") if has_completed else "",
+            model=self._model if has_completed else "",
         )
 
     def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
@@ -266,10 +265,11 @@ class SageMakerJob(Job):
         files, folder = self._results() or {}, f"{PROFILE}/"
         return {name.removeprefix(folder): files[name] for name in files if name.startswith(folder)}
 
-    def fetch_output(self, folder: Path) -> Path | None:
-        """Download the output of a project's command."""
+    def fetch_output(self, name: str, folder: Path) -> Path:
+        """Download what a project's command has left in the folder `name`."""
         with refused_to(f"read the results of {self.name}", LostContact):
-            return download_output(self._storage, self._prefix, folder)
+            download_output(self._storage, self._prefix, lambda path: path.startswith(f"{name}/"), folder)
+        return folder / name
 
     def printed(self) -> list[str]:
         """The new lines of a project's command."""
@@ -287,28 +287,20 @@ class SageMakerJob(Job):
     def warm_pool(self) -> WarmPoolStatus | None:
         """As WarmPoolStatus describes it, asked again while the instances are kept; None if there never were any.
 
-        The instances of a job that was deleted, which AWS allows once none are kept, count for the requested time.
+        The seconds of a job that was deleted, which AWS allows once no instances are kept, are unknown.
         """
         self._look()
-        description = self.description
-        requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
-        self._keep_alive_s = max(self._keep_alive_s, requested_s)
+        description, requested = self.description, self.description.get("ResourceConfig", {})
         pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
-        if not (self._keep_alive_s or pool) or not description.get("TrainingStartTime"):
+        if not (requested.get("KeepAlivePeriodInSeconds") or pool) or not description.get("TrainingStartTime"):
             return None
         status = str(pool.get("Status", "Available"))
-        retained_s = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0))
-        return WarmPoolStatus(
-            status=status,
-            is_kept=status in _KEPT,
-            seconds=self._keep_alive_s if status == _DELETED else retained_s,
-            most_seconds=self._keep_alive_s,
-            reused_by=str(pool.get("ReusedByJob", "")),
-        )
+        retained_s = None if status == _DELETED else float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0))
+        return WarmPoolStatus(status=status, is_kept=status in _KEPT, seconds=retained_s)
 
     def release_warm_pool(self) -> None:
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        if (pool := self.warm_pool()) is None or not self._keeps_instances:
+        if self.warm_pool() is None or not self._keeps_instances:
             return
         refusal: Exception | None = None
         try:
@@ -322,9 +314,8 @@ class SageMakerJob(Job):
         if refusal is not None and self._keeps_instances:
             raise LostContact(
                 f"{explain(refusal, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
-                f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
-                f"--training-job-name {self.name} --resource-config KeepAlivePeriodInSeconds=0 --region "
-                f"{self._account.region}`"
+                f"keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name {self.name} "
+                f"--resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
             ) from refusal
 
     @property
@@ -339,7 +330,7 @@ class SageMakerJob(Job):
         """
         if self._files is None:
             try:
-                self._files = read_output(self._storage, self._prefix, _RESULT_FILE.fullmatch)
+                self._files, self._model = read_output(self._storage, self._prefix, _RESULT_FILE.fullmatch)
             except AWS_ERRORS as error:
                 if is_transient(error):
                     return None

@@ -22,9 +22,9 @@ from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
 from paretune.estimating.phases import billed_after_limit_s, deadline_s, is_compressed
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, Job, Launcher, checkpoint_folder, run_of
+from paretune.launchers.base import GONE_AFTER_S, Job, Launcher, checkpoint_folder, run_of
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, was_heard
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to, was_heard
 from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
@@ -144,18 +144,14 @@ class SageMakerLauncher(Launcher):
     def attach(self, job_name: str) -> SageMakerJob | None:
         """The job with this name in this account and region.
 
-        One answer of DescribeTrainingJob is no proof that there is none, so ListTrainingJobs is asked as well; if it
-        shows the job, Describe is asked again for up to a minute. Raises LaunchRefused if AWS does not tell.
+        One answer of DescribeTrainingJob is no proof that there is none, so ListTrainingJobs is asked as well. Raises
+        LaunchRefused if AWS does not tell.
         """
-        until = self._clock.monotonic() + GONE_AFTER_S
-        try:
-            while (description := described(self.account, job_name)) is None and is_listed(self.account, job_name):
-                if self._clock.monotonic() >= until:
-                    raise LaunchRefused(f"AWS lists the training job {job_name} and does not describe it: try again")
-                self._clock.sleep(LOOK_EVERY_S)
-        except AWS_ERRORS as error:
-            raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
-        return None if description is None else self._job(job_name, self._storage(), description)
+        with refused_to(f"look at the training job {job_name}"):
+            description = described(self.account, job_name)
+            if description is None and not is_listed(self.account, job_name):
+                return None
+        return self._job(job_name, self._storage(), description)
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region."""

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
-from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRuns, ReplayedJob
+from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, ReplayedJob, RunTable
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
 from paretune.specification.job import JobSpec, Simulation
@@ -107,7 +107,7 @@ class TimelineFactory:
     """
 
     predict: Callable[[JobDocument], Estimate | None]
-    read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
+    read_table: Callable[[Path], RunTable] = field(default_factory=lambda: functools.cache(RunTable.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
         """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
@@ -131,7 +131,7 @@ class TimelineFactory:
         if settings.runs is not None:
             table = self.read_table(Path(settings.runs))
             replayed = table.answer(spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds)
-            if "billable_seconds" in table.table.columns or replayed.status != COMPLETED:
+            if "billable_seconds" in table.columns or replayed.status != COMPLETED:
                 return replayed
         estimate = self.predict(document)
         if estimate is None:

@@ -13,10 +13,11 @@ from paretune.presentation.text import aligned, dollars, duration, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
+from paretune.studies.definition.objectives import violations
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import INTERVAL, Point, value_of
-from paretune.studies.results.recommendation import NEVER, Pick, best_in, failures, payoff, recommend
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label, short_name
+from paretune.studies.results.points import Point, value_of
+from paretune.studies.results.recommendation import NEVER, Pick, best_in, failures, recommend
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
 
 _MOST_LINES = 20  # rows of a table in a terminal
 
@@ -29,7 +30,6 @@ class StudyAnswer:
     front: StudyFront
     budget_usd: float | None = None  # what the study may spend; None for no limit
     committed_usd: float = 0.0  # worst cases of the running jobs
-    default: Trial | None = None  # of the default configuration, or an estimate with the origin "estimated"
     unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
     n_trials: int | None = None  # how many trials it may make, or None
     running: tuple[str, ...] | None = None  # the jobs under way, in words; None once the study has ended
@@ -39,11 +39,6 @@ class StudyAnswer:
     def picks(self) -> tuple[Pick, ...]:
         """Recommended configurations, the most important first; empty if nothing is feasible."""
         return tuple(recommend(self.front, self.unverified))
-
-    @cached_property
-    def payoff(self) -> list[str]:
-        """Say how much the first recommended configuration saves compared with the default one."""
-        return payoff(self.front, self.picks[0].point if self.picks else None, self.default)
 
     @cached_property
     def best(self) -> Point | None:
@@ -58,12 +53,11 @@ class StudyAnswer:
         if not self.picks:
             return lines + _nothing(self.front)
         pick = self.picks[0]
-        lines.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self._figures(pick)}.")
+        lines.append(
+            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.front.in_words(pick.point)}."
+        )
         lines.append(f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.")
         return lines + self.remarks()
-
-    def _figures(self, pick: Pick) -> str:
-        return "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
 
     def remarks(self) -> list[str]:
         """What to know before the first recommendation is followed, a sentence each."""
@@ -81,25 +75,20 @@ class StudyAnswer:
         over_usd = 0.0 if self.budget_usd is None else self.front.spent_usd - self.budget_usd
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
-    @property
-    def done(self) -> int:
-        """Number of ended trials among those that `n_trials` limits: without probes and repeats."""
-        return sum(trial.counts for trial in self.front.trials)
-
     def state(self) -> str:
         """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81, 0.5 USD per hour, about 3 m left."""
-        front, is_limited = self.front, self.running is not None and self.n_trials is not None
-        parts = [f"{self.done} of {self.n_trials} trials" if is_limited else counted(front.trials)]
+        front, parts, left = self.front, [counted(self.front.trials)], 0
+        if self.running is not None and self.n_trials is not None:
+            done = sum(trial.counts for trial in front.trials)
+            parts, left = [f"{done} of {self.n_trials} trials"], self.n_trials - done
         if not front.is_foreign:
             of_budget = "" if self.budget_usd is None else f" of {self.budget_usd:g}"
             parts.append(f"{dollars(front.spent_usd)}{of_budget} USD")
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
         if self.running is not None and self.pace is not None:
-            usd_per_hour, seconds = self.pace
-            parts.append(f"{dollars(usd_per_hour)} USD per hour")
-            if self.n_trials is not None and self.done < self.n_trials:
-                parts.append(f"about {duration((self.n_trials - self.done) * seconds)} left")
+            parts.append(f"{dollars(self.pace[0])} USD per hour")
+            parts += [f"about {duration(left * self.pace[1])} left"] * (left > 0)
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
@@ -116,11 +105,8 @@ class StudyAnswer:
         blocks = list(map(self._described, self.picks)) or [" ".join(self.opening())]
         if front.best:
             blocks.append(f"{simulated}Front over all objectives, cheapest first:\n{_first(front_table(front))}")
-        if front.forecast:
-            title = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
-            blocks.append(f"{title}:\n{_first(forecast_table(front))}")
         if not front.is_foreign:
-            blocks += [" ".join(self.payoff), f"{simulated}Budget: {self.bill()}."]
+            blocks.append(f"{simulated}Budget: {self.bill()}.")
         if self.picks and (lines := failures(front.trials)):
             blocks.append("\n  ".join(["Without a result:", *lines]))
         return "\n\n".join(blocks) + "\n"
@@ -131,7 +117,7 @@ class StudyAnswer:
             commands = [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
         if pick is self.picks[0]:
             return "\n  ".join(filter(None, [" ".join(self.opening()), *commands, pick.on_some_rows]))
-        head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self._figures(pick)}"
+        head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.front.in_words(pick.point)}"
         return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
 
 
@@ -146,18 +132,16 @@ def _nothing(front: StudyFront) -> list[str]:
         return ["No trial has been tried yet, so there is no front."]
     if not front.points:
         text = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
-        reasons = failures(front.trials)
-        return [text, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons)]
-    count = len(front.points)
-    lines = [f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"]
-    for name, limits in front.constraints.items():
-        reached = [point.means[name] for point in front.points if name in point.means]
-        for bound, words, closest in (("min", "at least", max), ("max", "at most", min)):
-            if bound in limits and reached:
-                best = front.text(name, closest(reached))
-                lines.append(f"{label(name)} must be {words} {limits[bound]:g}; the closest reached {best}.")
+        return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]
+    missed = {
+        point.number: sum(max(0.0, amount) for amount in violations(point.means, front.constraints).values())
+        for point in front.points
+    }
+    closest = min(front.points, key=lambda point: missed[point.number])
     absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
-    return [*lines, *(f"{label(name)} was not measured in any of them." for name in absent)]
+    reasons = [*closest.unmet, *(f"{label(name)} was not measured in any of them" for name in absent)]
+    head = f"{len(front.points)} configurations have completed, but none can be recommended; the closest is trial"
+    return [f"{head} {closest.number}: {'; '.join(reasons)}."]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,97 +232,78 @@ def _recommended(pick: Pick) -> dict[str, object]:
     }
 
 
-_COLUMNS = {"trial", "rank", "runs", "status", "run id", "remark"}  # which no parameter may replace
-
-
 def pareto_csv(front: StudyFront) -> str:
     """The text of pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
 
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
     probability `points.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
     """
-    ends = {name: [name, f"{name}_low", f"{name}_high"] for name in front.objectives}
-    dollars = ends.pop(metrics.COST_USD, [metrics.COST_USD])
-    names = ["trial", "run_id", *front.shown, *(column for columns in ends.values() for column in columns)]
-    names += ["status", "origin", "pareto_rank", *dollars, "spent_usd", "collapse_probability"]
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
     spent_usd = {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
-    return csv_text(names, [_row(front, trial, spent_usd) for trial in (*front.trials, *front.forecast)])
+    rows = [_row(front, trial, spent_usd.get(trial.number)) for trial in (*front.trials, *front.forecast)]
+    return csv_text(list(rows[0]) if rows else [], rows)
 
 
-def _row(front: StudyFront, trial: Trial, spent_usd: Mapping[int, float]) -> dict[str, object]:
+def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
     point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
-    # The price of a trial that did not complete is what it was billed, not what it is compared by.
-    is_compared = trial.status is TrialStatus.COMPLETED or trial.cost_usd is None
-    row: dict[str, object] = {
-        "trial": None if is_predicted else trial.number,
-        "run_id": trial.run_id,
-        **{name: spell(trial.value(name)) for name in front.shown},
-        **{name: value_of(trial, name) for name in front.objectives},
-        "status": "Predicted" if is_predicted else trial.shown_status,
-        "origin": trial.origin,
-        "pareto_rank": front.rank(trial),
-        metrics.COST_USD: value_of(trial, metrics.COST_USD) if is_compared else trial.cost_usd,
-        "spent_usd": spent_usd.get(trial.number),
-        "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
-    }
+    values: dict[str, Row] = {}
     for name in front.objectives:
         low, high = trial.intervals.get(name, (None, None))
         if point is not None and name in point.errors:
             margin = front.noises[name].margin(point.errors[name])
             low, high = point.means[name] - margin, point.means[name] + margin
-        row |= {f"{name}_low": low, f"{name}_high": high}
-    return row
+        values[name] = {name: value_of(trial, name), f"{name}_low": low, f"{name}_high": high}
+    # The price of a trial that did not complete is what it was billed, not what it is compared by.
+    is_compared = trial.status is TrialStatus.COMPLETED or trial.cost_usd is None
+    cost_usd = value_of(trial, metrics.COST_USD) if is_compared else trial.cost_usd
+    cost = values.pop(metrics.COST_USD, {}) | {metrics.COST_USD: cost_usd}
+    return {
+        "trial": None if is_predicted else trial.number,
+        "run_id": trial.run_id,
+        **{name: spell(trial.value(name)) for name in front.shown},
+        **{name: value for ends in values.values() for name, value in ends.items()},
+        "status": "Predicted" if is_predicted else trial.shown_status,
+        "origin": trial.origin,
+        "pareto_rank": front.rank(trial),
+        **cost,
+        "spent_usd": spent_usd,
+        "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
+    }
 
 
 def front_table(front: StudyFront) -> pd.DataFrame:
     """The front, cheapest first, with standard errors."""
     rows = []
     for point in sorted(front.best, key=front.cost_of):
-        names = dict.fromkeys([*front.objectives, metrics.COST_USD])
-        probability = point.collapse_probability
+        names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
+        probability = point.collapse_probability or 0.0
         rows.append(
             {"trial": str(point.number), "runs": str(len(point.trials))}
-            | {front.heading(n): front.number(n, point.means[n], point.errors[n]) for n in names if n in point.means}
-            | _settings(front, point.trial)
-            | {"collapse probability": "" if (probability or 0) < NEVER else f"{probability:.0%}"}
+            | {front.heading(name): front.number(name, point.means[name], point.errors[name]) for name in names}
+            | {"configuration": point.trial.setting()}
+            | {"collapse probability": "" if probability < NEVER else f"{probability:.0%}"}
         )
     return _frame(rows)
-
-
-def forecast_table(front: StudyFront) -> pd.DataFrame:
-    """The points that were predicted and not run, cheapest first, with their intervals."""
-    rows = [front.predicted(trial) | _settings(front, trial) for trial in front.forecast]
-    return _frame(rows).drop_duplicates(ignore_index=True)
 
 
 def trials_table(front: StudyFront) -> pd.DataFrame:
     """All trials with their own values, by number."""
-    names = [*(name for name in front.objectives if name != metrics.COST_USD), metrics.COST_USD]
     rows = []
     for trial in front.trials:
-        values = {name: value_of(trial, name) for name in names}
+        values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
         rank = front.rank(trial)
-        seed = "" if trial.spec.project else f" with seed {trial.spec.seed}"  # a project may have none
-        repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}{seed}"
-        remark = "; ".join(filter(None, (repeat, trial.reason)))
+        repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}"
         rows.append(
             {"trial": str(trial.number), "rank": "" if rank is None else str(rank)}
             | {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
-            | _settings(front, trial)
-            | {"status": trial.shown_status, "run id": trial.run_id, "remark": remark}
+            | {"configuration": trial.setting(), "status": trial.shown_status, "run id": trial.run_id}
+            | {"remark": "; ".join(filter(None, (repeat, trial.reason)))}
         )
     return _frame(rows)
 
 
-def _settings(front: StudyFront, trial: Trial) -> dict[str, str]:
-    shorts = {name: short_name(name) for name in front.shown}
-    return {name if short in _COLUMNS else short: trial.shown(name) for name, short in shorts.items()}
-
-
 def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    """The rows without columns that say nothing: empty in all of them, or no gradient is accumulated."""
+    """The rows, without columns that are empty in all of them."""
     frame = pd.DataFrame(rows, dtype=object).fillna("")
-    usual = {"accumulation": "1"}
-    return frame.loc[:, [not (frame[name] == usual.get(name, "")).all() for name in frame]]
+    return frame.loc[:, frame.ne("").any()]

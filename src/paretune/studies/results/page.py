@@ -1,56 +1,49 @@
 """How an answer is shown: pareto.html (one file that loads nothing), the note of its run in MLflow, and the chart.
 
-The chart is drawn with plotly on the page and in a notebook, over any two objectives, and with matplotlib as a PNG.
+The chart is drawn with plotly on the page and in a notebook.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from html import escape, unescape
-from typing import Any, NamedTuple
+from html import escape
+from typing import Any
+
+import pandas as pd
 
 from paretune.core.untrusted import code_span, markdown, printable
 from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
-from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, pareto_csv, trials_table
+from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import INTERVAL
 from paretune.studies.results.recommendation import Pick, failures
-from paretune.studies.results.trials import label, short_name
+from paretune.studies.results.trials import Trial, label
 from paretune.tracking import Run, Tracking, schema
 
-PICTURE_FILE = "front.png"
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
 def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last: bool = True) -> None:
-    """Write page, table and note of a study into its run; the last time, the picture and the ranks of trials, too."""
+    """Write page, table and note of a study into its run; the last time, the ranks of trials, too."""
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(pareto_csv(answer.front), "pareto.csv")
-    drawn = picture(answer.front, answer.picks) if is_last else None
-    if drawn is not None:
-        run.log_figure(drawn, PICTURE_FILE)
-    run.set_tags({schema.NOTE: study_note(answer, run.run_id, has_picture=drawn is not None)})
+    run.set_tags({schema.NOTE: study_note(answer)})
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
             rank = answer.front.rank(trial)
             tracking.run(trial.run_id).set_tags({schema.PARETO_RANK: "" if rank is None else str(rank)})
 
 
-def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
-    """The note: state, what the study recommends, what the search cost; `has_picture`: PICTURE_FILE is recorded."""
+def study_note(answer: StudyAnswer) -> str:
+    """The note of the study's run in Markdown: its state, what it recommends and with which command."""
     # MLflow's UI folds all but the first lines of a note.
     sentences = answer.opening()
     if answer.picks and answer.front.is_simulated:
         sentences[:2] = sentences[1::-1]
     parts = [f"**{markdown(answer.state())}.** {markdown(sentences[0])}", markdown(" ".join(sentences[1:]))]
-    if not answer.front.is_foreign:
-        parts.append(markdown(" ".join(answer.payoff)))
     if answer.picks and (command := answer.picks[0].real_command or answer.picks[0].command):
         parts.append(code_span(command))  # a block of code does not wrap, and widens MLflow's page
-    if has_picture:
-        # The address of an artifact, from the page that MLflow's own server shows; other servers show the title.
-        parts.append(f"![The front of the study](get-artifact?path={PICTURE_FILE}&run_uuid={run_id})")
     parts.append("Everything else is in `pareto.html`, under Artifacts.")
     return "\n\n".join(filter(None, parts))
 
@@ -81,7 +74,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         failures=failures(front.trials),
         front_table=front_table(front),
         most=_MOST_POINTS,
-        forecast=forecast_table(front),
         trials_table=trials_table(front),
         web_address=web_address,
         interval=f"{INTERVAL:.0%}",
@@ -90,143 +82,88 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's script for secrets
 
 
-class _Mark(NamedTuple):
-    """One configuration."""
-
-    kind: str  # a key of MARKS
-    lines: Sequence[str]  # of its tooltip
-    values: Mapping[str, float]
-    bars: Mapping[str, tuple[float, float]]  # how far the bars of each value reach down and up
-    address: str = ""
-    label: str = ""  # of a recommended one
-
-
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
 
-    Its menu shows other pairs. Predicted points are in the legend and hidden. `address` gives the URL of a run id.
+    Predicted points are in the legend and hidden. `address` gives the URL of a run id.
     """
     import plotly.graph_objects as go
 
     marks = _marks(front, picks, address)
-    if not marks or front.main_pair is None:
+    if marks.empty or front.main_pair is None:
         return None
-    figure, groups = go.Figure(), list[list[_Mark]]()
-    for kind, look in {**MARKS, "picked": PICKED}.items():
-        is_picked = kind == "picked"
-        group = [mark for mark in marks if (mark.label if is_picked else mark.kind == kind)]
-        if not group:
+    figure, (x, y) = go.Figure(), front.main_pair
+    for kind, look in MARKS.items():
+        if (group := marks[marks["kind"] == kind]).empty:
             continue
-        groups.append(group)
-        bars = {"type": "data", "symmetric": False, "color": look.colour, "thickness": 0 if is_picked else 1}
+        bars = {"type": "data", "symmetric": False, "color": look.colour, "thickness": 1, "width": 0}
         figure.add_scatter(
-            error_x={**bars, "width": 0},
-            error_y={**bars, "width": 0},
-            mode="markers+text" if is_picked else "markers",
-            name=look.name if is_picked else f"{look.name} ({len(group)})",
+            x=group[x],
+            y=group[y],
+            error_x={**bars, "array": group[f"{x} up"], "arrayminus": group[f"{x} down"]},
+            error_y={**bars, "array": group[f"{y} up"], "arrayminus": group[f"{y} down"]},
+            mode="markers",
+            name=f"{look.name} ({len(group)})",
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
-            text=[as_html(mark.label) for mark in group] if is_picked else None,
-            cliponaxis=False if is_picked else None,
-            hoverinfo="skip" if is_picked else None,
-            hovertemplate=None if is_picked else "%{hovertext}<extra></extra>",
-            hovertext=[as_html("\n".join(mark.lines)) for mark in group],
-            customdata=[mark.address for mark in group],
+            hovertemplate="%{hovertext}<extra></extra>",
+            hovertext=group["text"].map(as_html),
+            customdata=group["url"],
             visible="legendonly" if kind == "predicted" else True,
         )
-    line = {"color": MARKS["front"].colour, "width": 1.5}
-    figure.add_scatter(mode="lines", line=line, hoverinfo="skip", showlegend=False)
-    pairs = list(dict.fromkeys([front.main_pair, *front.pairs]))
-    views = [_view(front, groups, pair) for pair in pairs]
-    figure.plotly_update(*views[0])
-    if len(pairs) > 1:
-        labels = [as_html(" and ".join(map(label, pair))) for pair in pairs]
-        shown = [{"label": text, "method": "update", "args": view} for text, view in zip(labels, views, strict=True)]
-        place = {"direction": "up", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 52}}
-        figure.update_layout(updatemenus=[{**place, "bgcolor": "rgba(0,0,0,0)", "borderwidth": 1, "buttons": shown}])
+    picked, middle = marks[marks["label"] != ""], (marks[x].min() + marks[x].max()) / 2
+    figure.add_scatter(
+        x=picked[x],
+        y=picked[y],
+        mode="markers+text",
+        name=PICKED.name,
+        marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
+        text=picked["label"].map(as_html),
+        textposition=["middle left" if value > middle else "middle right" for value in picked[x]],  # where is room
+        cliponaxis=False,
+        hoverinfo="skip",
+    )
+    best = marks[marks["number"].isin([point.number for point in front.best_in_pair((x, y))])].sort_values([x, y])
+    # Between two neighbours the line has the worse of their values.
+    line = {"color": MARKS["front"].colour, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
+    figure.add_scatter(x=best[x], y=best[y], mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
+        values = marks.loc[marks["kind"] != "predicted", name]
+        is_log = name != front.quality and 0 < _LOG_FROM * values.min() < values.max()
+        title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
+        update(title={"text": title}, type="log" if is_log else "linear")
     return figure
 
 
-def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str, str]) -> list[dict[str, Any]]:
-    """Data and axes of the figure over two objectives, as plotly's `update` takes them."""
-    # Between two neighbours the line has the worse of their values.
-    shape = "hv" if front.objectives[pair[0]] == "minimize" else "vh"
-    data, layout = dict[str, Any]({"line.shape": shape}), dict[str, Any]()
-    best = sorted(front.best_in_pair(pair), key=lambda point: [point.means[name] for name in pair])
-    for axis, name in zip("xy", pair, strict=True):
-        size, measured = front.unit(name)[0], list[float]()
-        columns: list[list[list[float]]] = [[], [], []]  # values of each group, and how far their bars reach
-        for group in groups:
-            rows = [(mark.values[name], *mark.bars[name]) for mark in group]
-            for place, column in enumerate(columns):
-                column.append([row[place] / size for row in rows])
-            measured += [mark.values[name] for mark in group if mark.kind != "predicted"]
-        values, down, up = columns
-        data |= {axis: [*values, [point.means[name] / size for point in best]]}
-        data |= {f"error_{axis}.arrayminus": [*down, []], f"error_{axis}.array": [*up, []]}
-        is_log = name != front.quality and 0 < _LOG_FROM * min(measured, default=0.0) < max(measured, default=0.0)
-        layout |= {
-            f"{axis}axis.title.text": as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}"),
-            f"{axis}axis.type": "log" if is_log else "linear",
-            f"{axis}axis.autorange": True,
-        }
-    across = [mark.values[pair[0]] for group in groups for mark in group]
-    middle = (min(across) + max(across)) / 2  # labels stand where there is more room
-    sides = [["middle left" if mark.values[pair[0]] > middle else "middle right" for mark in group] for group in groups]
-    return [data | {"textposition": [*sides, "middle right"]}, layout]
+def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:
+    """A row for each configuration with every objective, and for each predicted one.
 
+    `kind` is a key of MARKS, `text` the tooltip, `url` the address of its run, `label` that of a recommended one. Each
+    objective has its value and how far its bars reach "up" and "down", in the unit that is shown.
+    """
+    picked, rows = {pick.point.number: pick for pick in picks}, list[dict[str, Any]]()
 
-def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> list[_Mark]:
-    """A mark for each configuration with every objective, and for each predicted one."""
-    picked, marks = {pick.point.number: pick for pick in picks}, list[_Mark]()
+    def add(trial: Trial, kind: str, lines: list[str], values: Mapping[str, float], ends: Any, **more: str) -> None:
+        text = "\n".join([*lines, *trial.settings()])
+        row: dict[str, Any] = {"number": trial.number, "kind": kind, "text": text, "url": "", "label": "", **more}
+        for name in front.objectives:
+            (low, high), size = ends[name], front.unit(name)[0]
+            row |= {name: values[name] / size}
+            row |= {f"{name} up": (high - values[name]) / size, f"{name} down": (values[name] - low) / size}
+        rows.append(row)
+
     for point in front.measured:
         kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([pick.title] if pick else []), *point.unmet]
         lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
-        lines += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
-        bars = {name: (error, error) for name, error in point.errors.items()}
+        ends = {name: (point.means[name] - error, point.means[name] + error) for name, error in point.errors.items()}
         text = ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if pick else ""
-        marks.append(_Mark(kind, lines, point.means, bars, address(point.trial.run_id), text))
+        add(point.trial, kind, lines, point.means, ends, url=address(point.trial.run_id), label=text)
     for trial in front.forecast:
-        ends = {name: trial.intervals.get(name, (value, value)) for name, value in trial.values.items()}
-        bars = {name: (value - ends[name][0], ends[name][1] - value) for name, value in trial.values.items()}
         lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
-        marks.append(_Mark("predicted", [*lines, *trial.setting().split(", ")], trial.values, bars))
-    return marks
-
-
-def picture(front: StudyFront, picks: Sequence[Pick]) -> Any:
-    """The chart of the main pair of objectives as a matplotlib figure; None if there is nothing to draw."""
-    from matplotlib.figure import Figure
-
-    if not front.feasible or (chart := front_figure(front, picks, lambda _: "")) is None:
-        return None
-    figure, axes = Figure(figsize=(5.4, 4.6), layout="constrained", dpi=144), (chart.layout.xaxis, chart.layout.yaxis)
-    plot: Any = figure.add_subplot(
-        **dict(zip(("xlabel", "ylabel"), (unescape(a.title.text) for a in axes), strict=True))
-    )
-    plot.set_title("Simulated" if front.is_simulated else "", fontsize=11)
-    signs = {look.symbol: look.sign for look in MARKS.values()}
-    for trace in chart.data:
-        if trace.mode == "lines":
-            steps = {"hv": "steps-post", "vh": "steps-pre"}[trace.line.shape]
-            plot.plot(trace.x, trace.y, drawstyle=steps, color=trace.line.color, alpha=0.6)
-        elif trace.mode == "markers+text":
-            plot.plot(trace.x, trace.y, "o", ms=15, mfc="none", mec=PICKED.colour, mew=2)
-            for *at, text, side in zip(trace.x, trace.y, trace.text, trace.textposition, strict=True):
-                offset, end = (-12, "right") if side == "middle left" else (12, "left")
-                style = {"textcoords": "offset points", "ha": end, "va": "center", "parse_math": False}
-                plot.annotate(unescape(text), at, (offset, 0), **style)
-        elif trace.visible is True:
-            sides, ends = ([bars.arrayminus, bars.array] for bars in (trace.error_x, trace.error_y))
-            style = {"fmt": signs[trace.marker.symbol], "color": trace.marker.color, "elinewidth": 1, "ms": 6}
-            plot.errorbar(trace.x, trace.y, xerr=sides, yerr=ends, label=trace.name, **style)
-    plot.set_xscale(axes[0].type)
-    plot.margins(0.15)
-    plot.spines[["top", "right"]].set_visible(False)
-    plot.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    return figure
+        ends = {name: (value, value) for name, value in trial.values.items()} | trial.intervals
+        add(trial, "predicted", lines, trial.values, ends)
+    return pd.DataFrame(rows)
 
 
 def live_chart() -> Callable[[StudyAnswer], None] | None:

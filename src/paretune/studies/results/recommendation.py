@@ -1,4 +1,4 @@
-"""The recommendations of a study: what to take, why, the commands that launch it, and whether the search paid."""
+"""The recommendations of a study: what to take, why, and the commands that launch it."""
 
 import math
 import re
@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from paretune.core.errors import BadInput
-from paretune.estimating.noise import TELLING_ERRORS
-from paretune.presentation.text import usd, with_error
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, costs
@@ -188,32 +186,3 @@ def best_in(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.feasible, key=lambda point: (costs(point.expected, goal), front.cost_of(point)))
     return best, [point for point in front.feasible if point.is_like(best, [name])]
-
-
-def payoff(front: StudyFront, recommended: Point | None, default: Trial | None) -> list[str]:
-    """Whether the search paid for itself, in sentences: its cost against what every later run saves.
-
-    `default` is a run of the default configuration, or what is expected of it.
-    """
-    spent = f"The search has cost {usd(front.spent_usd)}."
-    usual = None if default is None else front.point_of.get(default.number) or front.alone(default)
-    new_usd, usual_usd = (None if point is None else point.usd_per_run for point in (recommended, usual))
-    if recommended is None or default is None or usual is None or new_usd is None or usual_usd is None:
-        which = "recommended" if new_usd is None else "default"
-        return [spent, f"Whether it pays for itself cannot be said: no dollars of a {which} configuration are known."]
-    if usual.number == recommended.number:
-        same = "The default configuration is the recommended one: in dollars the search never pays for itself."
-        return [spent, same]
-    error = TELLING_ERRORS * math.hypot(usual.errors[metrics.COST_USD], recommended.errors[metrics.COST_USD])
-    saved = usual_usd - new_usd
-    against = (
-        f"One run of the cheapest good configuration costs {usd(new_usd)}, one of the default configuration "
-        f"{usd(usual_usd)} ({default.origin})"
-    )
-    if saved <= error:
-        difference = "a difference that cannot be told from noise" if saved >= -error else f"{usd(-saved)} less"
-        return [spent, f"{against}, {difference}: in dollars the search never pays for itself."]
-    # Reduced by a hair, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
-    runs = math.ceil(front.spent_usd / saved * (1 - 1e-12))
-    saving = f"{against}: every later run saves {with_error(saved, error / TELLING_ERRORS)} USD."
-    return [spent, saving, f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}."]

@@ -171,13 +171,17 @@ class Trial:
 
     def setting(self) -> str:
         """The searched parameters and the batch as it ran, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
+        return ", ".join(self.settings())
+
+    def settings(self) -> list[str]:
+        """The parts of `setting`."""
         accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
         names = [*self.point, "global_batch_size", *(["gradient_accumulation_steps"] if accumulates else [])]
         hidden = {"instance_type", "instance_count"} if self.cluster else set()
         texts = {name: text for name in dict.fromkeys(names) if name not in hidden and (text := self.shown(name))}
         if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):
             del texts["per_device_train_batch_size"]
-        return ", ".join(filter(None, [self.cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]))
+        return [*filter(None, [self.cluster]), *(f"{short_name(name)} {text}" for name, text in texts.items())]
 
 
 def label(objective: str) -> str:

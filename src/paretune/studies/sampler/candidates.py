@@ -30,7 +30,7 @@ from paretune.estimating.features import Footprint
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.parameters import STEP, Value, effects_of
+from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.space import make_spec
 from paretune.studies.sampler.quality import are_numbers, scaled
 
@@ -81,7 +81,9 @@ class Space:
         known = {"instance_type", "spot"} if self.is_own else _CLUSTER | _KNOWN
         further = {name: {*effects_of(JobSpec, name)} for name in searched if name not in known}
         self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
-        self._seconds_names = [name for name, effects in further.items() if self.is_own or effects & STEP]
+        self._seconds_names = [
+            name for name, effects in further.items() if self.is_own or effects & {"seconds", "memory"}
+        ]
 
     def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Job | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""

@@ -12,7 +12,7 @@ leaves its jobs to the next one, and raises CallAgain.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from paretune.core.errors import (
     BadInput,
@@ -23,6 +23,8 @@ from paretune.core.errors import (
     LaunchRefused,
     LostContact,
     ParetuneError,
+    collecting,
+    first_line,
 )
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.jobs.record import opening_tags, run_name
@@ -33,20 +35,15 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus, counted
 from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
-from paretune.studies.search.table import Point, StudyTable
+from paretune.studies.search.table import Accepts, Point, StudyTable
 from paretune.studies.search.trial_job import KeptPools, TrialJob
 from paretune.tracking import schema
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
 
 
-class Suggesting(Protocol):
-    """What suggests the next jobs of a study; those of one that `is_repeating` repeat others, after the search."""
-
-    is_repeating: bool
-
-    def begin_next(self) -> str:
-        """Start the next job; returns why none is started, or an empty text."""
+BeginNext = Callable[[], str]
+"""Starts the next job of a study; returns why none is started, or an empty text."""
 
 
 class Driver:
@@ -69,6 +66,7 @@ class Driver:
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
+        self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
         self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
         self._first = 0  # of the ended trials, the first that may end the study by its failure
 
@@ -93,14 +91,10 @@ class Driver:
         return len(self._heard)
 
     def why_over(self) -> str:
-        """The reason why the search of a study begins no further trial; empty while it may.
-
-        Repeats of what is recommended go on. `History.hopeless` ends a study at once.
-        """
-        absent, under_way = self.history.lacks_objective(), sum(job.trial.counts for job in self.running)
-        if self.history.has_enough(under_way):
-            return absent or f"{self.file.n_trials} trials were made"
-        return absent
+        """The reason why the search of a study begins no further trial; empty while it may."""
+        under_way = sum(job.trial.counts for job in self.running)
+        enough = f"{self.file.n_trials} trials were made" if self.history.has_enough(under_way) else ""
+        return self.history.lacks_objective() or enough
 
     def adopt(self) -> None:
         """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
@@ -116,12 +110,11 @@ class Driver:
         for trial in running:
             self._say(f"trial {trial.number}: taken over")
             self._begin(trial, adopt=True)
-        self._pools.find(self.trials.values())
 
-    def run(self, suggesting: Suggesting) -> str:
+    def run(self, begin_next: BeginNext) -> str:
         """Repeat `step` until it is over; returns why, in words. With `once`, CallAgain is raised after one step."""
         self._reason = ""
-        while not (reason := self.step(suggesting)):
+        while not (reason := self.step(begin_next)):
             self.workplace.interruption.check()
             if self.file.once:
                 counts = f"{len(self.trials)} trials have ended, {len(self._jobs)} are under way"
@@ -129,7 +122,7 @@ class Driver:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         return reason
 
-    def step(self, suggesting: Suggesting) -> str:
+    def step(self, begin_next: BeginNext) -> str:
         """Do what can be done now; returns why nothing more will be begun once nothing runs, or an empty text."""
         self.poll()
         while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._first):
@@ -142,62 +135,66 @@ class Driver:
             if self._start_given():
                 continue
             if not self._reason or self._judged != self.bookings:  # what has ended may have left dollars
-                self._judged, self._reason = self.bookings, suggesting.begin_next()
+                self._judged, self._reason = self.bookings, begin_next()
             if self._reason:
                 break
-        is_over = not any(suggesting.is_repeating or trial.repeats is None for trial in self.under_way)
-        return self._reason if is_over and self._judged == self.bookings else ""
+        return self._reason if not self.under_way and self._judged == self.bookings else ""
 
-    def begin(self, point: Point, changes: Mapping[str, Any] | None = None, repeats: int | None = None) -> int | None:
-        """Ask for a trial at a point and start its job; its number, or None if no job was started (see `start`)."""
-        number = self.table.ask_for(point, changes or {})
-        return number if self.start(number, point, changes, repeats) else None
-
-    def start(
-        self, number: int, point: Point, changes: Mapping[str, Any] | None = None, repeats: int | None = None
-    ) -> bool:
-        """Start the job of a trial that was asked for; False if none was started, such as if its outcome is known.
+    def begin(
+        self,
+        point: Point,
+        changes: Mapping[str, Any] | None = None,
+        repeats: int | None = None,
+        accepts: Accepts | None = None,
+    ) -> int | None:
+        """Ask for a trial and start its job; its number, or None if no job was started, such as beyond a budget.
 
         `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
+        With `accepts` the point is one that the sampler of the study draws, see `StudyTable.ask`.
         """
-        changes, identity, reason = changes or {}, "", ""
-        reserved: Trial | None = None
+        number, point = self.table.ask(point, changes or {}, accepts)
+        return number if self._start(number, point, changes or {}, repeats) else None
+
+    def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> bool:
         try:
             spec = self.file.spec_at(point).replace(**changes)
-            identity = spec.spec_hash()
-            self.workplace.launcher.check(spec)
-        except BadInput as error:
-            self.history.impossible |= {identity} - {""}
-            self.table.drop(number, identity)
-            self._say(f"trial {number}: not possible: {error.faults[0]}")
-            return False
-        if (equal_trial := self.history.settled.get(identity)) is not None:
-            self.table.tell(self.trials[equal_trial], number)
-            return False
-        if self.history.cannot_fit(spec):
-            reason = "not run: a job with no more rows per device ran out of memory on a device as large"
-        elif identity not in {job.trial.identity for job in self.running}:
+            if reason := self.why_not(spec) or self.fault(spec):
+                raise BudgetRefused(reason)
             has_limit = "max_runtime_minutes" in changes and repeats is None
             given = (spec if has_limit else self.money.limited(spec)).changed()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
-            try:
-                reserved = self.money.reserve(trial)
-            except BudgetRefused as error:
-                reason = str(error)
-        if reason:
-            self._say(f"trial {number}: {reason}")
-        if reserved is None:
+            trial = self.money.reserve(trial)
+        except (BadInput, BudgetRefused) as error:
+            self._say(f"trial {number}: not run: {first_line(error)}")
             self.table.drop(number)
             return False
-        self.history.retries.pop(identity, None)
-        self._begin(reserved)
+        self.history.retries.pop(trial.identity, None)
+        self._begin(trial)
         return True
 
-    def is_open(self, spec: JobSpec) -> bool:
-        """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
-        is_taken = spec.spec_hash() in {trial.identity for trial in self.under_way}
-        return not is_taken and not self.history.is_closed(spec)
+    def why_not(self, spec: JobSpec) -> str:
+        """The reason why a job need not or must not run now; empty if it may."""
+        identity = spec.spec_hash()
+        if (trial := self.history.settled.get(identity)) is not None:
+            return f"trial {trial} had the same job"
+        if identity in {trial.identity for trial in self.under_way}:
+            return "the same job is under way"
+        if self.history.cannot_fit(spec):
+            return "a job with no more rows per device ran out of memory on a device as large"
+        return ""
+
+    def fault(self, spec: JobSpec) -> str:
+        """Why the launcher would refuse a job; empty if it takes it."""
+        identity, faults = spec.spec_hash(), list[str]()
+        if identity not in self._faults:
+            with collecting(faults):
+                self.workplace.launcher.check(spec)
+            fault = "".join(faults[:1])
+            if fault and fault not in self._faults.values():
+                self._say(f"some jobs are left out: {fault}")
+            self._faults[identity] = fault
+        return self._faults[identity]
 
     def poll(self) -> None:
         """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""
@@ -245,14 +242,14 @@ class Driver:
 
     def finish(self) -> None:
         """Give back warm pools."""
-        self._pools.find(self.trials.values())
+        self._refresh()
         self._pools.give_back()
         self._refresh()
 
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
         if (asked := self.table.ask_waiting()) is not None:
-            self.start(*asked)
+            self._start(*asked, {})
             return True
         now = self.workplace.clock.now()
         for trial, not_before in self.history.retries.values():
@@ -269,11 +266,12 @@ class Driver:
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
-        self.table.name_run(number, run.run_id)
+        trial = replace(trial, run_id=run.run_id)
+        self.table.save(trial)
         if not (adopt or self.trials or self.running):
             points = self.file.size() or "any number of"
             self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-        job = self._jobs[number] = TrialJob(replace(trial, run_id=run.run_id), run, self.workplace, self.file)
+        job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
             if end.is_retryable and self.history.refused >= MOST_REFUSED:
@@ -284,17 +282,16 @@ class Driver:
         self._jobs.pop(job.number, None)
         if end.refused_beside is not None:
             end = replace(end, refused_beside=len(self._jobs))
-        self.table.book(end)
+        self.table.save(end)
         self._refresh()
-        if end.kept_usd:
-            self._pools.find(self.trials.values())
         self._on_trial(self.trials[job.number])
 
     def _refresh(self) -> None:
         """Read what was booked since the last call, learn from it, and tell Optuna."""
         ended, told = self.table.trials()[1], self.table.told()
+        self._pools.find(ended)
         running = [job.trial for job in self.running]
-        self.history = History(self.file, ended, running=running, impossible=self.table.impossible())
+        self.history = History(self.file, ended, running=running)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import compress
 
@@ -42,7 +42,6 @@ class History:
         failures: identity to the times that a job failed by itself: it is not tried again unless the sampler insists.
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
-        impossible: identities of jobs that the launcher refused for what they ask.
         most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
     """
 
@@ -52,10 +51,8 @@ class History:
         ended: Sequence[Trial],
         *,
         running: Sequence[Trial] = (),  # whose jobs are not tried again beside themselves
-        impossible: Collection[str] = (),
     ) -> None:
         self._file = file
-        self.impossible = set(impossible)
         self.trials = {trial.number: trial for trial in ended}
         self.settled: dict[str, int] = {}
         self.failures = Counter[str]()
@@ -123,12 +120,6 @@ class History:
         is_best = pareto.front([costs(each.values, goals) for each in feasible], [False] * len(goals))
         return list(compress(feasible, is_best))
 
-    def is_closed(self, spec: JobSpec) -> bool:
-        """Whether the job need not or must not run any more: its outcome is known, it is impossible, or it failed."""
-        identity = spec.spec_hash()
-        is_known = identity in self.settled or identity in self.failures or identity in self.impossible
-        return is_known or self.cannot_fit(spec)
-
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
@@ -143,10 +134,10 @@ class History:
         if len(done) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
         logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*self._file.objectives}))
-        return (
-            f"{len(done)} jobs have completed and none has logged {' or '.join(absent)}, which is an objective; what "
-            f"they have logged beside the others is {logged or 'nothing'}: name one of these in objectives"
-        )
+        name = " or ".join(absent)
+        mend = f"change objectives in the study's file to what they have logged: {logged}"
+        mend = mend if logged else f"print it as a line such as `{absent[0]}: 0.8`, or change objectives"
+        return f"{len(done)} jobs have completed and none has logged {name}, an objective of this study: {mend}"
 
     def hopeless(self, since: int) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.

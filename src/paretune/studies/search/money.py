@@ -102,24 +102,18 @@ class Money:
 
         Budgets that it shares with others are asked only: the job reserves there once it has a run, as any other does.
         """
-        spec, budget_usd = trial.spec, self._file.budget_usd
-        worst_usd, balance = self.worst_usd(spec), self._table.balance()
-        if budget_usd is not None and worst_usd is None:
-            raise BudgetRefused(
-                f"the price of {spec.instance_type} is not known, so it fits no budget: leave it out of the search, or "
-                "give its price (PARETUNE_PRICES)"
-            )
-        if budget_usd is not None and worst_usd is not None and not balance.covers(worst_usd, budget_usd):
-            raise BudgetRefused(
-                f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} are spent "
-                f"and {balance.committed_usd:.4g} promised to running jobs and kept instances"
-            )
+        spec, worst_usd = trial.spec, self.worst_usd(trial.spec)
+        if self._file.budget_usd is not None:
+            if worst_usd is None:
+                raise BudgetRefused(f"the price of {spec.instance_type} is not known, so it fits no budget")
+            if not self._table.balance().covers(worst_usd, self._file.budget_usd):
+                raise BudgetRefused(f"worst case {worst_usd:.4g} USD does not fit {self.tightest_budget()}")
         try:
             self._workplace.check_budgets(spec, self._file.name, worst_usd)
         except LaunchRefused as error:  # their storage does not answer; jobs go on
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
-        self._table.reserve(trial)
+        self._table.save(trial)
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:

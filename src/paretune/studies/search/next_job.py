@@ -47,8 +47,6 @@ class Sampled:
     keeps its own. Of others some are drawn.
     """
 
-    is_repeating = False
-
     def __init__(self, driver: Driver) -> None:
         self._driver, self._money = driver, driver.money
         file, size = driver.file, driver.file.size()
@@ -65,18 +63,17 @@ class Sampled:
         if reason := driver.why_over():
             return reason
         self._is_affordable = self._money.affordable()
-        while self._left and driver.history.is_closed(self._left[0][1]):  # that is looked up once
+        while self._left and not self._is_open(self._left[0][1]):  # that is looked up once
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
         too_long, dear = 0, list[JobSpec]()
         for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
-            if not driver.is_open(spec):
+            if not self._is_open(spec):
                 continue
             if self._can_be_paid(spec):  # no trial is made before there is such a point
-                if file.tries_all:
-                    driver.begin(point)
-                else:
-                    driver.start(*driver.table.ask(self._accepts, point))
+                if driver.fault(spec):
+                    continue
+                driver.begin(point, accepts=None if file.tries_all else self._accepts)
                 return ""
             if self._money.exceeds_limit(spec):
                 too_long += 1
@@ -88,13 +85,16 @@ class Sampled:
         limit = "that max_runtime_minutes would end by their estimates (raise it, or set force)"
         return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 
+    def _is_open(self, spec: JobSpec) -> bool:
+        return spec.spec_hash() not in self._driver.history.failures and not self._driver.why_not(spec)
+
     def _can_be_paid(self, spec: JobSpec) -> bool:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
 
     def _accepts(self, point: Mapping[str, Value]) -> bool:
         """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
         jobs = self._driver.file.jobs_at([point])
-        return any(self._driver.is_open(spec) and self._can_be_paid(spec) for _, spec in jobs)
+        return any(self._is_open(job) and self._can_be_paid(job) and not self._driver.fault(job) for _, job in jobs)
 
     def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
         none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
@@ -128,8 +128,6 @@ def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
 
 class Split:
     """Begins the jobs that a `SplitSampler` suggests and the budgets cover, and limits them."""
-
-    is_repeating = False
 
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
@@ -176,8 +174,7 @@ class Split:
 
     def _accepts(self, job: Job) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
-        history, taken = self._driver.history, {trial.identity for trial in self._driver.under_way}
-        if job.spec.spec_hash() in taken | {*history.settled} | history.impossible:
+        if self._driver.why_not(job.spec) or self._driver.fault(job.spec):
             return False
         limited = next(filter(self._is_affordable, self._limits(job)), None)
         if limited is None:
@@ -243,8 +240,6 @@ class Verification:
     The best of many noisy values is too good by its noise; further runs of the same job are not. They also show how far
     runs differ, on which every ± of the study is based. A repeat can change the recommendation: then that is repeated.
     """
-
-    is_repeating = True
 
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver

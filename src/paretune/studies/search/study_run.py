@@ -7,21 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from paretune.core.errors import BadInput, BudgetRefused, JobFailed, ParetuneError
+from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError
 from paretune.jobs.model import register
-from paretune.jobs.preparation import known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace
 from paretune.specification import metrics
 from paretune.specification.container import Event
-from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES
 from paretune.studies.definition.file import ROW, StudyFile
-from paretune.studies.definition.space import make_spec
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
-from paretune.studies.results.trials import Trial, TrialStatus, counted
+from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import RunStatus, Tracking, schema
@@ -31,42 +27,39 @@ _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pag
 
 
 class StudyRunWriter:
-    """Writes the MLflow run of one study, which the runs of its trials are nested under; once begun, it is kept."""
+    """Writes the MLflow run of one study, which the runs of its trials are nested under, and has its `driver`."""
 
     def __init__(
         self,
         file: StudyFile,
         table: StudyTable,
-        tracking: Tracking,
+        workplace: Workplace,
+        *,
+        given: StudyFile,  # the study without what the profile adds
         say: Callable[[str], None] = say_on_stderr,
         show: Callable[[StudyAnswer], None] | None = None,  # called with the answer after each trial
     ) -> None:
-        self.say, self._show = say, show
-        self._table, self._tracking, self._file = table, tracking, file
-        self._driver: Driver  # set by `new_driver`, which is called first
-        self.run_id = _open(tracking, table, file)
-        self._run = tracking.run(self.run_id)
+        self._say, self._show = say, show
+        self._table, self._tracking, self._file = table, workplace.tracking, file
+        self.run_id = open_run(self._tracking, table, given)
+        self._run = self._tracking.run(self.run_id)
         self._run.reopen()
-        self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
-        self._run.log_params(file.as_text())
+        names = {schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: given.command or None}
+        self._run.set_tags({**names, schema.ORIGIN: workplace.launcher.origin})
+        self._run.log_params(given.as_text())
         if file.design is not None:
             for line in file.design.findings():
                 say(line)
             self._run.log_text(file.design.correlations().to_csv(), "correlation.csv")
             self._run.log_figure(file.design.picture(), "correlation.png")
+        on_trial = self.trial_ended
+        self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
+        self._began_s, self._spent_before_usd = workplace.clock.now(), table.balance().spent_usd
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
         self.forecast: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
-
-    def new_driver(self, file: StudyFile, workplace: Workplace) -> Driver:
-        """A driver whose trials are written here."""
-        on_trial, say = self.trial_ended, self.say
-        self._driver = Driver(file, self._table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
-        self._began_s, self._spent_before_usd = workplace.clock.now(), self._table.balance().spent_usd
-        self._run.set_tags({schema.ORIGIN: workplace.launcher.origin})
-        return self._driver
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks again."""
@@ -74,7 +67,7 @@ class StudyRunWriter:
         outcome = f"{trial.shown_status}{': ' if result else ''}{result} ({trial.setting()})"
         self._is_stale = True
         repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"
-        self.say(f"trial {trial.number}{repeat} {outcome}; {self._progress()}")
+        self._say(f"trial {trial.number}{repeat} {outcome}; {self._progress()}")
         began = time.monotonic()
         if self._show is not None:
             self._show(self.answer())
@@ -84,20 +77,19 @@ class StudyRunWriter:
 
     def answer(self) -> StudyAnswer:
         """The answer so far, of a study that goes on."""
-        file, balance, trials = self._file, self._table.balance(), list(self._driver.trials.values())
+        file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
         goals, quality = file.objectives, file.judged_by
         front = StudyFront.of(trials, goals, file.constraints, predicted=self.forecast(), quality=quality)
-        seconds = self._driver.workplace.clock.now() - self._began_s
+        seconds = self.driver.workplace.clock.now() - self._began_s
         count, usd = sum(each.ended_at >= self._began_s for each in trials), balance.spent_usd - self._spent_before_usd
         return StudyAnswer(
             name=file.name,
             front=front,
             budget_usd=file.budget_usd,
             committed_usd=balance.committed_usd,
-            default=default_trial(self._driver),
             unverified=self._unverified,
             n_trials=file.n_trials,
-            running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self._driver.running),
+            running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self.driver.running),
             pace=(3600 * usd / seconds, seconds / count) if seconds and count else None,
         )
 
@@ -112,17 +104,15 @@ class StudyRunWriter:
             usd = pick.point.means.get(metrics.COST_USD, pick.point.trial.cost_usd)
             values = {metrics.PICK_F1: pick.point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
-        self._log_bill()
         self._run.end(RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         if name := self._file.job.register:
-            reason = f"nothing is registered as {name}, because nothing is recommended"
+            registered = f"nothing is registered as {name}, because nothing is recommended"
             for trial in [pick.point.trial for pick in final.picks[:1]]:
-                registered = register(str(name), trial.run_id, self._tracking)
-                reason = f"recommended trial {trial.number}: {registered}"
-            again += f"; {reason}"
-        history = self._driver.history
+                registered = f"recommended trial {trial.number}: {register(name, trial.run_id, self._tracking)}"
+            again += f"; {registered}"
+        history = self.driver.history
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count: mend the cause, and the same command with {more} continues"
@@ -134,33 +124,29 @@ class StudyRunWriter:
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:
                 self._write(self.answer(), is_last=True)
-                self._log_bill()
 
     def interrupted(self, error: BaseException) -> None:
         """Write the results so far, and say how to go on."""
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
-            if self._driver.trials:
+            if self.driver.trials:
                 self._write(replace(self.answer(), running=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._log_bill()
             self._run.end(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
-            self.say("the same command continues the study")
-
-    def _log_bill(self) -> None:
-        self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
+            self._say("the same command continues the study")
 
     def _progress(self) -> str:
         balance = self._table.balance()
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
         committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
-        history = self._driver.history
+        history = self.driver.history
         counts = f"{counted(list(history.trials.values()))}, {len(history.front)} on the front"
         return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
-        """Write page and table; the last time a driver does, picture and ranks, too."""
+        """Write page, table and bill; the last time a driver does, ranks, too."""
         self._is_stale = False
+        self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
             rows = {int(trial.point[ROW]): trial for trial in current.front.trials if trial.repeats is None}
@@ -173,7 +159,7 @@ class StudyRunWriter:
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
 
 
-def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
+def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
     """Id of the study's run: that of `mlflow run`, the one of an earlier driver, or a new one."""
     given = file.given() | {"objectives": file.objectives}
     described = {
@@ -182,47 +168,13 @@ def _open(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _MAY_CHANGE
     }
-    title = f"study {file.name}"
+    mark, title = table.open(json.dumps(described, ensure_ascii=False)), f"study {file.name}"
+    marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
-    begun = command_run.run_id if command_run is not None else ""
-    run_id, mark = table.open(begun, json.dumps(described, ensure_ascii=False))
-    if not run_id:  # a driver may have died between creating the run and recording it
-        marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
-        run_id = marked[-1].run_id if marked else tracking.create(title, {schema.STUDY_MARK: mark}).run_id
-        table.name_study_run(run_id)
-    if command_run is not None and begun != run_id:
-        command_run.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
+    if not marked and command_run is None:
+        return tracking.create(title, {schema.STUDY_MARK: mark}).run_id
+    run_id = marked[-1].run_id if marked else tracking.opened_run_id() or ""
+    if command_run is not None:
+        tags = {schema.KIND: "study driver", schema.STUDY_RUN: run_id}
+        command_run.set_tags({schema.STUDY_MARK: mark} if command_run.run_id == run_id else tags)
     return run_id
-
-
-def default_trial(driver: Driver) -> Trial | None:
-    """The baseline of a study: its job on the first instance type with what is searched left at the defaults.
-
-    It is the first completed trial of that job, or its estimate; None if neither is known.
-    """
-    file, workplace = driver.file, driver.workplace
-    types = file.search.get("instance_type")
-    try:
-        spec = make_spec(file.job.given(), {} if types is None else {"instance_type": types.corners[0]})
-        for trial in driver.trials.values():
-            if trial.status is TrialStatus.COMPLETED and _computed(trial.spec) == _computed(spec):
-                return trial
-        estimate = None if file.design is not None else workplace.estimate(spec, known_inputs(spec, workplace))
-    except BadInput:
-        return None
-    if estimate is None:
-        return None
-    values = {metrics.COST_USD: estimate.cost_usd, metrics.JOB_SECONDS: estimate.time.seconds}
-    return Trial(
-        number=-1,
-        point={},
-        given=spec.changed(),
-        status=TrialStatus.COMPLETED,
-        values={name: value for name, value in values.items() if value is not None},
-        origin="estimated",
-    )
-
-
-def _computed(spec: JobSpec) -> object:
-    """Equal for two jobs that train alike: a batch may be spelled in several ways."""
-    return spec.plan(), spec.instance_type, spec.instance_count, spec.key_of(*COMPUTES)

@@ -1,9 +1,8 @@
 """The trials of a study, all of them in Optuna's storage, through Optuna's public interface.
 
-Parameters, values and states are Optuna's. What else a trial has is in its user attributes: its `kind` (search, probe
-or repeat), fields of `Trial` by their names, and what `SplitSampler` reads. `state` is written last each time, so what
-was written before belongs together. A trial that somebody else has added, or told while its job ran, is read as that.
-Optuna lets nobody change it then: what is booked later is in the study's attributes, as `booked N` and `kept N`.
+Parameters, values and states are Optuna's. What else is known of a trial is one user attribute, `job`: the fields of
+`Trial`, written at once. A trial without it has no job. Optuna lets nobody change a trial that was told: what is booked
+later, such as instances kept after its job, is the study's attribute `trial N`. `SplitSampler` reads further ones.
 """
 
 import json
@@ -11,9 +10,10 @@ import logging
 import math
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import optuna
@@ -23,6 +23,7 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import TypeAdapter
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
@@ -34,18 +35,14 @@ from paretune.storage.database import with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Range, is_whole
-from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
 
-STATE, RUN_ID, NOT_RUN = "state", "run_id", "NotRun"
-"""User attributes `state` and `run_id`; the state of a trial whose job was never begun."""
-_IMPOSSIBLE, _DESCRIBED, _MARK = "impossible_job", "described", "mark"
-_RESERVED = ("repeats", "given", "changes", "worst_usd")
-_BOOKED = ("measured", "cost_usd", "reason", "verdicts")
-_IN_END = ("kept_usd", "billed_s", "ended_at", "refused_beside")
-"""Fields of a trial: of its reservation, of its end, and those of its end that are in one attribute."""
-_ENDS = {TrialState.COMPLETE: TrialStatus.COMPLETED, TrialState.PRUNED: TrialStatus.STOPPED}
+JOB, _DESCRIBED, _MARK = "job", "described", "mark"
+_ROW = TypeAdapter(Trial)
+_OF_OPTUNA = {"number", "point", "values", "origin"}
+"""Fields of a trial that are not in its row: Optuna has them, or they follow from the study."""
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
@@ -67,11 +64,11 @@ class StudyTable:
         self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
         self._of_sampler = own_space(file.job.given(), self.distributions) if file.takes_split else {}
         self._where = file.shown_storage or "the study's file"
-        self._all_read: list[FrozenTrial] | None = None  # what was read since something was written
+        self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
         try:
             self._storage, self.study = _opened(file, storage)
             self._study_id = self._storage.get_study_id_from_name(file.name)
-            count = len(self._all())
+            count = len(self._all()[0])
         except Exception as error:  # SQLAlchemy's and each driver's own
             raise unusable(storage, error) from None
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
@@ -94,39 +91,34 @@ class StudyTable:
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    def open(self, run_id: str, described: str) -> tuple[str, str]:
-        """Describe the study unless that is done; returns its MLflow run id, empty if it has none yet, and its mark.
+    def open(self, described: str) -> str:
+        """Describe the study unless that is done; returns its mark, which no other study of any storage has.
 
-        `described` holds its values by their names, as JSON; BadInput if the study was begun with others. The mark is a
-        random tag that no other study has, even of the same name in another storage.
+        `described` holds its values by their names, as JSON; BadInput if the study was begun with others.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
-            attributes = {_MARK: uuid.uuid4().hex, RUN_ID: run_id, _DESCRIBED: described}
+            attributes = {_MARK: uuid.uuid4().hex, _DESCRIBED: described}
             for name, text in attributes.items():
                 self.study.set_user_attr(name, text)
         if attributes[_DESCRIBED] != described:
             text = f"study {self._file.name} was begun with another search space, job or objectives: give it another "
             text += f"name (name=...), or the same file ({_difference(attributes[_DESCRIBED], described)})"
             raise BadInput([text])
-        return attributes[RUN_ID], attributes[_MARK]
+        return str(attributes[_MARK])
 
-    def name_study_run(self, run_id: str) -> None:
-        """Record the study's MLflow run."""
-        self.study.set_user_attr(RUN_ID, run_id)
+    def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:
+        """Number and point of a new trial; `changes` are those of its job.
 
-    def ask(self, accepts: Accepts, otherwise: Point) -> tuple[int, Point]:
-        """Number and point of the next trial: the sampler's first one that `accepts` is true of, or `otherwise`."""
-        return self._asked(lambda draw: next(filter(accepts, (draw() for _ in range(_MOST_DRAWS))), otherwise))
-
-    def ask_for(self, point: Point, changes: Mapping[str, Any]) -> int:
-        """The number of a trial at this point, whatever the sampler thinks; `changes` are those of its job."""
-        of_sampler = {name: changes[name] for name in self._of_sampler if name in changes}
-        return self._asked(lambda _: {**point, **of_sampler})[0]
+        With `accepts` the point is the sampler's first one that this is true of, and `point` only if there is none.
+        """
+        own = {name: changes[name] for name in self._of_sampler if name in changes}
+        draws = 0 if accepts is None else _MOST_DRAWS
+        return self._asked(lambda draw: next(filter(accepts, (draw() for _ in range(draws))), {**point, **own}))
 
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
-        if not any(trial.state is TrialState.WAITING for trial in self._all()):
+        if not any(trial.state is TrialState.WAITING for trial in self._all()[0]):
             return None
         return self._asked(lambda draw: draw())
 
@@ -139,95 +131,64 @@ class StudyTable:
             trial = self.study.ask(self._chosen.space)
         return trial.number, {name: trial.params[name] for name in self._file.search}
 
-    def reserve(self, trial: Trial) -> None:
-        """Record the job of a trial with its worst case: from now on it is begun, and found after a kill."""
-        kind = "repeat" if trial.repeats is not None else "probe" if trial.is_probe else "search"
-        fields = {name: getattr(trial, name) for name in _RESERVED}
-        self._write(trial.number, {"kind": kind, **fields, STATE: TrialStatus.RUNNING.value})
-
-    def name_run(self, number: int, run_id: str) -> None:
-        """Record the MLflow run of a trial."""
-        with suppress(UpdateFinishedTrialError):  # somebody has told it: the run is named when it is booked
-            self._write(number, {RUN_ID: run_id})
-
-    def book(self, trial: Trial) -> None:
-        """Record how the job of a trial has ended and what it cost, in place of its reservation."""
-        end = {"follows": trial.follows.value, **{name: getattr(trial, name) for name in _IN_END}}
-        values = {name: getattr(trial, name) for name in _BOOKED}
-        values |= {"end": end, **_shown(trial), STATE: trial.status.value}
-        try:
-            self._write(trial.number, values)
-        except UpdateFinishedTrialError:  # somebody has told it
-            self.study.set_user_attr(f"booked {trial.number}", {**values, RUN_ID: trial.run_id})
-
-    def book_kept(self, number: int, usd: float) -> None:
-        """Record the cost of the warm pool kept after a trial's job, in place of its reservation."""
+    def save(self, trial: Trial) -> None:
+        """Record a trial as it stands now: its reservation, its run, its end with what it cost."""
+        self.look_again()
         self._lock.check()
-        self.study.set_user_attr(f"kept {number}", usd)
+        row = _ROW.dump_python(trial, mode="json", exclude=_OF_OPTUNA, exclude_defaults=True)
+        try:
+            self._storage.set_trial_user_attr(self._id_of(trial.number), JOB, row)
+        except UpdateFinishedTrialError:
+            self.study.set_user_attr(_later(trial.number), row)
 
-    def tell(self, trial: Trial, number: int | None = None) -> None:
-        """Tell Optuna how a trial has ended; `number` is that of another trial with the same job, by default its own.
-
-        A probe is pruned: it has no objectives.
-        """
-        if number is None:
-            number = trial.number
+    def tell(self, trial: Trial) -> None:
+        """Tell Optuna how a trial has ended, and `SplitSampler` what it has shown. A probe is pruned."""
+        values = None
+        if set(self._file.objectives) <= set(trial.values):
+            values, state = [trial.values[name] for name in self._file.objectives], None
         else:
-            self._write(number, {**_shown(trial), STATE: NOT_RUN})
-        if trial.is_probe and trial.status is TrialStatus.COMPLETED:
-            self._tell(number, TrialState.PRUNED)
-        elif set(self._file.objectives) <= set(trial.values):
-            self._tell(number, None, trial.values)
-        else:
-            self._tell(number, TrialState.FAIL)
+            state = TrialState.PRUNED if trial.status is TrialStatus.COMPLETED else TrialState.FAIL
+        with suppress(UpdateFinishedTrialError):  # somebody has told it
+            for name, value in _shown(trial).items():
+                self._storage.set_trial_user_attr(self._id_of(trial.number), name, value)
+            if values is not None and self._file.constraints:
+                of_optuna = optuna.Trial(self.study, self._id_of(trial.number))
+                for name, amount in violations(trial.values, self._file.constraints).items():
+                    of_optuna.set_constraint(name, amount)
+        self._tell(trial.number, state, values)
 
-    def drop(self, number: int, impossible: str = "") -> None:
-        """Tell Optuna that no job of a trial is begun; `impossible` is the hash of a job that could not be."""
-        with suppress(UpdateFinishedTrialError):
-            self._write(number, {_IMPOSSIBLE: impossible or None, STATE: NOT_RUN})
+    def drop(self, number: int) -> None:
+        """Tell Optuna that no job of a trial is begun."""
         self._tell(number, TrialState.FAIL)
 
     def abandoned(self) -> list[int]:
         """Numbers of the trials that were asked for and have no job yet."""
-        asked = [trial for trial in self._all() if trial.state is TrialState.RUNNING]
-        return [trial.number for trial in asked if STATE not in trial.user_attrs]
-
-    def impossible(self) -> set[str]:
-        """Hashes of the jobs that could not be."""
-        return {trial.user_attrs.get(_IMPOSSIBLE, "") for trial in self._all()} - {""}
+        asked, rows = self._all()
+        return [trial.number for trial in asked if trial.state is TrialState.RUNNING and trial.number not in rows]
 
     def trials(self) -> tuple[list[Trial], list[Trial]]:
         """The trials whose jobs have not ended, by number, and those that have ended, in the order of booking."""
-        later = self.study.user_attrs
-        by_end = sorted(
-            self._all(),
-            key=lambda each: (each.datetime_complete is None, each.datetime_complete or each.number, each.number),
-        )
-        running, ended = [], []
-        for frozen in by_end:
-            trial = self._trial(frozen, later.get(f"booked {frozen.number}", {}))
-            if trial is None:
-                continue
-            if trial.status is TrialStatus.RUNNING:
-                running.append(trial)
-                continue
-            if (kept_usd := later.get(f"kept {trial.number}")) is not None:
-                trial = replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=0.0)
-            ended.append(trial)
-        return sorted(running, key=lambda trial: trial.number), ended
+        rows = list(self._all()[1].values())
+        running = sorted((row for row in rows if row.status is TrialStatus.RUNNING), key=lambda trial: trial.number)
+        return running, [row for row in rows if row.status is not TrialStatus.RUNNING]
 
     def look_again(self) -> None:
         """Read the storage anew when it is asked next: somebody else may have written to it."""
-        self._all_read = None
+        self._read = None
 
-    def _all(self) -> list[FrozenTrial]:
-        if self._all_read is None:
-            self._all_read = self.study.get_trials(deepcopy=False)
-        return self._all_read
+    def _all(self) -> tuple[list[FrozenTrial], dict[int, Trial]]:
+        """All trials of Optuna's, and those with a job, by number: as told, others last."""
+        if self._read is None:
+            everything, later = self.study.get_trials(deepcopy=False), self.study.user_attrs
+            told = sorted(everything, key=lambda each: (each.datetime_complete or datetime.max, each.number))
+            rows = {each.number: later.get(_later(each.number), each.user_attrs.get(JOB)) for each in told}
+            params = {each.number: each.params for each in told}
+            self._read = everything, {n: self._trial(n, params[n], row) for n, row in rows.items() if row is not None}
+        return self._read
 
     def told(self) -> set[int]:
         """Numbers of the trials that Optuna knows the end of."""
-        return {trial.number for trial in self._all() if trial.state.is_finished()}
+        return {trial.number for trial in self._all()[0] if trial.state.is_finished()}
 
     def balance(self) -> Balance:
         """Dollars of the study that are spent and reserved."""
@@ -235,54 +196,30 @@ class StudyTable:
         reserved = [trial.worst_usd or 0.0 for trial in running] + [trial.kept_usd or 0.0 for trial in ended]
         return Balance(spent_usd=sum(trial.cost_usd or 0.0 for trial in ended), committed_usd=sum(reserved))
 
-    def _trial(self, frozen: FrozenTrial, later: Mapping[str, Any]) -> Trial | None:
-        """A trial as it stands; None if no job of it was begun, or that is not known yet."""
-        told = {**frozen.user_attrs, **later}
-        point = {name: frozen.params[name] for name in self._file.search if name in frozen.params}
-        if told.get(STATE) == NOT_RUN or (STATE not in told and not frozen.state.is_finished()):
-            return None
-        of_optuna = self.values(dict(zip(self._file.objectives, frozen.values or (), strict=False)))
-        fields: dict[str, Any] = {"number": frozen.number, "point": point, "origin": self._origin}
-        if STATE not in told:  # somebody has added it
-            with suppress(BadInput):
-                status = _ENDS.get(frozen.state, TrialStatus.FAILED)
-                reason = "" if status is TrialStatus.COMPLETED else "somebody told so in Optuna's storage"
-                fields |= {"given": self._file.spec_at(point).changed(), "measured": of_optuna, "values": of_optuna}
-                return Trial(**fields, status=status, reason=reason)
-            return None
-        status, end = TrialStatus(told[STATE]), dict(told.get("end", {}))
-        fields |= {name: told[name] for name in (*_RESERVED, *_BOOKED, RUN_ID) if name in told} | end
-        fields |= {"verdicts": tuple(told.get("verdicts", ())), "follows": Next(end.get("follows", Next.NOTHING))}
-        values = {} if "probe_steps" in told["given"] else self.values(told.get("measured", {}))
-        if later and frozen.state is TrialState.COMPLETE:  # somebody told its values
-            status, values = TrialStatus.COMPLETED, of_optuna
-        return Trial(**fields, status=status, values=values)
+    def _trial(self, number: int, params: Point, row: Mapping[str, Any]) -> Trial:
+        trial = _ROW.validate_python({**row, "number": number, "point": {}})
+        point = {name: params[name] for name in self._file.search if name in params}
+        values = {} if trial.is_probe else self.values(trial.measured)
+        return replace(trial, point=point, origin=self._origin, values=values)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
         """The study's objectives and constraints among a job's metrics."""
         names = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         return {name: measured[name] for name in names if name in measured and math.isfinite(measured[name])}
 
-    def _write(self, number: int, attributes: Mapping[str, Any]) -> None:
+    def _tell(self, number: int, state: TrialState | None, values: Sequence[float] | None = None) -> None:
         self.look_again()
         self._lock.check()
-        for name, value in attributes.items():
-            if value is not None and value not in ({}, (), ""):
-                self._storage.set_trial_user_attr(self._id_of(number), name, value)
-
-    def _tell(self, number: int, state: TrialState | None, values: Mapping[str, float] | None = None) -> None:
-        self.look_again()
-        with warnings.catch_warnings(), suppress(UpdateFinishedTrialError):  # told before a driver died
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if values is not None and self._file.constraints:
-                trial = optuna.Trial(self.study, self._id_of(number))
-                for name, amount in violations(values, self._file.constraints).items():
-                    trial.set_constraint(name, amount)
-            told = None if values is None else [values[name] for name in self._file.objectives]
-            self.study.tell(number, told, state=state, skip_if_finished=True)
+            self.study.tell(number, values, state=state, skip_if_finished=True)
 
     def _id_of(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def _later(number: int) -> str:
+    return f"trial {number}"
 
 
 _Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]

@@ -30,7 +30,7 @@ class TrialJob:
         self.spec = trial.spec
         self._workplace = workplace
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name, retries_smaller=False)
-        self._job = Attempts(self.record, lambda _: None)
+        self._job = Attempts(self.record)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
         """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
@@ -128,43 +128,46 @@ class TrialJob:
 
 
 class KeptPools:
-    """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
+    """The warm pools that the jobs of a study have left, by trial, whichever driver ran it."""
 
     def __init__(self, table: StudyTable, workplace: Workplace, say: Callable[[str], None]) -> None:
         self._table, self._workplace, self._say = table, workplace, say
         self._pools: dict[int, KeptPool] = {}
 
-    def find(self, trials: Iterable[Trial]) -> None:
+    def find(self, ended: Iterable[Trial]) -> None:
         """Look for pools of ended trials that are not booked yet."""
-        for trial in trials:
-            if not trial.kept_usd or trial.number in self._pools:
-                continue
-            with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
-                for run in self._workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'"):
-                    self._pools[trial.number] = KeptPool(run, self._workplace)
+        for trial in ended:
+            if trial.kept_usd and trial.number not in self._pools:
+                with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
+                    for run in self._workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'"):
+                        self._pools[trial.number] = KeptPool(run, self._workplace)
 
     def settle(self) -> None:
         """Book the pools that are no longer kept."""
-        for trial, pool in list(self._pools.items()):
+        for trial in self._table.trials()[1] if self._pools else []:
+            if trial.number not in self._pools:
+                continue
             with suppress(LostContact):
-                if (settled := pool.settle()) is not None:
+                if (settled := self._pools[trial.number].settle()) is not None:
                     usd, sentence = settled
-                    self._table.book_kept(trial, usd)
-                    del self._pools[trial]
-                    self._say(f"trial {trial}: {sentence}")
+                    self._table.save(replace(trial, cost_usd=(trial.cost_usd or 0.0) + usd, kept_usd=None))
+                    del self._pools[trial.number]
+                    self._say(f"trial {trial.number}: {sentence}")
 
     def give_back(self) -> None:
         """Give all pools back and book them; says which are still billed."""
-        for trial, pool in self._pools.items():
+        for number, pool in self._pools.items():
             try:
                 pool.release()
             except LostContact as error:
-                self._say(f"trial {trial}: {error}")
+                self._say(f"trial {number}: {error}")
         self.settle()
         clock = self._workplace.clock
         until = clock.monotonic() + STOP_PATIENCE_S
         while self._pools and clock.monotonic() < until:
             clock.sleep(WATCH_INTERVAL_S)
             self.settle()
-        for trial, pool in self._pools.items():
-            self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `{command_line('sync')}`")
+        for number, pool in self._pools.items():
+            self._say(
+                f"trial {number}: the instances kept after {pool.name} are still billed: `{command_line('sync')}`"
+            )

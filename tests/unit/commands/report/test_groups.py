@@ -85,12 +85,12 @@ TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": 
 def sections_of(
     jobs: list[RecordedJob], factor: str = "shape", view: str = "scaling"
 ) -> list[tuple[Section, list[dict[str, Any]]]]:
-    groups, _ = groups_of(frame_of(jobs, factor), factor, view)
+    groups = groups_of(frame_of(jobs, factor), factor, view)
     return [(section, records(frame)) for section, frame in (section_of(group, view) for group in groups)]
 
 
 def cells(section: Section, about: str = "Means") -> dict[str, list[str]]:
-    (table,) = (table for title, table in section.all_tables() if about in title)
+    (table,) = (table for title, table in (*section.tables, *section.tests) if about in title)
     return {name: list(table[name]) for name in table}
 
 

@@ -92,7 +92,7 @@ def test_a_note_begins_with_state_and_answer_and_names_in_it_are_texts() -> None
     evil = "<img src=x>![a](http://host/pixel.png)"
     trials = [trial_of(n, 1.0 + n, 0.9 + n / 99, point={"dataset": f"{evil}{n}"}, origin="simulated") for n in range(3)]
     result = answer(trials, COST_AND_F1, {}, name=evil, budget_usd=50.0)
-    note = study_note(result, "run0", has_picture=False)
+    note = study_note(result)
     outside_code = re.sub(r"`.*?`", "", note)
 
     assert note.startswith("**Ended: 3 trials, 6.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
@@ -114,27 +114,22 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     picks = recommend(front)
     figure = json.loads(front_figure(front, picks, lambda run: f"http://h/{run}").to_json())
     traces = {trace.get("name", "line").partition(" (")[0]: trace for trace in figure["data"]}
-    (pairs,) = figure["layout"]["updatemenus"]
     drawn = [name for name in ("dominated", "on the front") for _ in traces[name]["hovertext"]]
 
     assert len(drawn) == len(front.measured)  # without the job that was cut off to learn seconds
     assert traces["predicted, not run"]["visible"] == "legendonly"
     assert len(traces["recommended"]["text"]) == len(picks)
-    assert "rate: 2.45e-5<br>" in traces["on the front"]["hovertext"][0]
+    assert "<br>rate 2.45e-5" in traces["on the front"]["hovertext"][0]
     assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
-    assert pairs["buttons"][0]["label"] == "cost and F1"
-    assert len(pairs["buttons"]) == 3
-    data, layout = pairs["buttons"][1]["args"]
-    assert layout["yaxis.title.text"] == "training time (min), less is better"
-    assert len(data["x"]) == len(figure["data"])
+    assert figure["layout"]["xaxis"]["title"]["text"] == "cost (USD), less is better"
     assert figure["layout"]["xaxis"]["type"] == "log"
 
 
 def test_the_answer_comes_first_and_everything_is_there() -> None:
     trials = many_trials(60)
-    text = Reader(page_of(trials, ALL_THREE, default=trials[0])).text
+    text = Reader(page_of(trials, ALL_THREE)).text
 
-    parts = ["Take trial", "paretune train --", "What else is on the front", "Did the search pay"]
+    parts = ["Take trial", "paretune train --", "What else is on the front", "Bill"]
     parts += ["What ± means", "All trials"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)

@@ -18,8 +18,8 @@ from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED
 from paretune.tracking import Run, Tracking
+from tests.scripted_jobs import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 from tests.scripted_study import RATES, Desk, QuickClock, always_done, searched, until_ended
-from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
@@ -171,7 +171,7 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_
     reason = searched(driver)
 
     assert len(driver.trials) == 2
-    assert "none has logged ndcg, which is an objective; what they have logged beside the others is" in reason
+    assert "none has logged ndcg, an objective of this study: change objectives in the study's file to what" in reason
     assert "eval_ndcg" in reason
 
 

@@ -8,8 +8,8 @@ import pytest
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.studies.search.driver import Driver
 from paretune.tracking import Tracking
+from tests.scripted_jobs import SECONDS, SMALL
 from tests.scripted_study import Desk, QuickClock, searched
-from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
 
 USD = SECONDS / 3600
 BUDGETS = (
@@ -31,9 +31,7 @@ def team(*, nlp: float, everything: float = 100.0, storage: str = "") -> None:
 
 def driver_of(desk: Desk, name: str = "scripted", custom: str = "nlp") -> Driver:
     job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": f'{{"team": "{custom}"}}'}
-    driver = desk.driver(name=name, job=job, n_parallel=1)
-    driver.table.open(desk.run_id, "{}")
-    return driver
+    return desk.driver(name=name, job=job, n_parallel=1)
 
 
 def budget_ledger_of(driver: Driver) -> BudgetLedger:

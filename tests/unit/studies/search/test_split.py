@@ -37,7 +37,7 @@ def write_table(path: Path) -> None:
 def searched_by(driver: Driver) -> tuple[Split, str]:
     """What has searched a study to its end, and why it ended."""
     searching = Split(driver)
-    return searching, driver.run(searching)
+    return searching, driver.run(searching.begin_next)
 
 
 STUDY = f"""

@@ -53,7 +53,7 @@ def trial(made: StudyTable, number: int) -> optuna.trial.FrozenTrial:
 
 def ask(made: StudyTable) -> tuple[int, Mapping[str, Any]]:
     """Number and point of the next trial."""
-    return made.ask(lambda point: True, {})
+    return made.ask({}, {}, lambda point: True)
 
 
 def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None, **more: Any) -> Trial:
@@ -64,15 +64,14 @@ def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None,
         **{name: str(value) for name, value in {**point, **more.get("changes", {})}.items()},
     }
     first = Trial(number=number, run_id="", point=point, given=given, status=TrialStatus.RUNNING)
-    made.reserve(replace(first, **{"worst_usd": 3.0, **more}))
-    made.name_run(number, f"run{number}")
+    made.save(replace(first, **{"worst_usd": 3.0, "run_id": f"run{number}", **more}))
     return next(trial for trial in made.trials()[0] if trial.number == number)
 
 
 def ended(made: StudyTable, running: Trial, status: TrialStatus = TrialStatus.COMPLETED, **more: Any) -> None:
     """Book a trial, and tell it."""
     measured = {"cost_usd": 1.0, "f1": 0.9, "billable_seconds": 60.0} if status is TrialStatus.COMPLETED else {}
-    made.book(replace(running, **{"status": status, "measured": measured, "cost_usd": 1.0, **more}))
+    made.save(replace(running, **{"status": status, "measured": measured, "cost_usd": 1.0, **more}))
     made.tell(next(each for each in made.trials()[1] if each.number == running.number))
 
 
@@ -88,18 +87,18 @@ def test_every_sampler_suggests_a_point_of_the_search(storage: str, sampler: str
 def test_a_point_that_is_not_accepted_is_replaced_by_another_one(storage: str) -> None:
     made = study(storage)
     tried: list[Any] = []
-    _, point = made.ask(lambda point: bool(tried.append(point)) or len(tried) == 3, {})
+    _, point = made.ask({}, {}, lambda point: bool(tried.append(point)) or len(tried) == 3)
     assert point == tried[-1]
     least = {"instance_count": 1, "learning_rate": 1e-5}
-    assert made.ask(lambda point: False, least) == (1, least)
+    assert made.ask(least, {}, lambda point: False) == (1, least)
 
 
 def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(storage: str) -> None:
     item, other = study(storage), study(storage)
     first, second = {"instance_count": 1, "learning_rate": 1e-4}, {"instance_count": 2, "learning_rate": 5e-4}
-    assert item.ask_for(first, {}) == 0
+    assert item.ask(first, {}) == (0, first)
     assert ask(other)[1] != first
-    assert other.ask_for(second, {}) == 2
+    assert other.ask(second, {}) == (2, second)
     assert [trial(item, number).params for number in (0, 2)] == [first, second]
 
 
@@ -124,7 +123,7 @@ def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: 
 def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str) -> None:
     made = study(storage)
     changes = {"probe_steps": 40}
-    running = begun(made, made.ask_for({"instance_count": 1, "learning_rate": 1e-4}, changes), changes=changes)
+    running = begun(made, made.ask({"instance_count": 1, "learning_rate": 1e-4}, changes)[0], changes=changes)
     assert (running.run_id, running.worst_usd, running.is_probe) == ("run0", 3.0, True)
     assert made.balance() == Balance(spent_usd=0.0, committed_usd=3.0)
     end: dict[str, Any] = {"reason": "no capacity", "follows": Next.LATER, "ended_at": 5.0, "refused_beside": 1}
@@ -134,29 +133,21 @@ def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str
     assert read == replace(running, status=TrialStatus.FAILED, **end)
 
 
-def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked_once(storage: str) -> None:
+def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked(storage: str) -> None:
     made = study(storage)
     ended(made, begun(made, ask(made)[0]), cost_usd=0.5, kept_usd=2.0)
     assert made.balance() == Balance(spent_usd=0.5, committed_usd=2.0)
-    for _ in range(2):
-        made.book_kept(0, 0.25)
-        assert made.balance() == Balance(spent_usd=0.75, committed_usd=0.0)
-    assert study(storage).trials()[1][0].cost_usd == 0.75
+    (trial,) = made.trials()[1]
+    made.save(replace(trial, cost_usd=0.75, kept_usd=None))
+    assert study(storage).balance() == Balance(spent_usd=0.75, committed_usd=0.0)
 
 
-def test_trials_that_somebody_has_added_are_read_as_such_and_queued_ones_are_asked_for(storage: str) -> None:
+def test_a_trial_that_somebody_has_queued_is_asked_for_once(storage: str) -> None:
     made = study(storage)
-    point = {"instance_count": 1, "learning_rate": 1e-4}
-    added = {"params": point, "distributions": made.distributions}
-    made.study.add_trial(optuna.trial.create_trial(values=[2.0, 0.8], **added))
-    made.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, **added))
-    made.study.enqueue_trial(point | {"instance_count": 2})
+    point = {"instance_count": 2, "learning_rate": 1e-4}
+    made.study.enqueue_trial(point)
     made.look_again()
-    first, second = made.trials()[1]
-    assert (first.status, first.values, first.cost_usd) == (TrialStatus.COMPLETED, {"cost_usd": 2.0, "f1": 0.8}, None)
-    assert first.given["learning_rate"] == "0.0001"
-    assert second.status is TrialStatus.FAILED
-    assert made.ask_waiting() == (2, point | {"instance_count": 2})
+    assert made.ask_waiting() == (0, point)
     assert made.ask_waiting() is None
 
 
@@ -185,18 +176,14 @@ def described(**parts: dict[str, object]) -> str:
 def test_another_search_under_the_same_name_is_refused_with_the_difference(storage: str) -> None:
     made = study(storage)
     job = {f"parameter_{number:02d}": "x" * 600 for number in range(12)}
-    assert (
-        made.open("run", described(job={**job, "seed": 1}, search={"learning_rate": {"low": 1, "high": 2}}))[0] == "run"
-    )
+    made.open(described(job={**job, "seed": 1}, search={"learning_rate": {"low": 1, "high": 2}}))
     with pytest.raises(BadInput, match="study one was begun with another search space") as caught:
-        made.open(
-            "", described(job={**job, "tags": {"team": "search"}}, search={"learning_rate": {"low": 1, "high": 3}})
-        )
+        made.open(described(job={**job, "tags": {"team": "search"}}, search={"learning_rate": {"low": 1, "high": 3}}))
     expected = 'job seed: 1 then, none now; job tags: none then, {"team": "search"} now; search learning_rate: '
     assert str(caught.value).endswith(f'({expected}{{"low": 1, "high": 2}} then, {{"low": 1, "high": 3}} now)')
 
     with pytest.raises(BadInput) as caught:
-        made.open("", described(job=dict.fromkeys(job, "y")))
+        made.open(described(job=dict.fromkeys(job, "y")))
     assert len(str(caught.value)) < 4000
 
 

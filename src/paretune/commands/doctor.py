@@ -1,27 +1,141 @@
-"""Checks of this machine, its budgets, the MLflow store and the AWS account; none costs anything."""
+"""The command `doctor`: checks of this machine, its budgets, the MLflow store and the AWS account, which cost nothing.
 
+With `--paid true`, a small real job shows whether AWS behaves as expected.
+"""
+
+import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import requires, version
+from typing import Any, ClassVar
 
 from packaging.requirements import Requirement
 
-from paretune.commands.doctor import DoctorRequest
-from paretune.core.checks import Finding, failed, not_checked, passed, run_check
+from paretune.commands.command import Command, describe_opened_run
+from paretune.core.checks import Finding, Verdict, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
-from paretune.core.errors import ParetuneError, TrackingUnavailable
-from paretune.core.packages import pinned, sagemaker_is_missing, training_is_missing, version_of
-from paretune.core.untrusted import without_secrets
-from paretune.jobs.workplace import budget_ledger_of
-from paretune.launchers.notice import destination, send
-from paretune.specification.profile import NOTIFY, OWN_FILE, notify_address
+from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, refuse
+from paretune.core.packages import missing, pinned, version_of
+from paretune.core.result import CommandOutput
+from paretune.core.untrusted import printable, without_secrets
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Parameters, affecting, parameter
+from paretune.specification.profile import CHARGED, NOTIFY, OWN_FILE, notify_address, with_profile
 
 _OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
+_PAID_USD = 0.50
+_PAID_JOB: Mapping[str, Any] = {
+    "instance_type": "ml.m5.large",
+    "max_runtime_minutes": 15,
+    "max_cost_usd": _PAID_USD,
+    "max_train_samples": 64,
+    "max_eval_samples": 32,
+    "max_seq_length": 32,
+    "per_device_train_batch_size": 8,
+    "precision": "fp32",
+}
+_OF_THE_PAID_JOB = {
+    *affecting(JobSpec, "ownership", without=("stopping",)),
+    *("model", "dataset", "dataset_config_name", "text_column", "label_column"),
+} - {"keep_alive_minutes"}
+"""Parameters of the request that the paid job has, too."""
+
+
+class DoctorOptions(Parameters):
+    """The options of the command; others are parameters of the job that is checked for."""
+
+    paid: bool = parameter(False)
+    """after the checks, run a small job in your AWS account, for at most 0.50 USD"""
+    listed_by: ClassVar[str] = "doctor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorRequest:
+    """The cluster to check, and whether to run the paid job."""
+
+    spec: JobSpec  # the job to be checked for; on SageMaker unless `is_local`
+    paid: bool = False
+    is_local: bool = False  # whether the launcher is local or simulated, so that AWS is not checked
+    wants_sagemaker: bool = False
+    """Whether an instance type, the account or its profile has been set, or a paid job is requested; otherwise a
+    machine without credentials is no fault."""
+
+    @classmethod
+    def from_text(cls, texts: Mapping[str, Any], environment: Mapping[str, str]) -> "DoctorRequest":
+        """Read the typed texts, completed by the profile; raises BadInput with all faults."""
+        faults, paid, spec, profile = list[str](), False, JobSpec(), dict[str, Any]()
+        with collecting(faults):
+            paid = DoctorOptions.read({"paid": texts.get("paid", "")}).paid
+        typed = {name: text for name, text in texts.items() if name != "paid" and text.strip()}
+        is_local = typed.get("launcher") in {"local", "simulated"} or typed.get("instance_type") == "local"
+        if is_local and paid:
+            faults.append("paid=true launches a job on SageMaker: leave launcher and instance_type out")
+        usual = {} if is_local else {"instance_type": "ml.m5.large"}
+        with collecting(faults):  # the launcher decides which settings of the profile have an effect
+            profile = with_profile({**typed, **({} if is_local else {"launcher": "sagemaker"})}, environment)
+        with collecting(faults):
+            spec = JobSpec.read(usual | (profile or typed))
+        refuse(faults)
+        account = {"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)
+        wants = paid or typed.get("launcher") == "sagemaker" or bool(account & {*typed, *profile})
+        return cls(spec=spec, paid=paid, is_local=is_local, wants_sagemaker=wants and not is_local)
+
+
+def run_doctor(request: DoctorRequest) -> CommandOutput:
+    """Make all checks and, if asked for and nothing is wrong, launch the paid job; failed checks are not raised."""
+    findings = examine(request, dict(os.environ), SystemClock().now())
+    counts = Counter(finding.verdict for finding in findings)
+    wrong = counts[Verdict.FAILED]
+    listed = [
+        {"subject": item.subject, "verdict": item.verdict.value, "text": item.text, "commands": item.commands}
+        for item in findings
+    ]
+    document: dict[str, object] = {"checks": listed, "wrong": wrong, "paid": None}
+    lines = [f"{item.verdict.value:<11}  {item.subject:<11}  {' '.join(item.text.split())}" for item in findings]
+    summary = f"{counts[Verdict.PASSED]} ok, {wrong} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
+    lines += ["", f"{summary}; nothing was paid for this"]
+    if request.paid and not wrong:
+        from paretune.jobs.launch import launch_here
+
+        print(printable("\n".join(lines)), flush=True)  # before the minutes that the job takes
+        result = launch_here(paid_job(request.spec))
+        return CommandOutput(text=str(result), document=document | {"paid": result.to_dict()})
+    failures = [f"- {item.subject}: {item.text}" for item in findings if item.verdict is Verdict.FAILED]
+    with suppress(ParetuneError):  # a check reports faults of MLflow
+        describe_opened_run("doctor", "\n".join([summary, *failures]))
+    if request.paid:
+        lines.append("paid=true: no job was launched, repair what is wrong first")
+    elif not request.is_local:
+        lines.append(f"`paretune doctor --paid true` runs a small job in your account, for at most {_PAID_USD:.2f} USD")
+    return CommandOutput(text="\n".join(lines), document=document, exit_code=BadInput.exit_code if wrong else 0)
+
+
+def paid_job(request: JobSpec) -> JobSpec:
+    """A small training in the account of the request, with its model and data."""
+    given = {name: value for name, value in request.given().items() if name in _OF_THE_PAID_JOB}
+    return JobSpec.read({**given, **_PAID_JOB})
+
+
+def examine(request: DoctorRequest, environment: Mapping[str, str], now: float) -> list[Finding]:
+    """The findings of all checks, those of this machine first; nothing is raised, and nothing costs money."""
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        "environment": lambda: environment_findings(needs_sagemaker=request.wants_sagemaker),
+        "torch": lambda: torch_findings(environment),
+        "budgets": lambda: budget_findings(request.spec.budget, environment, now),
+        NOTIFY: lambda: notice_findings(environment),
+        "mlflow": lambda: store_findings(environment),
+    }
+    if not missing("sagemaker"):  # which environment_findings says
+        checks["aws"] = lambda: cloud_findings(request, environment)
+    return [finding for subject, check in checks.items() for finding in run_check(subject, check)]
 
 
 def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
@@ -40,15 +154,15 @@ def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
     else:
         python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
         yield passed("environment", f"{python}, {len(required)} packages in versions that it works with")
-    if reason := sagemaker_is_missing():
+    if reason := missing("sagemaker"):
         find = failed if needs_sagemaker else passed
         yield find("environment", f"without jobs on SageMaker: {reason}")
 
 
 def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """The device that PyTorch sees; PyTorch always runs in a process of its own."""
-    if missing := training_is_missing():
-        yield passed("torch", f"without what trains on this machine; for that, {missing}")
+    if reason := missing("train"):
+        yield passed("torch", f"without what trains on this machine; for that, {reason}")
         return
     process = subprocess.run(
         [sys.executable, "-m", "paretune.training.device"],
@@ -74,6 +188,8 @@ def budget_findings(path: str | None, environment: Mapping[str, str], now: float
         BadInput: the file has faults, or its storage does not answer.
         BudgetRefused: another database has the accounts of this month.
     """
+    from paretune.jobs.workplace import budget_ledger_of
+
     if path is None:
         return
     ledger = budget_ledger_of(path, environment)
@@ -92,6 +208,8 @@ def budget_findings(path: str | None, environment: Mapping[str, str], now: float
 
 def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Whether a line arrives where `notify` of the user's own file says; nothing if it says nothing."""
+    from paretune.launchers.notice import destination, send
+
     if address := notify_address(environment):
         where = destination(address)
         problem = send("paretune: a test line of `paretune doctor`", environment)
@@ -174,3 +292,11 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
     yield from run_check(aws.ROLE, lambda: aws.role_findings(account))
     yield from run_check(aws.BUCKET, lambda: aws.bucket_findings(account))
     yield from run_check(aws.QUOTAS, lambda: aws.quota_findings(spec, account))
+
+
+COMMAND = Command(
+    read=lambda texts: DoctorRequest.from_text(texts, os.environ),
+    run=run_doctor,
+    options=DoctorOptions,
+    takes_jobs=True,
+)

@@ -1,0 +1,126 @@
+"""Jobs that run for some looks and then end as a test wants them to, and a launcher of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher, WarmPoolStatus
+from paretune.pricing import Price
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.job import JobSpec
+
+SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
+PRICES = {SMALL: 1.0, LARGE: 2.0, OTHER: 4.0}
+SECONDS = 36.0  # of every job: 0.01 hours
+DONE, ENDLESS = "done", "endless"
+MEMORY = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
+CAPACITY = (FailureKind.CAPACITY, "no capacity")
+BROKEN = (FailureKind.ERROR, "broken")
+Ending = str | tuple[FailureKind, str]
+FIRST_EVENT = Event(time=1.0, step=1, metrics={"train/loss": 0.5})
+
+
+def pool(status: str = "Available", seconds: float = 9.0) -> WarmPoolStatus:
+    return WarmPoolStatus(status=status, is_kept=status == "Available", seconds=seconds)
+
+
+@dataclass
+class ScriptedJob(Job):
+    """A job that runs for `runs` looks and then ends as its launcher was told; its events come at the first."""
+
+    name: str
+    document: JobDocument
+    ending: Ending
+    runs: int = 1
+    looks: int = 0
+    stopped: bool = False
+    new_events: list[Event] = field(default_factory=lambda: [FIRST_EVENT])
+    pools: dict[str, WarmPoolStatus] = field(default_factory=dict)
+    f1: float = 0.75
+    eval_loss: float = 0.5
+    model: str = "model"
+
+    def state(self) -> JobState:
+        self.looks += 1
+        if self.stopped:
+            return JobState.STOPPED
+        if self.looks <= self.runs or self.ending == ENDLESS:
+            return JobState.RUNNING
+        return JobState.COMPLETED if self.ending == DONE else JobState.FAILED
+
+    def events(self) -> list[Event]:
+        events, self.new_events = self.new_events, []
+        return events
+
+    def stop(self) -> None:
+        self.stopped = self.stopped or self.ending == ENDLESS
+
+    def report(self) -> JobReport:
+        return JobReport(metrics={"f1": self.f1, "eval_loss": self.eval_loss})
+
+    def phase_seconds(self) -> Mapping[str, float]:
+        return {}
+
+    def status(self) -> JobStatus:
+        return JobStatus(
+            state=self.state(),
+            seconds=SECONDS,
+            billable_seconds=SECONDS,
+            phase_seconds=self.phase_seconds(),
+            report=self.report() if self.ending == DONE and not self.stopped else None,
+            failure=None if isinstance(self.ending, str) else self.ending,
+            model=self.model,
+        )
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        return ["last line"]
+
+    def log_location(self) -> str:
+        return "somewhere"
+
+    def warm_pool(self) -> WarmPoolStatus | None:
+        return self.pools.get(self.name)
+
+    def release_warm_pool(self) -> None:
+        if self.name in self.pools:
+            self.pools[self.name] = replace(self.pools[self.name], status="Terminated", is_kept=False)
+
+
+class ScriptedLauncher(Launcher):
+    """Gives each new job the next ending; jobs outlive those who watch them."""
+
+    name = "sagemaker"
+
+    def __init__(self, endings: list[Ending | Exception]) -> None:
+        self.endings = endings
+        self.jobs: dict[str, ScriptedJob] = {}
+        self.created: list[str] = []
+        self.pools: dict[str, WarmPoolStatus] = {}
+        self.keeps = False
+        self.lock = Lock()  # a name is given once
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        with self.lock:
+            if (job := self.attach(document.job_name)) is not None:
+                return job
+            ending = self.endings.pop(0)
+            if isinstance(ending, Exception):
+                raise ending
+            self.created.append(document.job_name)
+            if self.keeps:
+                self.pools[document.job_name] = pool()
+            return self.jobs.setdefault(
+                document.job_name, ScriptedJob(document.job_name, document, ending, pools=self.pools)
+            )
+
+    def attach(self, job_name: str) -> Job | None:
+        job = self.jobs.get(job_name)
+        return None if job is None else replace(job, looks=0, stopped=False, new_events=[])
+
+    def price(self, spec: JobSpec) -> Price | None:
+        usd = PRICES.get(spec.instance_type)
+        return Price(usd_per_hour=usd, region="r", as_of="2026-01-01", source="test") if usd is not None else None
+
+    @property
+    def documents(self) -> list[JobDocument]:
+        return [self.jobs[name].document for name in self.created]
