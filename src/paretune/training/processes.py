@@ -129,9 +129,9 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 class StopSignal:
     """Whether this process has been asked to stop: by SIGTERM, or by the end of its parent.
 
-    A thread checks the parent once a second. The parent's process id is in PARETUNE_STARTER, because the parent may end
-    before this process can read its id; not for torchrun's workers, which have another parent. The first process of a
-    container has parent 0, which never ends. `grace_s` are the seconds from SIGTERM until this process ends itself.
+    The parent's process id is in PARETUNE_STARTER, because the parent may end before this process can read its id; not
+    for torchrun's workers, which have another parent. The first process of a container has parent 0, which never ends.
+    `grace_s` are the seconds from SIGTERM until this process ends itself.
     """
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.packages import report_is_missing
+from paretune.core.packages import missing
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.untrusted import markdown
 from paretune.specification.catalog import region_faults
@@ -86,7 +86,7 @@ class ReportRequest(Parameters):
 
 def _run(request: ReportRequest) -> CommandOutput:
     """Report recorded runs; the runs themselves do not change."""
-    if request.view != "runs" and (reason := report_is_missing()):
+    if request.view != "runs" and (reason := missing("report")):
         raise BadInput([reason])
     from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
     from paretune.commands.report.groups import groups_report
