@@ -127,9 +127,13 @@ def start(spec: JobSpec, experiment_id: str, run_id: str | None) -> "SageMakerSu
 
     workplaces = Workplaces.of_process()
     opened = {"MLFLOW_EXPERIMENT_ID": experiment_id} | ({"MLFLOW_RUN_ID": run_id} if run_id else {})
-    workplaces = replace(workplaces, environment={**workplaces.environment, **opened})
+    workplaces = replace(
+        workplaces,
+        environment={**workplaces.environment, **opened},
+        on_events=lambda events: _tell(*(event.message for event in events)),
+    )
     with workplaces.interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
-        job = begin_job(spec, workplaces.of(spec), lambda events: _tell(*(event.message for event in events)))
+        job = begin_job(spec, workplaces.of(spec))
     if not job.record.is_adopted:
         job.record.run.set_tags(
             {

@@ -2,7 +2,7 @@
 
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ class User:
     clock: FakeClock
     folder: Path
     client: MlflowClient
-    told: list[str] = field(default_factory=list)
 
     def start(self, **configuration: Any) -> SageMakerSubmittedRun:
         """What `mlflow run PROJECT --backend sagemaker` does."""
@@ -67,7 +66,6 @@ class User:
             workplace_of=workplace_of,
             tracking=tracking,
             interruption=Interruption(),
-            on_events=lambda events: self.told.extend(event.message for event in events),
         )
         return {item.run_id: item for item in sync.run()}
 

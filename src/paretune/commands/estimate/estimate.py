@@ -20,7 +20,7 @@ from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
-from paretune.launchers.storage import bytes_on_disk
+from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import aligned
 from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
