@@ -21,8 +21,7 @@ FIRST_EVENT = Event(time=1.0, step=1, metrics={"train/loss": 0.5})
 
 
 def pool(status: str = "Available", seconds: float = 9.0) -> WarmPoolStatus:
-    """Instances that may be kept for an hour."""
-    return WarmPoolStatus(status=status, is_kept=status == "Available", seconds=seconds, most_seconds=3600.0)
+    return WarmPoolStatus(status=status, is_kept=status == "Available", seconds=seconds)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from paretune.core.untrusted import read_table
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters, Rule, Rules, parameter
+from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
@@ -266,17 +266,23 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
 class _Row(Parameters):
     """A row of a file of prices."""
 
-    instance_type: str = parameter("", "such as ml.g5.xlarge")
-    region: str = parameter("", "AWS region")
-    price_usd_per_hour: float | None = parameter(None, "dollars of an hour of one instance", ge=0)
-    as_of: str = parameter("", "day, month or year on which the price was read")
-    source: str = parameter("", "where it was read")
-    confidence: Literal["confirmed", "single_source", "uncertain", "user"] = parameter("confirmed", "of the price")
+    instance_type: str = parameter("")
+    """such as ml.g5.xlarge"""
+    region: str = parameter("")
+    """AWS region"""
+    price_usd_per_hour: float | None = parameter(None, ge=0)
+    """dollars of an hour of one instance"""
+    as_of: str = parameter("")
+    """day, month or year on which the price was read"""
+    source: str = parameter("")
+    """where it was read"""
+    confidence: Literal["confirmed", "single_source", "uncertain", "user"] = parameter("confirmed")
+    """of the price"""
 
     rules: ClassVar[Rules] = (
         lambda row: region_faults(row.region),
         lambda row: as_of_fault("as_of", row.as_of),
-        Rule(lambda row: row.price_usd_per_hour is None, "price_usd_per_hour is empty"),
+        *rules_of({"price_usd_per_hour is empty": lambda row: row.price_usd_per_hour is None}),
     )
 
 

@@ -32,7 +32,7 @@ INSTANCE_TYPE = "ml.m5.large"
 
 # Travels in place of paretune/training/__main__.py. It keeps the container contract and needs no torch.
 TRAINING = """
-import signal, sys, threading, time
+import random, signal, sys, threading, time
 from pathlib import Path
 from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
@@ -55,6 +55,7 @@ if kind == "quick":
     for step in range(1, 6):
         tell(**{"train/loss": 1 / step})
     print(*(f"line {number}" for number in range(1, 41)), sep="\\n", flush=True)
+    (folder.model / "weights").write_bytes(random.randbytes(1000))
     JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}).write(folder.report)
 elif kind == "failing":
     folder.write_failure(FailureKind.DISK_FULL, "the disk is full: of sand")

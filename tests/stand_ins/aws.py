@@ -304,11 +304,7 @@ class S3:
     def head_bucket(self, **request: Any) -> dict[str, Any]:
         if request["Bucket"] not in self.buckets:
             raise error("404", "Not Found", 404)
-        region = self.buckets[request["Bucket"]]
-        headers = {"x-amz-bucket-region": region}
-        if region != self._aws.region:
-            raise error("301", "Moved Permanently", 301, HTTPHeaders=headers)
-        return {"BucketRegion": region, "ResponseMetadata": {"HTTPHeaders": headers}}
+        return {"BucketRegion": self.buckets[request["Bucket"]]}
 
     def create_bucket(self, **request: Any) -> dict[str, Any]:
         value = request.get("CreateBucketConfiguration", {}).get("LocationConstraint", "us-east-1")

@@ -21,7 +21,7 @@ from paretune.core.checks import Finding, Verdict, failed, not_checked, passed, 
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, refuse
-from paretune.core.packages import pinned, sagemaker_is_missing, training_is_missing, version_of
+from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable, without_secrets
 from paretune.specification.job import JobSpec
@@ -133,7 +133,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], now: float) 
         NOTIFY: lambda: notice_findings(environment),
         "mlflow": lambda: store_findings(environment),
     }
-    if not sagemaker_is_missing():  # which environment_findings says
+    if not missing("sagemaker"):  # which environment_findings says
         checks["aws"] = lambda: cloud_findings(request, environment)
     return [finding for subject, check in checks.items() for finding in run_check(subject, check)]
 
@@ -154,15 +154,15 @@ def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
     else:
         python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
         yield passed("environment", f"{python}, {len(required)} packages in versions that it works with")
-    if reason := sagemaker_is_missing():
+    if reason := missing("sagemaker"):
         find = failed if needs_sagemaker else passed
         yield find("environment", f"without jobs on SageMaker: {reason}")
 
 
 def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """The device that PyTorch sees; PyTorch always runs in a process of its own."""
-    if missing := training_is_missing():
-        yield passed("torch", f"without what trains on this machine; for that, {missing}")
+    if reason := missing("train"):
+        yield passed("torch", f"without what trains on this machine; for that, {reason}")
         return
     process = subprocess.run(
         [sys.executable, "-m", "paretune.training.device"],

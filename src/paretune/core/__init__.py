@@ -5,7 +5,7 @@ clock          Clock, Interruption          time, Ctrl-C, SIGTERM and the end of
 commands       command_line                 commands as text that the user can paste
 errors         ParetuneError                the tree of errors, and suggestions for misspelt names
 own_script     read_own_script              which arguments a script of the user's declares, read from its text
-packages       training_is_missing          installed packages and the extras that they belong to
+packages       missing                      installed packages and the extras that they belong to
 pareto         front                        which points are on the Pareto front
 result         Result, CommandOutput        results as rows, text and JSON; CSV with typed cells
 script_metrics numbers_in                   numbers in the lines that a script prints

@@ -2,9 +2,16 @@
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
+_PURPOSES = {
+    "train": "to train on this machine",
+    "design": "for designs that are neither full nor a table",
+    "report": "to compare groups of runs",
+    "mcp": "to serve agents",
+    "sagemaker": "to launch jobs on SageMaker",
+}
 _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")
 
 
@@ -23,33 +30,21 @@ def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{name}=={number}" if number else ranges.get(name, name) for name, number in plain.items())
 
 
-def training_is_missing() -> str:
-    """One sentence with the packages of `train` that are not installed and the command for it; empty if none is.
+def missing(extra: str) -> str:
+    """One sentence with the packages of an extra that are not installed and the command for it; empty if none is.
 
-    A job on SageMaker has these packages in its image.
+    A job on SageMaker has the packages of `train` in its image.
     """
-    return _missing("train", "to train on this machine")
-
-
-def design_is_missing() -> str:
-    """The same of `design`."""
-    return _missing("design", "for designs that are neither full nor a table")
-
-
-def report_is_missing() -> str:
-    """The same of `report`."""
-    return _missing("report", "to compare groups of runs")
-
-
-def sagemaker_is_missing() -> str:
-    """The same of `sagemaker`; also why another version of the SageMaker SDK is in the way."""
     sdk = version_of("sagemaker")
-    if sdk.startswith(("1.", "2.")):
+    if extra == "sagemaker" and sdk.startswith(("1.", "2.")):
         return (
             f"jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker {sdk} is installed here under the "
-            f"same name: {_install('sagemaker')} in an environment of its own; everything else works here"
+            f"same name: {_install(extra)} in an environment of its own; everything else works here"
         )
-    return _missing("sagemaker", "to launch jobs on SageMaker", version_of)
+    is_there = version_of if extra == "sagemaker" else can_be_imported
+    needed = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
+    names = [name for name in needed if not is_there(name)]
+    return f"{', '.join(names)} must be installed {_PURPOSES[extra]}: {_install(extra)}" if names else ""
 
 
 def can_be_imported(name: str) -> bool:
@@ -58,12 +53,6 @@ def can_be_imported(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):  # its parent is missing, or it is blocked on purpose
         return False
-
-
-def _missing(extra: str, purpose: str, is_there: Callable[[str], object] = can_be_imported) -> str:
-    needed = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]
-    names = [name for name in needed if not is_there(name)]
-    return f"{', '.join(names)} must be installed {purpose}: {_install(extra)}" if names else ""
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:

@@ -8,7 +8,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -119,15 +118,9 @@ def as_document(value: Mapping[str, object]) -> str:
 
 def as_json(value: object) -> object:
     """The value in types of JSON; numbers that are not finite become null, because JSON has none."""
-    if isinstance(value, Enum):
-        return as_json(value.value)
-    if isinstance(value, Mapping):
-        return {str(name): as_json(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_json(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (str, bool, int)) else str(value)
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

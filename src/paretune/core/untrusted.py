@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ LARGEST_SETTINGS = 100_000
 LARGEST_CONFIG = 5_000_000
 """Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
 LARGEST_SCRIPT = 20_000_000  # bytes of a script or a notebook, including its pictures
-Line = tuple[int, Sequence[str]]  # of a CSV: its number, from 1, and its cells without spaces around them
 LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes
 
 _TERMINAL_CONTROLS = re.compile(
@@ -154,8 +153,8 @@ def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, A
         raise ValueError("its values are nested too deeply") from None
 
 
-def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[Line]]:
-    """Names of the columns, and the lines that have any text, see `read_text`; raises BadInput if it is no CSV."""
+def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Names of the columns, and of each line with any text its number, and its stripped cells; see `read_text`."""
     text = read_text(path, LARGEST_TABLE, must=must)
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:

@@ -5,10 +5,11 @@ them, they expire, or they are given back. Only then is their cost known, and bo
 for them.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.estimating.phases import DOWNLOADING, UNBILLED
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
@@ -60,15 +61,26 @@ class Bill:
         """Dollars of all attempts and of kept instances that were given back; None if a price is unknown."""
         if self.attempts_usd is None:
             return None
-        pool_s = 0.0 if self.pool is None or self.pool.is_kept else self.pool.seconds
-        return max(self.attempts_usd + (cost_usd(self.price, self.ran, pool_s) or 0.0), self.recorded_usd or 0.0)
+        pool_usd = cost_usd(self.price, self.ran, self._released_s or 0.0) or 0.0
+        return max(self.attempts_usd + pool_usd, self.recorded_usd or 0.0)
 
     @property
     def kept_usd(self) -> float | None:
         """The most that instances still kept after the job can cost; None if none are, or the price is unknown."""
         if self.pool is None or not self.pool.is_kept:
             return None
-        return cost_usd(self.price, self.ran, self.pool.most_seconds)
+        return cost_usd(self.price, self.ran, self._longest_kept_s)
+
+    @property
+    def _longest_kept_s(self) -> float:
+        return 60 * self.ran.keep_alive_minutes
+
+    @property
+    def _released_s(self) -> float | None:
+        """Billed seconds per instance of instances that were given back; None if there are none, or still kept."""
+        if self.pool is None or self.pool.is_kept:
+            return None
+        return self._longest_kept_s if self.pool.seconds is None else self.pool.seconds
 
     def metrics(self) -> dict[str, float]:
         """Seconds and dollars as MLflow metrics; a metric that is not known is absent."""
@@ -76,21 +88,11 @@ class Bill:
         totals |= {name: self.phases[phase] for phase, name in _PHASE_METRICS.items() if phase in self.phases}
         if UNBILLED & self.phases.keys():
             totals[metrics.STARTING_SECONDS] = sum(self.phases.get(phase, 0.0) for phase in UNBILLED)
-        if self.pool is not None and not self.pool.is_kept:
-            totals[metrics.WARM_POOL_SECONDS] = self.pool.seconds
+        if self._released_s is not None:
+            totals[metrics.WARM_POOL_SECONDS] = self._released_s
         if self.cost_usd is not None and self.price is not None:
             totals[metrics.COST_USD] = self.cost_usd
         return totals
-
-    def kept_sentence(self) -> str:
-        """Return that instances are kept after the last attempt, and what that may cost; empty if none are."""
-        if self._last is None or self.pool is None or not self.pool.is_kept:
-            return ""
-        most = "" if self.kept_usd is None else f", for at most {self.kept_usd:.4g} USD more"
-        return (
-            f"the instances of {self._last.name} are kept for {self.pool.most_seconds / 60:g} minutes for the "
-            f"next job like it{most}; `{command_line('sync')}` books what they cost"
-        )
 
     def release_instances(self, *, tries_again: bool = False) -> str:
         """Give back the instances kept after the last attempt; returns why that was not possible, or an empty text.
@@ -105,7 +107,7 @@ class Bill:
                 error = str(lost)
             self._look_at_pool()
         if tries_again and self.pool is not None:
-            self._charge(self.pool.most_seconds if self.pool.is_kept else self.pool.seconds)
+            self._charge(self._longest_kept_s if self._released_s is None else self._released_s)
             self.pool = None
         return error
 
@@ -115,10 +117,8 @@ class Bill:
         try:
             self.pool = self._last.warm_pool()
         except LostContact:
-            most_s = 60 * self.ran.keep_alive_minutes
-            if self.pool is None and most_s:
-                kept = schema.WARM_POOL_KEPT
-                self.pool = WarmPoolStatus(status=kept, is_kept=True, seconds=0.0, most_seconds=most_s)
+            if self.pool is None and self.ran.keep_alive_minutes:
+                self.pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:
@@ -151,20 +151,31 @@ class KeptPool:
         if self._attached is not None:
             self._attached.release_warm_pool()
 
+    def kept_sentence(self) -> str:
+        """Says that the instances are kept, and what that may cost."""
+        most_usd = self._usd(60 * float(self.job.param("keep_alive_minutes") or 0.0))
+        return (
+            f"the instances of {self.name} are kept for the next job like it, for at most {most_usd:.4g} USD: "
+            f"`{command_line('sync')}` books them once they are given back"
+        )
+
+    def _usd(self, seconds: float) -> float:
+        return (self.job.price_usd_per_hour or 0.0) * seconds * self.job.instance_count / 3600
+
     def settle(self) -> tuple[float, str] | None:
         """Book what the instances have cost, once: dollars and a sentence, or None while they are kept.
 
         Raises LostContact if AWS does not answer.
         """
         job, pool = self.job, None if self._attached is None else self._attached.warm_pool()
-        if pool is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time
-            seconds = 60 * float(job.param("keep_alive_minutes") or 0.0)
-            pool = WarmPoolStatus(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds)
-        if pool.is_kept:
+        if pool is not None and pool.is_kept:
             return None
-        usd, values = (job.price_usd_per_hour or 0.0) * pool.seconds * job.instance_count / 3600, dict[str, float]()
+        status, seconds = ("Deleted", None) if pool is None else (pool.status, pool.seconds)
+        if seconds is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time
+            seconds = 60 * float(job.param("keep_alive_minutes") or 0.0)
+        usd, values = self._usd(seconds), dict[str, float]()
         if metrics.WARM_POOL_SECONDS not in job.run.metrics:
-            values[metrics.WARM_POOL_SECONDS] = pool.seconds
+            values[metrics.WARM_POOL_SECONDS] = seconds
             if job.cost_usd is not None:
                 values[metrics.COST_USD] = job.cost_usd + usd
         with suppress(BadInput):  # the file of the budgets is gone
@@ -173,27 +184,23 @@ class KeptPool:
         run = self._workplace.tracking.run(job.run_id)
         with run.later():
             run.log_metrics(values)
-            run.set_tags({schema.WARM_POOL: pool.status})
+            run.set_tags({schema.WARM_POOL: status})
         run.flush()
-        end = f"reused by {pool.reused_by}" if pool.reused_by else "given back"
-        billed = f"billed for {pool.seconds:,.0f} s each until they were {end}: {usd:.4g} USD, in its cost_usd now"
+        end = "reused" if status == "Reused" else "given back"
+        billed = f"billed for {seconds:,.0f} s each until they were {end}: {usd:.4g} USD, in its cost_usd now"
         return usd, f"the instances kept after {self.name} were {billed}"
 
 
-def kept_runs(tracking: Tracking) -> list[RecordedRun]:
-    """Runs of ended jobs whose instances may still be kept, oldest first; raises TrackingUnavailable."""
-    return tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")[::-1]
+def settle_pools(tracking: Tracking, workplace_of: Callable[[RecordedRun], Workplace]) -> Iterator[tuple[str, str]]:
+    """Book the pools that are over; yields a run and a sentence for each, or why it is not booked yet.
 
-
-def settle_pools(workplace: Workplace) -> list[str]:
-    """Book the pools that a job has taken over, and others that are over: a sentence on each.
-
-    `sync` books what cannot be booked now.
+    Raises TrackingUnavailable.
     """
-    sentences = []
-    with suppress(ParetuneError):
-        for run in kept_runs(workplace.tracking):
-            with suppress(BadInput, LaunchRefused, LostContact):
-                if (settled := KeptPool(run, workplace).settle()) is not None:
-                    sentences.append(settled[1])
-    return sentences
+    for run in reversed(tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")):
+        try:
+            pool = KeptPool(run, workplace_of(run))
+            settled = pool.settle()
+        except (BadInput, LaunchRefused, LostContact) as error:
+            yield run.run_id, f"its warm pool cannot be looked at: {error}"
+        else:
+            yield run.run_id, settled[1] if settled else pool.kept_sentence()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
-from paretune.core.packages import training_is_missing, version_of
+from paretune.core.packages import missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
@@ -47,6 +47,7 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     elif workplace.launcher.reads_inputs and spec.entry_script is not None:
         faults = missing_files(spec.as_text()) or argument_faults(spec)
     elif workplace.launcher.reads_inputs:
+        refuse(missing_files(spec.as_text()))
         _fetch(spec, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:
             inputs = _make(spec, workplace, meanwhile)
@@ -98,8 +99,8 @@ def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
-    if missing := training_is_missing():  # rows are tokenised on this machine, wherever they are trained on
-        raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
+    if reason := missing("train"):  # rows are tokenised on this machine, wherever they are trained on
+        raise BadInput([f"{reason}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
     fetched = _in_s3(spec)
     local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
     faults = list[str]()

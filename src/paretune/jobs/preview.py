@@ -17,7 +17,7 @@ from paretune.estimating.estimator import Estimate, TimeEstimate, known_architec
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
-from paretune.launchers.storage import (
+from paretune.launchers.disk import (
     SPARE_GIB,
     bytes_on_disk,
     host_bytes,
@@ -30,7 +30,6 @@ from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.profile import remarks
 from paretune.specification.script_arguments import own_settings, script_in_words
 from paretune.storage.database import redacted
 
@@ -249,7 +248,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "phases": rounded or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
-        "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
+        "warnings": warnings_of([job]) or None,
     }
     parts = {name: value for name, value in parts.items() if value is not None}
     words = _summary(job, document.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}

@@ -70,9 +70,9 @@ class WarmPoolStatus:
 
     status: str  # the service's own word, such as Available or Reused
     is_kept: bool  # whether the instances are still kept, and billed
-    seconds: float  # seconds billed so far per instance, in addition to the job's own
-    most_seconds: float  # the most seconds that can be billed per instance
-    reused_by: str = ""  # name of the job that has taken the instances over, or ""
+    seconds: (
+        float | None
+    )  # billed so far per instance, in addition to the job's own; None if AWS does not know any more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +136,12 @@ class Job(ABC):
     def release_warm_pool(self) -> None:  # noqa: B027  # most launchers keep no instances
         """Give the kept instances back; raises LostContact if they are still kept and billed."""
 
-    def fetch_output(self, folder: Path) -> Path | None:
-        """The folder with the output of a project's command, or an archive of it that is downloaded to `folder`.
+    def fetch_output(self, name: str, folder: Path) -> Path:
+        """The folder `name` in what a project's command has left, downloaded to `folder` if it is not on this machine.
 
-        None if there is none. Raises LostContact if it cannot be read now.
+        It need not exist. Raises LostContact if it cannot be read now, and tarfile.TarError if it is damaged.
         """
-        return None
+        return folder / name
 
     def printed(self) -> list[str]:
         """The lines that a project's command has printed since the last call, if the launcher shows them."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import at_home
-from paretune.specification.parameters import Fault, Parameters, Rule, parameter
+from paretune.specification.parameters import Fault, Parameters, parameter, rules_of
 from paretune.storage.database import address_fault
 from paretune.storage.files import FileKind, Node, read_yaml
 
@@ -55,7 +55,7 @@ class BudgetFile(Parameters):
         path = str(values)
         nodes, faults = read_yaml(path, BUDGETS)
         root = Node(1, nodes)
-        file, found = cls.check(root.as_json() | {"path": path})
+        file, found = cls.check(root.texts() | {"path": path})
         faults += [(root.line_at(fault.path), fault.text) for fault in found]
         if faults or file is None:
             raise BadInput([f"{path}:{line}: {text}" for line, text in sorted(faults, key=lambda item: item[0])])
@@ -91,11 +91,12 @@ def _listed(file: BudgetFile) -> Iterator[Fault | str]:
             yield Fault(("budgets", number), f"there are two budgets {budget.name}: give each a name of its own")
 
 
-Budget.rules = (
-    Rule(lambda budget: not budget.name, f"name is missing: {_EXAMPLE}"),
-    Rule(
-        lambda budget: not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set,
-        f"usd_per_month is missing: {_EXAMPLE}",
-    ),
+Budget.rules = rules_of(
+    {
+        f"name is missing: {_EXAMPLE}": lambda budget: not budget.name,
+        f"usd_per_month is missing: {_EXAMPLE}": lambda budget: (
+            not budget.usd_per_month and "usd_per_month" not in budget.model_fields_set
+        ),
+    }
 )
 BudgetFile.rules = (_stored, _listed)

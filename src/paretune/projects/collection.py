@@ -21,7 +21,6 @@ from paretune.core.errors import LostContact, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.launchers.base import Job
 from paretune.projects.container_entrypoint import STORE
-from paretune.storage.archives import unpack
 from paretune.tracking import schema
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
@@ -36,25 +35,19 @@ def collect_from(job: Job, run_id: str) -> list[str]:
     """
     try:
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-            output = job.fetch_output(Path(folder))
-            return [] if output is None else collect(output, run_id, MlflowClient())
+            return collect(job.fetch_output(STORE, Path(folder)), run_id, MlflowClient())
     except tarfile.TarError as error:
         return [_problem(error)]
     except (LostContact, MlflowException, OSError) as error:
         raise LostContact(_problem(error)) from error
 
 
-def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
-    """Copy the store in a job's output, a folder or an archive, into the run; no effect without a store.
+def collect(store: Path, run_id: str, client: MlflowClient) -> list[str]:
+    """Copy the store that a command has left, if there is one, into the run.
 
     The first run that the command has opened is copied into this run; others become runs of their own beside it.
     Returns why nothing could be copied; empty if it was.
     """
-    if not output.is_dir():
-        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-            unpack(output, Path(folder), lambda name: name.startswith(f"{STORE}/"))
-            return collect(Path(folder), run_id, client)
-    store = output / STORE
     if not (store / "mlflow.db").is_file():
         return []
     try:

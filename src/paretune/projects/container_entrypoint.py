@@ -31,7 +31,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paretune.core.script_metrics import PrintedNumbers
@@ -48,12 +48,13 @@ def main(ml: Path) -> int:
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
-    end_with_starter()
     watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+    late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
+    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # the process on a user's machine that has started this one
+        watchdog.end_with(int(starter), GRACE_S, late)
     if is_first():
         watchdog.watch(60 * document["max_silence_minutes"], None, partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has none
-        late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
         watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_failure, ml), late)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
@@ -64,7 +65,7 @@ def main(ml: Path) -> int:
     began = time.time()
     script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
     printed = script_metrics.PrintedNumbers(document["metric_definitions"])
-    code = supervisor.run_and_read(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
+    code = supervisor.run(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and is_first() and not supervisor.was_stopped:
@@ -84,9 +85,16 @@ class Supervisor:
         self._group: int | None = None
         signal.signal(signal.SIGTERM, self._pass_on)
 
-    def run(self, words: list[str], **options: Any) -> int:
-        """Exit code of a process; 128 + signal if a signal has ended it. After a SIGTERM, waits for its whole group."""
+    def run(self, words: list[str], printed: PrintedNumbers | None = None, **options: Any) -> int:
+        """Exit code of a process; 128 + signal if a signal has ended it. After a SIGTERM, waits for its whole group.
+
+        Its output is passed on line by line if `printed` reads it.
+        """
+        if printed is not None:
+            options.update(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         process = subprocess.Popen(words, start_new_session=True, **options)
+        reader = threading.Thread(target=_pass_lines, args=(process.stdout, printed), daemon=True)
+        reader.start()
         self._group = process.pid
         if self.was_stopped:
             self._pass_on()
@@ -94,19 +102,8 @@ class Supervisor:
         while self.was_stopped and self._has_members(process.pid):
             time.sleep(0.05)
         self._group = None
-        return code if code >= 0 else 128 - code
-
-    def run_and_read(self, words: list[str], printed: PrintedNumbers, **options: Any) -> int:
-        """Exit code of a process whose output is passed on, and whose lines `printed` reads."""
-        source, sink = os.pipe()
-        reader = threading.Thread(target=_pass_lines, args=(source, printed), daemon=True)
-        reader.start()
-        try:
-            code = self.run(words, stdout=sink, stderr=subprocess.STDOUT, **options)
-        finally:
-            os.close(sink)
         reader.join(5.0)  # a process in the background may hold the pipe for longer
-        return code
+        return code if code >= 0 else 128 - code
 
     def send(self, number: int) -> None:
         """Send a signal to the running process and all its descendants."""
@@ -135,26 +132,12 @@ class Supervisor:
         return True
 
 
-def _pass_lines(source: int, printed: PrintedNumbers) -> None:
-    """Copy a pipe to standard output, and have its lines read."""
-    with os.fdopen(source, "rb") as stream:
-        for line in iter(partial(stream.readline, _LONGEST_READ), b""):
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
-            printed.read(line.decode(errors="replace"))
-
-
-def end_with_starter() -> None:
-    """End together with the process that PARETUNE_STARTER names, which started this one on a user's machine."""
-    starter = os.environ.pop("PARETUNE_STARTER", "")
-
-    def watch() -> None:
-        while os.getppid() == int(starter):
-            time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    if starter:
-        threading.Thread(target=watch, daemon=True).start()
+def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
+    """Copy a pipe, if there is one, to standard output, and have its lines read."""
+    for line in iter(partial(stream.readline, _LONGEST_READ), b"") if stream else ():
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        printed.read(line.decode(errors="replace"))
 
 
 def metrics_of_store(ml: Path) -> dict[str, float]:
@@ -173,10 +156,7 @@ def metrics_of_store(ml: Path) -> dict[str, float]:
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
-    """Exit code of the installer of start_job.py, which says why pip failed.
-
-    The list is written to the folder where its relative paths start, because pip resolves `-r other.txt` from there.
-    """
+    """Exit code of the installer of start_job.py, run in the folder where relative paths of the list start."""
     say("installing what the project depends on")
     path = folder / REQUIREMENTS
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")

@@ -208,11 +208,10 @@ class JobDocument:
         return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
-def _finite(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
-
-
-Metrics = Annotated[dict[str, float], AfterValidator(_finite)]  # metric name to value; values not finite are left out
+Metrics = Annotated[
+    dict[str, float],
+    AfterValidator(lambda metrics: {name: value for name, value in metrics.items() if math.isfinite(value)}),
+]  # metric name to value; values not finite are left out
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a database
 
 

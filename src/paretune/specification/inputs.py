@@ -48,7 +48,6 @@ OTHER_TASKS = {
 }
 """Names of tasks elsewhere to what to do instead."""
 _LARGEST = 20_000_000  # bytes of a file that is checked here: half a second
-_FILES = {"train": "dataset", "validation": "validation_file", "test": "test_file"}
 _TEXT = (".csv", ".tsv", ".jsonl")
 
 
@@ -85,7 +84,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
 def data_faults(spec: "JobSpec") -> list[str]:
     """The faults of local CSV, TSV and JSONL files of a job; empty if there is none, or none can be told cheaply."""
     faults = list[str]()
-    for split, parameter in _FILES.items():
+    for parameter, split in SCRIPT_CHANNELS.items():
         path = at_home(getattr(spec, parameter) or "")
         is_text = path.suffix.lower() in _TEXT and is_file(path) and 0 < path.stat().st_size <= _LARGEST
         if is_text and not spec.runs_user_code:

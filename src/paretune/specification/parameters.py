@@ -14,9 +14,8 @@ schema, the reference page and suggestions are made from the declaration.
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
@@ -58,22 +57,20 @@ class Fault(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule between parameters: when it is broken, and the sentence. `{name}` in it is the value of a parameter."""
-
-    is_broken: Callable[[Any], Any]
-    sentence: str
-
-    def __call__(self, model: Any) -> Iterator[str]:
-        """The sentence, if the model breaks the rule."""
-        if self.is_broken(model):
-            texts = {name: spell(getattr(model, name)) for name in re.findall(r"{(\w+)}", self.sentence)}
-            yield self.sentence.format_map(texts)
-
-
 Rules = tuple[Callable[[Any], Iterable[Fault | str]], ...]
 """Each yields the faults of a model, or sentences that begin with the parameter to change."""
+
+
+def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
+    """A rule for each sentence, broken where its condition is true. `{name}` in it is the value of a parameter."""
+
+    def rule(sentence: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
+        names = re.findall(r"{(\w+)}", sentence)
+        return lambda model: (
+            [sentence.format_map({name: spell(getattr(model, name)) for name in names})] if is_broken(model) else []
+        )
+
+    return tuple(rule(*item) for item in table.items())
 
 
 class Plain(str):

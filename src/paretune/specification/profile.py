@@ -11,7 +11,7 @@
 
 It may set who owns and pays a job, its limits and where it runs, nothing that the job computes. Typed parameters
 override it, `tags` and `sagemaker` entry by entry. Parameters that only jobs on SageMaker's instances use are left out
-of a job on this machine, with a remark. Studies take only `budget` and `tags`, because their own files state everything
+of a job on this machine. Studies take only `budget` and `tags`, because their own files state everything
 else. A relative `budget` starts at the folder of the file.
 """
 
@@ -101,13 +101,6 @@ def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
     """
     values = _merged({name: value for name, value in read_profile(environment).items() if name in CHARGED}, job)
     return values | ({"budget": absolute(str(values["budget"]))} if values.get("budget") else {})
-
-
-def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
-    """At most one sentence: the parameters of the file that have no effect on a job on this cluster."""
-    without_effect = _without_effect(spec.instance_type, spec.launcher)
-    names = sorted(name for name in read_profile(environment) if name in without_effect)
-    return [f"{FILE}: {', '.join(names)} without effect on a job on this machine"] if names else []
 
 
 def _without_effect(instance_types: str | None, launcher: str | None) -> set[str]:

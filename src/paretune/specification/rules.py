@@ -15,7 +15,7 @@ from paretune.specification import catalog, metrics
 from paretune.specification.catalog import region_faults
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
-from paretune.specification.parameters import Fault, Rule, Rules, spell
+from paretune.specification.parameters import Fault, Rules, rules_of, spell
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
@@ -56,6 +56,13 @@ _WITH_A_PROJECT = {
 """Parameters that apply to the command of a project."""
 
 
+_STRATEGIES = {
+    **dict.fromkeys(("hybrid_shard_degree", "tensor_parallel_degree"), ("fsdp", "smp")),
+    **dict.fromkeys(("pipeline_parallel_degree", "cpu_offload"), ("fsdp",)),
+}
+"""Parameters that go only with some strategies."""
+
+
 def _adapts(job: "JobSpec") -> bool:
     return job.fine_tuning in ("lora", "qlora")
 
@@ -74,158 +81,110 @@ def _is_changed(job: "JobSpec", name: str) -> bool:
     return bool(getattr(job, name) != type(job).model_fields[name].default)
 
 
-def _only_with(name: str, strategies: tuple[str, ...], is_used: Callable[["JobSpec"], Any]) -> Rule:
-    text = f"{name} goes with strategy={' or '.join(strategies)}, got strategy={{strategy}}"
-    return Rule(lambda job: is_used(job) and job.strategy not in strategies, text)
+_TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
+    "entry_script must be a program, and {entry_script} is a file of rows: name it with dataset": lambda job: (
+        (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet"))
+    ),
+    "micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out": lambda job: (
+        job.micro_batches and not _is_divided(job.pipeline_parallel_degree)
+    ),
+    "activation_offloading keeps checkpointed activations: set training_arguments.gradient_checkpointing": lambda job: (
+        job.activation_offloading and not (job.strategy == "smp" or job.checkpoints_activations)
+    ),
+    "pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {pipeline_parallel_degree} and "
+    "{tensor_parallel_degree}: set one of them to 1": lambda job: (
+        _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree)
+    ),
+    "strategy device_map puts the layers of one model on the GPUs of one instance: set instance_count=1, or set "
+    "strategy=fsdp": lambda job: job.strategy == DEVICE_MAP and job.instance_count > 1,
+    "strategy=device_map goes with fine_tuning=lora or qlora, got {fine_tuning}: one device works at a time; use "
+    "strategy=fsdp": lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_user_code),
+    "fine_tuning=qlora goes with strategy ddp, or device_map on one instance, got {strategy}: 4-bit weights cannot "
+    "be sharded; use one of these, or fine_tuning=lora": lambda job: (
+        job.fine_tuning == "qlora" and job.strategy not in ("ddp", "smddp", DEVICE_MAP)
+    ),
+    "training_arguments must not set torch_compile with fine_tuning=qlora: leave it out": lambda job: (
+        job.fine_tuning == "qlora" and job.is_compiled and job.entry_script is None
+    ),
+    "training_arguments must not set torch_compile with strategy={strategy}: use ddp, or leave it out": lambda job: (
+        job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_user_code
+    ),
+    "training_arguments must set nothing that belongs to the strategy (fsdp, fsdp_config, deepspeed, ddp_backend, "
+    "parallelism_config): use the parameter strategy": lambda job: (
+        not job.runs_user_code and _of_a_strategy(job) & {*job.training_arguments}
+    ),
+    "lora goes with fine_tuning=lora or qlora, got {fine_tuning}": lambda job: (
+        job.lora.model_fields_set and not _adapts(job) and not job.runs_user_code
+    ),
+    "fine_tuning must be full with init=random, got {fine_tuning}: it keeps weights as they are, and random ones "
+    "know nothing; or set init=pretrained": lambda job: job.init == "random" and job.fine_tuning != "full",
+    f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: take one "
+    "such as 5e-5, or set force=true": lambda job: (
+        (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
+        and job.fine_tuning == "full"
+        and not (job.force or job.runs_user_code)
+    ),
+    "text_column and label_column must be two columns, got {text_column} for both: set text_column to the one with "
+    "the texts": lambda job: (
+        job.text_column == job.label_column and job.task != metrics.CAUSAL_LM and not job.runs_user_code
+    ),
+    "validation_file goes with a data set of your own, got dataset={dataset}: set dataset, too": lambda job: (
+        not job.runs_user_code and job.validation_file and job.dataset.startswith(BUNDLED)
+    ),
+    "task={task} goes without pipeline_parallel_degree: leave it out": lambda job: (
+        _is_divided(job.pipeline_parallel_degree) and job.task in _OTHERS and job.entry_script is None
+    ),
+    "training_arguments must not set label_smoothing_factor with task={task}: leave it out": lambda job: (
+        job.training_arguments.get("label_smoothing_factor") and job.task in _OTHERS and not job.entry_script
+    ),
+    "metric_definitions goes with project or entry_script: leave it out": lambda job: (
+        job.metric_definitions and not job.runs_user_code
+    ),
+    "project={project} needs a real job, got launcher=simulated: paretune cannot simulate its command": lambda job: (
+        job.is_simulated and job.project is not None
+    ),
+    "instance_count must be 1 for a project on this machine, got {instance_count}: its command starts its own "
+    "processes": lambda job: job.project is not None and not job.has_instances and job.instance_count > 1,
+    f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, with no hyphen at either "
+    "end, as AWS names Model Package Groups, got {register}: take one such as sentiment-en": lambda job: (
+        job.register and not _REGISTERED_NAME.fullmatch(job.register)
+    ),
+    "register={register} needs a model, and probe_steps or log_model=false leaves none: leave it out": lambda job: (
+        job.register and (job.probe_steps is not None or not job.log_model)
+    ),
+    "profile_steps={profile_steps} goes with a real training of paretune's own, got launcher={launcher} and "
+    "entry_script={entry_script}: leave it out, or call torch.profiler in your script": lambda job: (
+        job.profile_steps and (job.is_simulated or job.entry_script is not None)
+    ),
+    "simulation is for launcher=simulated, got launcher={launcher}": lambda job: (
+        job.simulation.model_fields_set and not job.is_simulated
+    ),
+    "keep_alive_minutes and spot exclude each other: AWS keeps no spot instances": lambda job: (
+        job.keep_alive_minutes and job.spot and job.has_instances
+    ),
+    "strategy {strategy} needs GPU instances of SageMaker: set instance_type, or use ddp": lambda job: (
+        job.strategy in ("smddp", "smp", *DEEPSPEED) and not job.has_instances
+    ),
+    "sagemaker.subnets and sagemaker.security_group_ids go together: give both, or neither": lambda job: (
+        job.has_instances and bool(job.sagemaker.subnets) != bool(job.sagemaker.security_group_ids)
+    ),
+}
 
 
-def _only_on_sagemaker(name: str) -> Rule:
-    text = f"{name} is for SageMaker: set instance_type to one of its types (ml.*), or leave it out"
-    return Rule(lambda job: getattr(job, name) and not job.has_instances, text)
-
-
-def _only_with_a_project(name: str) -> Rule:
-    text = f"{name} goes with project: give the folder or git URI of one, or leave it out"
-    return Rule(lambda job: job.project is None and _is_changed(job, name), text)
-
-
-_TABLE: Rules = (
-    Rule(
-        lambda job: (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet")),
-        "entry_script must be a program, and {entry_script} is a file of rows: name it with dataset",
-    ),
-    _only_with("hybrid_shard_degree", ("fsdp", "smp"), lambda job: job.hybrid_shard_degree),
-    _only_with("tensor_parallel_degree", ("fsdp", "smp"), lambda job: _is_divided(job.tensor_parallel_degree)),
-    _only_with("pipeline_parallel_degree", ("fsdp",), lambda job: _is_divided(job.pipeline_parallel_degree)),
-    _only_with("cpu_offload", ("fsdp",), lambda job: job.cpu_offload),
-    Rule(
-        lambda job: job.micro_batches and not _is_divided(job.pipeline_parallel_degree),
-        "micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out",
-    ),
-    Rule(
-        lambda job: job.activation_offloading and not (job.strategy == "smp" or job.checkpoints_activations),
-        "activation_offloading keeps checkpointed activations: set gradient_checkpointing in training_arguments too",
-    ),
-    Rule(
-        lambda job: _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree),
-        "pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {pipeline_parallel_degree} and "
-        "{tensor_parallel_degree}: set one of them to 1",
-    ),
-    Rule(
-        lambda job: job.strategy == DEVICE_MAP and job.instance_count > 1,
-        "strategy device_map puts the layers of one model on the GPUs of one instance: set instance_count=1, or set "
-        "strategy=fsdp",
-    ),
-    Rule(
-        lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_user_code),
-        "strategy=device_map goes with fine_tuning=lora or qlora, got {fine_tuning}: one device works at a time; use "
-        "strategy=fsdp",
-    ),
-    Rule(
-        lambda job: job.fine_tuning == "qlora" and job.strategy not in ("ddp", "smddp", DEVICE_MAP),
-        "fine_tuning=qlora goes with strategy ddp, or device_map on one instance, got {strategy}: 4-bit weights cannot "
-        "be sharded; use one of these, or fine_tuning=lora",
-    ),
-    Rule(
-        lambda job: job.fine_tuning == "qlora" and job.is_compiled and job.entry_script is None,
-        "training_arguments must not set torch_compile with fine_tuning=qlora: no training has run with both",
-    ),
-    Rule(
-        lambda job: job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_user_code,
-        "training_arguments must not set torch_compile with strategy={strategy}: it goes with ddp; leave it out",
-    ),
-    Rule(
-        lambda job: not job.runs_user_code and _of_a_strategy(job) & {*job.training_arguments},
-        "training_arguments must set nothing that belongs to the strategy (fsdp, fsdp_config, deepspeed, ddp_backend, "
-        "parallelism_config): use the parameter strategy",
-    ),
-    Rule(
-        lambda job: job.lora.model_fields_set and not _adapts(job) and not job.runs_user_code,
-        "lora goes with fine_tuning=lora or qlora, got {fine_tuning}",
-    ),
-    Rule(
-        lambda job: job.init == "random" and job.fine_tuning != "full",
-        "fine_tuning must be full with init=random, got {fine_tuning}: it keeps weights as they are, and random ones "
-        "know nothing; or set init=pretrained",
-    ),
-    Rule(
-        lambda job: (
-            (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
-            and job.fine_tuning == "full"
-            and not (job.force or job.runs_user_code)
-        ),
-        f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: take one "
-        "such as 5e-5, or set force=true",
-    ),
-    Rule(
-        lambda job: job.text_column == job.label_column and job.task != metrics.CAUSAL_LM and not job.runs_user_code,
-        "text_column and label_column must be two columns, got {text_column} for both: set text_column to the one with "
-        "the texts",
-    ),
-    Rule(
-        lambda job: not job.runs_user_code and job.validation_file and job.dataset.startswith(BUNDLED),
-        "validation_file goes with a data set of your own, got dataset={dataset}: set dataset to your training rows",
-    ),
-    Rule(
-        lambda job: _is_divided(job.pipeline_parallel_degree) and job.task in _OTHERS and job.entry_script is None,
-        "task={task} goes without pipeline_parallel_degree: leave it out",
-    ),
-    Rule(
-        lambda job: (
-            job.training_arguments.get("label_smoothing_factor") and job.task in _OTHERS and not job.entry_script
-        ),
-        "training_arguments must not set label_smoothing_factor with task={task}: leave it out",
-    ),
-    Rule(
-        lambda job: job.metric_definitions and not job.runs_user_code,
-        "metric_definitions goes with project or entry_script: paretune's own training reports by itself",
-    ),
-    Rule(
-        lambda job: job.is_simulated and job.project is not None,
-        "project={project} needs a real job, got launcher=simulated: paretune cannot simulate its command",
-    ),
-    Rule(
-        lambda job: job.project is not None and not job.has_instances and job.instance_count > 1,
-        "instance_count must be 1 for a project on this machine, got {instance_count}: its command starts its own "
-        "processes",
-    ),
-    Rule(
-        lambda job: job.register and not _REGISTERED_NAME.fullmatch(job.register),
-        f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, with no hyphen at either "
-        "end, as AWS names Model Package Groups, got {register}: take one such as sentiment-en",
-    ),
-    Rule(
-        lambda job: job.register and (job.probe_steps is not None or not job.log_model),
-        "register={register} needs a model in MLflow, and probe_steps or log_model=false leaves none: leave it out",
-    ),
-    Rule(
-        lambda job: job.profile_steps and (job.is_simulated or job.entry_script is not None),
-        "profile_steps={profile_steps} goes with a real training of paretune's own, got launcher={launcher} and "
-        "entry_script={entry_script}: leave it out, or call torch.profiler in your script",
-    ),
-    Rule(
-        lambda job: job.simulation.model_fields_set and not job.is_simulated,
-        "simulation is for launcher=simulated, got launcher={launcher}",
-    ),
-    *map(_only_on_sagemaker, ("spot", "fallback_instance_types")),
-    *map(_only_with_a_project, ("entry_point", "project_parameters")),
-    Rule(
-        lambda job: job.keep_alive_minutes and job.spot and job.has_instances,
-        "keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances",
-    ),
-    Rule(
-        lambda job: job.strategy in ("smddp", "smp", *DEEPSPEED) and not job.has_instances,
-        "strategy {strategy} needs GPU instances of SageMaker: set instance_type, or use ddp",
-    ),
-    Rule(
-        lambda job: job.has_instances and bool(job.sagemaker.subnets) != bool(job.sagemaker.security_group_ids),
-        "sagemaker.subnets and sagemaker.security_group_ids go together: give both, or neither",
-    ),
-)
+def _only_there(job: "JobSpec") -> Iterator[str]:
+    for name, strategies in _STRATEGIES.items():
+        value = getattr(job, name)
+        if (value is True or (value or 0) > 1) and job.strategy not in strategies:
+            yield f"{name} goes with strategy={' or '.join(strategies)}, got strategy={job.strategy}"
+    for name in ("spot", "fallback_instance_types"):
+        if getattr(job, name) and not job.has_instances:
+            yield f"{name} is for SageMaker: set instance_type to one of its types (ml.*), or leave it out"
 
 
 def _with_a_project(job: "JobSpec") -> Iterator[str]:
     if job.project is None:
+        for name in filter(lambda name: _is_changed(job, name), ("entry_point", "project_parameters")):
+            yield f"{name} goes with project: give the folder or git URI of one, or leave it out"
         return
     for name in filter(lambda name: _is_changed(job, name), job.model_fields_set - _WITH_A_PROJECT):
         remedy = f"it is for paretune's own training; use project_parameters ({{{name}: ...}})"
@@ -337,7 +296,8 @@ def _plan(job: "JobSpec") -> Iterator[str]:
 
 
 RULES: Rules = (
-    *(*_TABLE, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions, _instance_type),
+    *rules_of(_TABLE),
+    *(_only_there, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions, _instance_type),
 )
 LAST_RULES: Rules = (_plan,)
 

@@ -35,8 +35,6 @@ OF_SCRIPTS = tuple(
     if name not in _ELSEWHERE
 )
 """Parameters of a job that a script gets as arguments, if they were given."""
-_FROM_CHANNELS = ("model", "dataset", "validation_file", "test_file")
-"""Inputs that a script without an argument for them reads from SM_CHANNEL_TRAIN and its like."""
 
 
 def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[str]:
@@ -207,7 +205,7 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values[name] = values.pop("dataset")
     if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
         values |= dict.fromkeys(("config_name", "tokenizer_name"), values.pop("model"))
-    for name in _FROM_CHANNELS:
+    for name in INPUT_FILES:  # without an argument for them it reads SM_CHANNEL_TRAIN and its like
         if name in values and not _name_in(script, name):
             del values[name]
     return {_name_in(script, name) or name: value for name, value in values.items()}

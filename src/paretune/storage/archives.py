@@ -5,14 +5,12 @@ Links are refused, because chains of them have led out of the folder past Python
 
 import gzip
 import lzma
-import math
 import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from paretune.core.errors import first_line
 
@@ -34,31 +32,15 @@ def _translated_damage() -> Iterator[None]:
 
 
 @_translated_damage()
-def unpack(path: Path, folder: Path, is_wanted: Callable[[str], object] = lambda _: True) -> None:
+def unpack(path: Path, folder: Path, is_wanted: Callable[[str], object]) -> None:
     """Unpack the files of the archive at `path` whose names are wanted into `folder`.
 
     Raises tarfile.TarError if the archive is damaged or unpacks to too many bytes, or holds something other than
     regular files and folders, a path that leads out of the folder, or a file that is there already.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with path.open("rb") as packed:
-        for name, file in _files(packed, is_wanted, _ALWAYS + _TIMES * path.stat().st_size):
-            target = folder / name
-            if target.exists():
-                raise tarfile.ReadError(f"{name} exists already")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as output:
-                shutil.copyfileobj(file, output)
-
-
-@_translated_damage()
-def contents(packed: IO[bytes], is_wanted: Callable[[str], object]) -> dict[str, bytes]:
-    """The wanted files of an archive by name; raises tarfile.TarError as `unpack`."""
-    return {name: file.read() for name, file in _files(packed, is_wanted, math.inf)}
-
-
-def _files(packed: IO[bytes], is_wanted: Callable[[str], object], most_bytes: float) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(fileobj=packed, mode="r|*") as archive:
+    most_bytes = _ALWAYS + _TIMES * path.stat().st_size
+    with tarfile.open(path, mode="r|*") as archive:
         for number, entry in enumerate(archive):
             name = entry.name.removeprefix("./")
             if number == _MOST_ENTRIES or entry.size < 0:
@@ -72,4 +54,9 @@ def _files(packed: IO[bytes], is_wanted: Callable[[str], object], most_bytes: fl
             most_bytes -= entry.size
             if most_bytes < 0:
                 raise tarfile.ReadError(f"it unpacks to more than {_TIMES} times its size")
-            yield name, file
+            target = folder / name
+            if target.exists():
+                raise tarfile.ReadError(f"{name} exists already")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as output:
+                shutil.copyfileobj(file, output)

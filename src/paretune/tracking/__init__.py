@@ -14,24 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paretune.tracking.recorded_job import RecordedJob as RecordedJob
-    from paretune.tracking.recorded_job import RecordedRun as RecordedRun
-    from paretune.tracking.run import TROUBLE as TROUBLE
-    from paretune.tracking.run import Run as Run
-    from paretune.tracking.run import RunStatus as RunStatus
-    from paretune.tracking.store import Tracking as Tracking
-    from paretune.tracking.store import is_absent_file as is_absent_file
-    from paretune.tracking.store import require_answer as require_answer
-    from paretune.tracking.store import tracking_uri as tracking_uri
+    from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+    from paretune.tracking.run import TROUBLE, Run, RunStatus
+    from paretune.tracking.store import Tracking, is_absent_file, require_answer, tracking_uri
 
-_MODULES = {
-    **dict.fromkeys(("RecordedJob", "RecordedRun"), "recorded_job"),
-    **dict.fromkeys(("TROUBLE", "Run", "RunStatus"), "run"),
-    **dict.fromkeys(("Tracking", "is_absent_file", "require_answer", "tracking_uri"), "store"),
-}
+__all__ = ["TROUBLE", "RecordedJob", "RecordedRun", "Run", "RunStatus", "Tracking"]
+__all__ += ["is_absent_file", "require_answer", "tracking_uri"]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    for module in ("recorded_job", "run", "store") if name in __all__ else ():
+        if hasattr(loaded := import_module(f"{__name__}.{module}"), name):
+            return getattr(loaded, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

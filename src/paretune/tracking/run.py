@@ -10,8 +10,9 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from paretune.tracking.models import JobModel, log_model
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
 _LONGEST_DIGEST = 36
-_METRICS, _PARAMS, _TAGS = 500, 100, 100  # per request; MLflow takes 1000, 100 and 100, and 1000 in all
+_AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
 
 # What MLflow raises when a store is away, unknown, damaged or lacks its driver.
 TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
@@ -60,10 +61,8 @@ class Run:
         self.run_id = run_id
         self._client = client
         self._clock = clock
-        self._waiting: list[Metric] = []
-        self._datasets: list[DatasetInput] = []  # waiting, as are params and tags
-        self._params: dict[str, str] = {}
-        self._tags: dict[str, str] = {}
+        self._waiting: dict[tuple[object, ...], Param | RunTag | Metric] = {}
+        self._datasets: list[DatasetInput] = []  # waiting, too
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = new_with is not None
         self._for_programs = {name: text for name, text in (new_with or {}).items() if name in schema.FOR_PROGRAMS}
@@ -85,7 +84,8 @@ class Run:
 
     def log_params(self, params: Mapping[str, str]) -> None:
         """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
-        self._params |= {name: text for name, text in params.items() if text}
+        texts = {name: text[:_LONGEST_PARAM] for name, text in params.items() if text}
+        self._waiting |= {(Param, name): Param(name, text) for name, text in texts.items()}
         self._record()
 
     def log_dataset(self, name: str, digest: str, source: str, rows: Mapping[str, float]) -> None:
@@ -108,7 +108,7 @@ class Run:
             if text is not None and name in schema.FOR_PROGRAMS:
                 self._for_programs[name], self._is_packed = without_secrets(text), False
             elif text is not None:
-                self._tags[name] = without_secrets(text)[:_LONGEST_TAG]
+                self._waiting[RunTag, name] = RunTag(name, without_secrets(text)[:_LONGEST_TAG])
         self._record()
 
     def log_events(self, events: Iterable[Event]) -> None:
@@ -117,7 +117,7 @@ class Run:
             for name, value in _named_for_mlflow(event.metrics).items():
                 if event.step not in self._steps_of(name):
                     self._steps[name].add(event.step)
-                    self._waiting.append(Metric(name, value, int(event.time * 1000), event.step))
+                    self._put(Metric(name, value, int(event.time * 1000), event.step))
         self._record()
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
@@ -126,14 +126,15 @@ class Run:
         for name, value in _named_for_mlflow(metrics).items():
             if self._headlines.get(name) != value:
                 time_ms = self._headline_time_ms(name, may_be_there=name in self._headlines or not is_read)
-                self._waiting.append(Metric(name, float(value), time_ms, 0))
+                self._put(Metric(name, float(value), time_ms, 0))
                 self._headlines[name] = value
         self._record()
 
     def _headline_time_ms(self, name: str, *, may_be_there: bool) -> int:
         """Time of a new headline value, later than those before it by any clock: MLflow shows the latest."""
         times = [int(self._clock.now() * 1000)]
-        times += [point.timestamp + 1 for point in self._waiting if point.key == name]
+        points = [point for point in self._waiting.values() if isinstance(point, Metric)]
+        times += [point.timestamp + 1 for point in points if point.key == name]
         if may_be_there:
             with contextlib.suppress(*TROUBLE):
                 times += [point.timestamp + 1 for point in self._client.get_metric_history(self.run_id, name)]
@@ -193,46 +194,35 @@ class Run:
         if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
             return
         self._datasets = []
-        if (self._params or self._for_programs) and not self._read():
+        if (self._for_programs or any(kind is Param for kind, *_ in self._waiting)) and not self._read():
             return
         if not self._is_packed:
-            self._tags |= schema.packed(self._for_programs)
+            packed = schema.packed(self._for_programs)
+            self._waiting |= {(RunTag, name): RunTag(name, text) for name, text in packed.items()}
             self._is_packed = True
-        self._params = {name: text for name, text in self._params.items() if name not in self._known_params}
-        while self._params or self._tags or self._waiting:
-            params = list(itertools.islice(self._params, _PARAMS))
-            tags = list(itertools.islice(self._tags, _TAGS))
-            metrics = self._waiting[:_METRICS]
-            if not self._send(params, tags, metrics) and not self._send_each(params, tags, len(metrics)):
-                return
+        for name in self._known_params:
+            self._waiting.pop((Param, name), None)
+        size = _AT_ONCE
+        while self._waiting:
+            batch = dict(itertools.islice(self._waiting.items(), size))
+            if not self._try(partial(self._send, batch.values())):
+                if not self._is_refused:
+                    return
+                if len(batch) > 1:  # one by one, to find the value that MLflow will never take
+                    size = 1
+                    continue
+                size = _AT_ONCE
+            self._known_params |= {name for kind, name, *_ in batch if kind is Param}
+            self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
 
-    def _send_each(self, params: Sequence[str], tags: Sequence[str], metrics: int) -> bool:
-        """Write values one by one, but for those that MLflow will never take; returns whether MLflow answers."""
-        if not self._is_refused:
-            return False
-        values: list[tuple[list[str], list[str], int]] = [([name], [], 0) for name in params]
-        values += [*(([], [name], 0) for name in tags), *[([], [], 1)] * metrics]
-        for param, tag, points in values:
-            if self._send(param, tag, self._waiting[:points]):
-                continue
-            if not self._is_refused:
-                return False
-            self._params = {name: text for name, text in self._params.items() if name not in param}
-            self._tags = {name: text for name, text in self._tags.items() if name not in tag}
-            del self._waiting[:points]
-        return True
+    def _put(self, point: Metric) -> None:
+        self._waiting[Metric, point.key, point.step, point.timestamp] = point
 
-    def _send(self, params: Sequence[str], tags: Sequence[str], metrics: Sequence[Metric]) -> bool:
-        """Write the params and tags of these names, and metrics, at once; what has been written no longer waits."""
-        texts = [Param(name, self._params[name][:_LONGEST_PARAM]) for name in params]
-        marks = [RunTag(name, self._tags[name]) for name in tags]
-        if not self._try(lambda: self._client.log_batch(self.run_id, metrics, texts, marks)):
-            return False
-        self._params = {name: text for name, text in self._params.items() if name not in params}
-        self._known_params |= set(params)
-        self._tags = {name: text for name, text in self._tags.items() if name not in tags}
-        del self._waiting[: len(metrics)]
-        return True
+    def _send(self, values: Collection[Param | RunTag | Metric]) -> None:
+        metrics, params, tags = (
+            [item for item in values if isinstance(item, kind)] for kind in (Metric, Param, RunTag)
+        )
+        self._client.log_batch(self.run_id, metrics, params, tags)
 
     def _read(self) -> bool:
         """Read once what the run has, unless this process has just created it; returns whether MLflow has answered."""
@@ -276,12 +266,9 @@ def is_refused(error: Exception) -> bool:
 
 def _data_source(source: str) -> tuple[str, str]:
     """MLflow's source type of a dataset, and its JSON of the location."""
-    scheme = source.partition("://")[0] if "://" in source else ""
-    if scheme == "s3":
+    if source.startswith("s3://"):
         return "s3", json.dumps({"uri": source})
-    if scheme in {"http", "https"}:
-        return "http", json.dumps({"url": source})
-    if scheme == "file" or source.startswith((".", "/", "bundled:")) or Path(source).suffix:
+    if source.startswith((".", "/", "bundled:")) or Path(source).suffix:
         return "local", json.dumps({"uri": source})
     return "hugging_face", json.dumps({"path": source})
 

@@ -40,17 +40,17 @@ def test_a_job_gets_the_versions_installed_here_and_else_paretune_s_ranges(envir
 def test_without_sagemaker_s_packages_the_extra_is_named(environment: dict[str, str]) -> None:
     environment["boto3"] = "1.44.5"
 
-    assert packages.sagemaker_is_missing() == (
+    assert packages.missing("sagemaker") == (
         "sagemaker-core must be installed to launch jobs on SageMaker: `python -m pip install 'paretune[sagemaker]'`"
     )
     environment["sagemaker-core"] = "2.27.0"
-    assert packages.sagemaker_is_missing() == ""
+    assert packages.missing("sagemaker") == ""
 
 
 def test_version_2_of_the_sdk_is_refused_in_one_sentence(environment: dict[str, str]) -> None:
     environment |= {"boto3": "1.40", "sagemaker-core": "1.0.70", "sagemaker": "2.251.0"}
 
-    reason = packages.sagemaker_is_missing()
+    reason = packages.missing("sagemaker")
 
     assert reason.startswith(
         "jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker 2.251.0 is installed here"

@@ -377,7 +377,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     assert not (code / "project" / "a.txt").is_symlink()
     assert (code / "project" / "large.bin").is_symlink()
     assert (code / "project" / "data" / "rows.csv").read_text() == "1"
-    assert job.fetch_output(Path()) == job.folder.report.parent
+    assert job.fetch_output("paretune", Path()) == job.folder.report.parent / "paretune"
     assert job.status().model == str(job.folder.model)
 
 

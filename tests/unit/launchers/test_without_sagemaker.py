@@ -8,7 +8,7 @@ import pytest
 _ANSWER = """
 import paretune.core.packages as packages
 
-packages.sagemaker_is_missing = lambda: "no SageMaker here"
+packages.missing = lambda extra: "no SageMaker here"
 import {module}
 """
 

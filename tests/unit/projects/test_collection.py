@@ -1,7 +1,6 @@
 """What a command has recorded in its job, copied into its run."""
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
 from paretune.projects.collection import artifacts_of, collect, read_runs
-from paretune.storage.archives import unpack
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +21,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tuple[str, Path]:
-    """A run outside, and the archive of what its command has recorded in the job."""
+    """A run outside, and what its command has recorded in the job."""
     folder = tmp_path_factory.mktemp("job")
     experiment = outside.get_experiment_by_name("mine")
     assert experiment is not None  # made above
@@ -35,11 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tu
         patch.chdir(folder)
         (folder / "mlruns").symlink_to(workspace / "mlruns")
         _record(MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}"), folder)
-    archive = folder / "output.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.add(workspace, "paretune")
-        packed.add(workspace / "mlflow.db", "something/else")
-    return run_id, archive
+    return run_id, workspace
 
 
 def _record(inner: MlflowClient, folder: Path) -> None:
@@ -72,8 +66,8 @@ def _record(inner: MlflowClient, folder: Path) -> None:
 def test_everything_is_copied_once_however_often_it_is_asked_for(
     outside: MlflowClient, store: tuple[str, Path]
 ) -> None:
-    run_id, archive = store
-    remarks = [collect(archive, run_id, outside) for _ in range(2)]
+    run_id, records = store
+    remarks = [collect(records, run_id, outside) for _ in range(2)]
 
     run = outside.get_run(run_id)
     assert remarks == [[], []]
@@ -91,8 +85,8 @@ def test_files_and_models_are_artifacts_of_the_run(
     outside: MlflowClient, store: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", outside.tracking_uri)  # MLflow 3.1 looks for a model's files only there
-    run_id, archive = store
-    collect(archive, run_id, outside)
+    run_id, records = store
+    collect(records, run_id, outside)
 
     assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts"]
     assert [entry.path for entry in outside.list_artifacts(run_id, "my-model")] == ["my-model/MLmodel"]
@@ -101,9 +95,9 @@ def test_files_and_models_are_artifacts_of_the_run(
 def test_a_run_that_the_command_has_opened_beside_its_own_is_there_once(
     outside: MlflowClient, store: tuple[str, Path]
 ) -> None:
-    run_id, archive = store
+    run_id, records = store
     for _ in range(2):
-        collect(archive, run_id, outside)
+        collect(records, run_id, outside)
 
     experiment = outside.get_run(run_id).info.experiment_id
     runs = outside.search_runs([experiment], f"attributes.run_id != '{run_id}'")
@@ -115,8 +109,7 @@ def test_a_run_that_the_command_has_opened_beside_its_own_is_there_once(
 def test_a_store_that_mlflow_cannot_read_is_skipped_with_a_remark(
     outside: MlflowClient, store: tuple[str, Path], tmp_path: Path
 ) -> None:
-    unpack(store[1], tmp_path, lambda _: True)
-    (tmp_path / "paretune" / "mlflow.db").write_text("no database")
+    (tmp_path / "mlflow.db").write_text("no database")
 
     (remark,) = collect(tmp_path, store[0], outside)
 
@@ -124,12 +117,12 @@ def test_a_store_that_mlflow_cannot_read_is_skipped_with_a_remark(
 
 
 def test_artifacts_that_lead_out_of_the_store_are_not_copied(store: tuple[str, Path], tmp_path: Path) -> None:
-    unpack(store[1], tmp_path, lambda _: True)
-    (texts,) = (tmp_path / "paretune").glob("mlruns/*/*/artifacts/texts")
+    records = shutil.copytree(store[1], tmp_path / "records")
+    (texts,) = records.glob("mlruns/*/*/artifacts/texts")
     folder = texts.parent
     shutil.rmtree(folder)
     folder.symlink_to("/etc")
 
-    inner, (run, _) = read_runs(tmp_path / "paretune")
+    inner, (run, _) = read_runs(records)
 
-    assert [name for name, _ in artifacts_of(run, tmp_path / "paretune", inner)] == ["my-model"]
+    assert [name for name, _ in artifacts_of(run, records, inner)] == ["my-model"]

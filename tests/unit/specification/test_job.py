@@ -172,7 +172,7 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"fine_tuning": "qlora", "strategy": "fsdp"}, "fine_tuning=qlora goes with strategy ddp, or device_map"),
     ({"strategy": "device_map"}, "strategy=device_map goes with fine_tuning=lora or qlora"),
     ({"register": "a_b"}, "register must be at most 57 letters, digits and hyphens"),
-    ({"register": "a", "probe_steps": 20}, "register=a needs a model in MLflow"),
+    ({"register": "a", "probe_steps": 20}, "register=a needs a model"),
     ({"profile_steps": 5, "launcher": "simulated"}, "profile_steps=5 goes with a real training"),
     (
         {"project": "p", "learning_rate": 1e-4},

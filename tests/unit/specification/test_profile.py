@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.specification.profile import charged, completed, read_profile, remarks, with_profile
+from paretune.specification.profile import charged, completed, read_profile, with_profile
 
 
 @pytest.fixture
@@ -45,11 +45,10 @@ def test_typed_values_win_over_the_file_entry_by_entry(own: Path) -> None:
     assert read_profile({})["region"] == "eu-west-1"
 
 
-def test_a_local_job_leaves_out_what_only_instances_use_and_says_so(own: Path) -> None:
+def test_a_local_job_leaves_out_what_only_instances_use(own: Path) -> None:
     own.write_text('role = "Trainer"\nmax_cost_usd = 2.5\nregion = "eu-west-1"\n')
 
     assert completed(JobSpec(seed=1), {}).changed() == {"seed": "1", "max_cost_usd": "2.5"}
-    assert remarks(JobSpec(), {}) == ["paretune.toml: region, role without effect on a job on this machine"]
     assert charged({"seed": 1}, {}) == {"seed": 1}
 
 

@@ -108,7 +108,7 @@ def test_an_archive_that_harms_or_is_damaged_is_refused_as_a_whole(
     path = packed(tmp_path, fill)
 
     with pytest.raises(tarfile.TarError):
-        unpack(path, tmp_path / "there")
+        unpack(path, tmp_path / "there", lambda _: True)
 
     assert not any(path.is_symlink() for path in (tmp_path / "there").rglob("*"))
     assert [path for path in (tmp_path / "there").rglob("*") if path.is_file() and path.stat().st_size] == []
@@ -120,7 +120,7 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
     with pytest.raises(tarfile.TarError):
-        unpack(path, tmp_path / "there")
+        unpack(path, tmp_path / "there", lambda _: True)
 
 
 def test_nothing_else_unpacks_archives() -> None:

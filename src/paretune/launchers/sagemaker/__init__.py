@@ -10,6 +10,6 @@ aws_errors      AWS's errors and the reasons of failed jobs as sentences with a 
 """
 
 from paretune.core.errors import refuse
-from paretune.core.packages import sagemaker_is_missing
+from paretune.core.packages import missing
 
-refuse([fault] if (fault := sagemaker_is_missing()) else [])  # every import of this folder passes here
+refuse([fault] if (fault := missing("sagemaker")) else [])  # every import of this folder passes here

@@ -121,10 +121,9 @@ class Account:
     @property
     def bucket(self) -> str:
         """Name of the S3 bucket; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
-        name = (
-            self._cluster.sagemaker.s3_bucket or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET")
-        )
-        return (name or self.default_bucket).removeprefix("s3://").strip("/")
+        given = self._cluster.sagemaker.s3_bucket
+        name = given or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET") or self.default_bucket
+        return name.removeprefix("s3://").strip("/")
 
     @property
     def default_bucket(self) -> str:
@@ -193,22 +192,18 @@ def _policy(statements: list[Any]) -> str:
 def bucket_findings(account: Account) -> Iterator[Finding]:
     """Whether the bucket exists, in the region of the jobs, and belongs to this account."""
     bucket, region, s3 = account.bucket, account.region, account.client("s3")
-    error: Exception | None = None
+    actual, is_missing = region, False
     try:
-        answer = s3.head_bucket(Bucket=bucket)
-    except AWS_ERRORS as refusal:
-        answer, error = getattr(refusal, "response", {}), refusal
-    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    actual = answer.get("BucketRegion") or headers.get("x-amz-bucket-region") or region
-    is_missing = error is not None and code(error) in {"404", "NoSuchBucket"}
+        actual = s3.head_bucket(Bucket=bucket).get("BucketRegion", region)  # boto follows a bucket to its region
+    except AWS_ERRORS as error:
+        is_missing = code(error) in {"404", "NoSuchBucket"}
     if is_missing and bucket == account.default_bucket:
         yield passed(BUCKET, f"{bucket} does not exist yet: the first job creates it")
     elif is_missing:
-        make = f"`aws s3 mb s3://{bucket} --region {region}`"
-        hint = f"create it in {region}, or leave sagemaker.s3_bucket out: {make}"
+        hint = f"leave sagemaker.s3_bucket out, or create it with `aws s3 mb s3://{bucket} --region {region}`"
         yield failed(BUCKET, f"bucket {bucket} does not exist: {hint}")
     elif actual != region:
-        rule = f"the job would run in {region}: use a bucket of the same region"
+        rule = f"the job would run in {region}: use a bucket of that region"
         yield failed(BUCKET, f"bucket {bucket} is in {actual}, {rule}")
     else:
         try:  # HeadBucket may be denied where our own prefix may be listed
@@ -238,14 +233,14 @@ def quota_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
         return
     if overall in quotas:
         needed[overall] = max(each.instance_count for each in clusters)
-    region = account.region
     for name, count in needed.items():
         if (quota := quotas.get(name)) is None:
-            yield not_checked(QUOTAS, f"AWS lists no quota {name!r} in {region}")
-        elif quota["Value"] >= count:
-            yield passed(QUOTAS, f"{name} in {region}: {quota['Value']:g}, and the job needs {count}")
+            yield not_checked(QUOTAS, f"AWS lists no quota {name!r} in {account.region}")
+            continue
+        sentence = f"quota {name!r} in {account.region} is {quota['Value']:g} and the job needs {count}"
+        if quota["Value"] >= count:
+            yield passed(QUOTAS, sentence)
         else:
-            short = f"quota {name!r} in {region} is {quota['Value']:g} and the job needs {count}"
             ask = "aws service-quotas request-service-quota-increase --service-code sagemaker"
-            more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {region}"
-            yield failed(QUOTAS, f"{short}: ask for more with `{ask} {more}`, or take another instance_type")
+            more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}"
+            yield failed(QUOTAS, f"{sentence}: ask for more with `{ask} {more}`, or take another instance_type")

@@ -35,20 +35,13 @@ _THROTTLED = {
     *("RequestLimitExceeded", "RequestThrottled", "SlowDown"),
 }
 NO_REGION = "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
-_LONGEST_QUOTE = 400  # characters of AWS's text behind a cause; an unknown text is shown whole
-_SIGNALLED = 128  # an exit code above it is 128 and the number of a signal
-_EXIT_CODES = {
-    126: "its command may not be executed",
-    127: "its command was not found",
-    137: "it was killed, most often for lack of memory",
-}
 _EXIT_CODE = re.compile(r"(?:[Ee]xit ?[Cc]ode|return code) ?[:=]? ?'?(-?\d+)")
 _WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # what SageMaker puts around our own line
 _OURS = {member.value for member in FailureKind}
 
 
 class Cause(NamedTuple):
-    """A cause that words (a regular expression, whose groups fill `sentence` and `next_step`) name."""
+    """A cause that words of AWS (a regular expression) name."""
 
     words: str
     sentence: str
@@ -56,22 +49,12 @@ class Cause(NamedTuple):
     kind: FailureKind = FailureKind.ERROR
 
 
-_POLICIES = "(docs/sagemaker.md has the policies)"
 _CAUSES = (  # the first one that applies counts; an error of a request is its code and its message
     Cause(
-        "RequestTimeTooSkewed|Signature (?:not yet current|expired)|difference between the request time and the",
-        "the clock of this machine differs from AWS's",
-        "set it (`timedatectl set-ntp true`, or restart the virtual machine), then repeat the command",
-    ),
-    Cause(
-        "^(?:ExpiredToken|RequestExpired)",
-        "the AWS credentials have expired",
-        "sign in again (`aws sso login`), then repeat the command",
-    ),
-    Cause(
-        "^(?:InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|InvalidSignature|AuthFailure)",
-        "AWS does not know these credentials",
-        "check AWS_PROFILE, the access keys and the clock of this machine",
+        "^(?:ExpiredToken|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|InvalidSignature|AuthFailure"
+        "|RequestExpired|RequestTimeTooSkewed)",
+        "AWS does not accept the credentials",
+        "sign in again (`aws sso login`), or check AWS_PROFILE, the access keys and the clock of this machine",
     ),
     Cause(f"^(?:{'|'.join(sorted(_THROTTLED))})", "AWS is throttling requests", "try again in a minute"),
     Cause(
@@ -82,14 +65,10 @@ _CAUSES = (  # the first one that applies counts; an error of a request is its c
         FailureKind.CAPACITY,
     ),
     Cause(
-        r"\bservice limit (?:for )?'?(?P<quota>[^']+?)'? is (?P<limit>[\d.]+)(?:.*utilization of (?P<used>[\d.]+))?",
-        "the account's quota {quota} is {limit} instances, of which {used} are in use",
-        'ask for more (AWS console, Service Quotas, Amazon SageMaker, "{quota}"), or use another instance type',
-    ),
-    Cause(
-        "ResourceLimitExceeded(?!.*not available)|(?:exceeded|reached) the maximum number of",
+        r"\bservice limit\b.* is [\d.]+|ResourceLimitExceeded(?!.*not available)"
+        "|(?:exceeded|reached) the maximum number of",
         "a quota of the account is used up",
-        "ask for more (AWS console, Service Quotas, Amazon SageMaker), or wait until other jobs have ended",
+        "ask for more (AWS console, Service Quotas, SageMaker), wait for other jobs, or use another instance type",
     ),
     Cause(
         r"(?:unable to|[Cc]ould not|[Cc]annot|not be able to) (?:be )?assumed? (?:the )?role|role \S+ cannot be assumed"
@@ -98,14 +77,9 @@ _CAUSES = (  # the first one that applies counts; an error of a request is its c
         "let the role trust sagemaker.amazonaws.com; `paretune doctor` prints the command",
     ),
     Cause(
-        r"not authorized to perform:? (?P<action>[\w-]+:\w+)(?: on (?:the )?resource:? (?P<resource>\S+))?",
-        "{action} is not allowed on {resource}",
-        f"add {{action}} to the policy of the user or role that AWS names {_POLICIES}",
-    ),
-    Cause(
-        r"\b(?:[Aa]ccess [Dd]enied|AccessDenied(?:Exception)?)\b|\(403\) when calling",
+        r"not authorized to perform|\b(?:[Aa]ccess [Dd]enied|AccessDenied(?:Exception)?)\b|\(403\) when calling",
         "AWS denies access",
-        f"compare the policies of your identity and of the role of the job with the documented ones {_POLICIES}",
+        "compare the policies of your identity and of the role of the job with those of docs/sagemaker.md",
     ),
     Cause(
         "No space left on device|[Ii]nsufficient disk space|Disk quota exceeded|100% disk usage",
@@ -119,7 +93,6 @@ _CAUSES = (  # the first one that applies counts; an error of a request is its c
         "use a larger instance, or load fewer data at once",
         FailureKind.OUT_OF_MEMORY,
     ),
-    Cause("^InternalServerError|encountered an internal error", "AWS's own trouble", "start the job again"),
 )
 
 
@@ -172,7 +145,7 @@ def explain(error: BaseException, doing: str) -> str:
         return f"AWS does not allow this identity to {doing}: {message}"
     text = f"{code(error)}: {message}"
     cause = _named_cause(text)
-    reason = message if cause is None else f"{cause.sentence}: {cause.next_step}{_quoted(text)}"
+    reason = message if cause is None else f"{cause.sentence}: {cause.next_step} (AWS: {text})"
     return f"AWS would not {doing}: {reason}"
 
 
@@ -187,25 +160,16 @@ def classify(reason: str) -> tuple[FailureKind, str]:
         return FailureKind(kind), sentence.strip()
     if cause := _named_cause(text):
         step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""
-        return cause.kind, f"{cause.sentence}{step}{_quoted(text)}"
+        return cause.kind, f"{cause.sentence}{step} (AWS: {text})"
     if match := _EXIT_CODE.search(text):
         number = int(match[1])
-        signalled = -number if number < 0 else number - _SIGNALLED
-        meaning = _EXIT_CODES.get(number) or (signal.strsignal(signalled) if 0 < signalled < signal.NSIG else None)
-        meant = f": {meaning}" if meaning else ""
-        return FailureKind.ERROR, f"the container ended with exit code {number}{meant}: read the log{_quoted(text)}"
+        signalled = -number if number < 0 else number - 128
+        meaning = f": {signal.strsignal(signalled)}" if 0 < signalled < signal.NSIG else ""
+        if signalled == signal.SIGKILL:
+            meaning = ": it was killed, most often for lack of memory"
+        return FailureKind.ERROR, f"the container ended with exit code {number}{meaning}: read the log (AWS: {text})"
     return FailureKind.ERROR, text or "SageMaker gave no reason"
 
 
 def _named_cause(text: str) -> Cause | None:
-    """The cause that AWS's words name, with their names filled in; None if they name none."""
-    for cause in _CAUSES:
-        if match := re.search(cause.words, text):
-            groups = {name: value.rstrip(".,;:") if value else "..." for name, value in match.groupdict().items()}
-            return cause._replace(sentence=cause.sentence.format(**groups), next_step=cause.next_step.format(**groups))
-    return None
-
-
-def _quoted(text: str) -> str:
-    """AWS's text behind a cause, shortened."""
-    return f" (AWS: {text if len(text) <= _LONGEST_QUOTE else f'{text[:_LONGEST_QUOTE]}...'})"
+    return next((cause for cause in _CAUSES if re.search(cause.words, text)), None)

@@ -127,15 +127,14 @@ class SageMakerJob(Job):
         *,
         is_project: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self._account, self._storage, self._clock = name, account, storage, clock
         self.description: Mapping[str, Any] = description or {}  # the last answer; empty before there is one
-        self._account, self._storage, self._clock = account, storage, clock
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
         self._is_project = is_project
         self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
+        self._model = ""  # URI of the trained model, read with them
         self._log = JobLog(account.client("logs"), name, is_project=is_project)
-        self._created = clock.now()
-        self._began = clock.monotonic()
+        self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (0.0 if description is None else 2.0)
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
@@ -143,7 +142,6 @@ class SageMakerJob(Job):
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._transitions_read = 0
         self._is_drained = False
-        self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
 
     @property
     def has_ended(self) -> bool:
@@ -204,7 +202,6 @@ class SageMakerJob(Job):
         billed = max(0.0, self.ended_at - started.timestamp()) if started else 0.0
         billed = float(description.get("BillableTimeInSeconds", billed))
         has_completed = state is JobState.COMPLETED
-        model = "model/" if description.get("OutputDataConfig", {}).get("CompressionType") == "NONE" else "model.tar.gz"
         return JobStatus(
             state=state,
             seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
@@ -213,7 +210,7 @@ class SageMakerJob(Job):
             report=self._report() if has_completed else None,
             failure=self._failure(state),
             facts=self._facts(billed),
-            model=self._storage.uri(f"{self._prefix}{model}") if has_completed else "",
+            model=self._model if has_completed else "",
         )
 
     def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
@@ -236,8 +233,8 @@ class SageMakerJob(Job):
     def _facts(self, billed: float) -> dict[str, str]:
         """The place of the job in AWS, its image, and what spot saved."""
         description = self.description
-        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
-        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
+        facts = {"job_arn": description.get("TrainingJobArn"), "secondary_status": self.detail()}
+        facts["image_uri"] = description.get("AlgorithmSpecification", {}).get("TrainingImage")
         trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
         if description.get("EnableManagedSpotTraining") and trained:
             facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
@@ -266,10 +263,11 @@ class SageMakerJob(Job):
         files, folder = self._results() or {}, f"{PROFILE}/"
         return {name.removeprefix(folder): files[name] for name in files if name.startswith(folder)}
 
-    def fetch_output(self, folder: Path) -> Path | None:
-        """Download the output of a project's command."""
+    def fetch_output(self, name: str, folder: Path) -> Path:
+        """Download what a project's command has left in the folder `name`."""
         with refused_to(f"read the results of {self.name}", LostContact):
-            return download_output(self._storage, self._prefix, folder)
+            download_output(self._storage, self._prefix, lambda path: path.startswith(f"{name}/"), folder)
+        return folder / name
 
     def printed(self) -> list[str]:
         """The new lines of a project's command."""
@@ -287,45 +285,32 @@ class SageMakerJob(Job):
     def warm_pool(self) -> WarmPoolStatus | None:
         """As WarmPoolStatus describes it, asked again while the instances are kept; None if there never were any.
 
-        The instances of a job that was deleted, which AWS allows once none are kept, count for the requested time.
+        The seconds of a job that was deleted, which AWS allows once no instances are kept, are unknown.
         """
         self._look()
-        description = self.description
-        requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
-        self._keep_alive_s = max(self._keep_alive_s, requested_s)
+        description, requested = self.description, self.description.get("ResourceConfig", {})
         pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
-        if not (self._keep_alive_s or pool) or not description.get("TrainingStartTime"):
+        if not (requested.get("KeepAlivePeriodInSeconds") or pool) or not description.get("TrainingStartTime"):
             return None
         status = str(pool.get("Status", "Available"))
-        retained_s = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0))
-        return WarmPoolStatus(
-            status=status,
-            is_kept=status in _KEPT,
-            seconds=self._keep_alive_s if status == _DELETED else retained_s,
-            most_seconds=self._keep_alive_s,
-            reused_by=str(pool.get("ReusedByJob", "")),
-        )
+        retained_s = None if status == _DELETED else float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0))
+        return WarmPoolStatus(status=status, is_kept=status in _KEPT, seconds=retained_s)
 
     def release_warm_pool(self) -> None:
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        if (pool := self.warm_pool()) is None or not self._keeps_instances:
+        if self.warm_pool() is None or not self._keeps_instances:
             return
-        refusal: Exception | None = None
+        none = {"KeepAlivePeriodInSeconds": 0}
         try:
-            self._account.client("sagemaker").update_training_job(
-                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-            )
+            self._account.client("sagemaker").update_training_job(TrainingJobName=self.name, ResourceConfig=none)
         except AWS_ERRORS as error:
-            refusal = error
+            if code(error) != "ValidationException":  # they have been reused, or have expired, this moment
+                raise LostContact(
+                    f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                    f"keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name {self.name} "
+                    f"--resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
+                ) from error
         self._due = self._clock.monotonic()
-        self._look()  # it may have been reused, or have expired, this moment
-        if refusal is not None and self._keeps_instances:
-            raise LostContact(
-                f"{explain(refusal, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
-                f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
-                f"--training-job-name {self.name} --resource-config KeepAlivePeriodInSeconds=0 --region "
-                f"{self._account.region}`"
-            ) from refusal
 
     @property
     def _keeps_instances(self) -> bool:
@@ -339,7 +324,7 @@ class SageMakerJob(Job):
         """
         if self._files is None:
             try:
-                self._files = read_output(self._storage, self._prefix, _RESULT_FILE.fullmatch)
+                self._files, self._model = read_output(self._storage, self._prefix, _RESULT_FILE.fullmatch)
             except AWS_ERRORS as error:
                 if is_transient(error):
                     return None
@@ -375,18 +360,17 @@ class SageMakerJob(Job):
                 ) from error
 
     def _describe(self) -> None:
-        """Ask for the description. The job is gone when neither Describe nor List has known it for GONE_AFTER_S."""
-        if (description := described(self._account, self.name)) is not None:
-            self.description, self._missing_since = description, None
-        elif is_listed(self._account, self.name):
+        """Ask for the description. The job is gone when nothing has shown it for GONE_AFTER_S."""
+        now, description = self._clock.monotonic(), described(self._account, self.name)
+        self.description = description or self.description
+        if description is not None:
             self._missing_since = None
-        else:
-            now = self._clock.monotonic()
-            self._missing_since = now if self._missing_since is None else self._missing_since
-            if now - self._missing_since >= GONE_AFTER_S:
-                noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
-                ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
-                self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
+        elif self._missing_since is None:
+            self._missing_since = now
+        elif now - self._missing_since >= GONE_AFTER_S:
+            noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+            ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
+            self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
 
     def _drain(self) -> None:
         """Read the rest of an ended job's log, once."""
@@ -422,22 +406,21 @@ class SageMakerJob(Job):
 
 
 def described(account: Account, name: str) -> Mapping[str, Any] | None:
-    """The answer of DescribeTrainingJob; None if it knows no such job. Raises boto's errors."""
+    """The answer of DescribeTrainingJob; {} if only ListTrainingJobs shows the job, None if neither does.
+
+    One answer of one service is no proof that there is no job. Raises boto's errors.
+    """
+    sagemaker = account.client("sagemaker")
     try:
-        answer: Mapping[str, Any] = account.client("sagemaker").describe_training_job(TrainingJobName=name)
+        answer: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
+        return answer
     except AWS_ERRORS as error:
-        if code(error) in {"ValidationException", "ResourceNotFound"}:
-            return None
-        raise
-    return answer
-
-
-def is_listed(account: Account, name: str) -> bool:
-    """Whether ListTrainingJobs shows the job; False if this identity may not list. Raises boto's errors."""
+        if code(error) not in {"ValidationException", "ResourceNotFound"}:
+            raise
     try:
-        answer = account.client("sagemaker").list_training_jobs(NameContains=name[:63], MaxResults=100)
+        summaries = sagemaker.list_training_jobs(NameContains=name[:63], MaxResults=100)["TrainingJobSummaries"]
     except AWS_ERRORS as error:
         if is_denied(error):
-            return False
+            return None
         raise
-    return any(summary["TrainingJobName"] == name for summary in answer["TrainingJobSummaries"])
+    return {} if any(summary["TrainingJobName"] == name for summary in summaries) else None

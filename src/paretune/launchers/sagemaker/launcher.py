@@ -22,12 +22,12 @@ from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
 from paretune.estimating.phases import billed_after_limit_s, deadline_s, is_compressed
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, Job, Launcher, checkpoint_folder, run_of
+from paretune.launchers.base import GONE_AFTER_S, Job, Launcher, checkpoint_folder, run_of
+from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, was_heard
-from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to, was_heard
+from paretune.launchers.sagemaker.jobs import SageMakerJob, described
 from paretune.launchers.sagemaker.storage import Storage
-from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
 from paretune.specification.inputs import SCRIPT_CHANNELS
@@ -142,19 +142,9 @@ class SageMakerLauncher(Launcher):
         return self._job(document.job_name, storage)
 
     def attach(self, job_name: str) -> SageMakerJob | None:
-        """The job with this name in this account and region.
-
-        One answer of DescribeTrainingJob is no proof that there is none, so ListTrainingJobs is asked as well; if it
-        shows the job, Describe is asked again for up to a minute. Raises LaunchRefused if AWS does not tell.
-        """
-        until = self._clock.monotonic() + GONE_AFTER_S
-        try:
-            while (description := described(self.account, job_name)) is None and is_listed(self.account, job_name):
-                if self._clock.monotonic() >= until:
-                    raise LaunchRefused(f"AWS lists the training job {job_name} and does not describe it: try again")
-                self._clock.sleep(LOOK_EVERY_S)
-        except AWS_ERRORS as error:
-            raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
+        """The job with this name in this account and region; raises LaunchRefused if AWS does not tell."""
+        with refused_to(f"look at the training job {job_name}"):
+            description = described(self.account, job_name)
         return None if description is None else self._job(job_name, self._storage(), description)
 
     def price(self, spec: JobSpec) -> Price | None:

@@ -28,9 +28,8 @@ UNREACHABLE = (
 )  # pip 25
 LOOK = """
 import torch
-works = torch.cuda.is_available()
 try:
-    works = works and torch.ones(1, device="cuda").add(1).item() == 2
+    works = torch.cuda.is_available() and torch.ones(1, device="cuda").add(1).item() == 2
 except RuntimeError:  # such as no kernel for this GPU
     works = False
 print(torch.__version__, torch.version.cuda, works)
@@ -61,7 +60,7 @@ def variables() -> dict[str, str]:
     }
     resources, channels = config["resourceconfig"], list(config["inputdataconfig"])
     hosts = sorted(resources["hosts"], key=lambda name: (len(name), name))
-    hyperparameters = {name: decoded(text) for name, text in config["hyperparameters"].items()}
+    hyperparameters = config["hyperparameters"]
     values = {
         "SM_MODEL_DIR": ML / "model",
         "SM_INPUT_DIR": ML / "input",
@@ -89,14 +88,6 @@ def variables() -> dict[str, str]:
         "SM_INPUT_DATA_CONFIG": config["inputdataconfig"],
     }
     return {name: json.dumps(value) if isinstance(value, dict | list) else str(value) for name, value in values.items()}
-
-
-def decoded(text: str) -> object:
-    """A hyperparameter, which may be JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def gpus() -> list[Path]:
@@ -146,15 +137,10 @@ def look_at_gpu() -> None:
     """Print driver, CUDA and whether PyTorch can use the GPU; ends the job if it cannot."""
     if not gpus():
         return
-    words = ["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]
-    driver = printed(words).partition("\n")[0] or "of unknown version"
-    versions = printed([sys.executable, "-c", LOOK]).split()
-    if len(versions) != 3:
-        print(f"paretune: driver {driver}; this image has no PyTorch")
-        return
-    torch, cuda, can_use = versions
+    driver = printed(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]).partition("\n")[0]
+    torch, cuda, can_use = printed([sys.executable, "-c", LOOK]).split() or (None, None, None)
     print(f"paretune: driver {driver}; PyTorch {torch} for CUDA {cuda}; it computes: {can_use}")
-    if can_use != "True" and ALLOW_NO_GPU not in os.environ:
+    if can_use == "False" and ALLOW_NO_GPU not in os.environ:
         fail(
             f"bad_input: PyTorch {torch} for CUDA {cuda} cannot use the GPU of this instance (driver {driver}): "
             "set sagemaker.training_image to an image for an older CUDA, or take another instance_type"

@@ -17,18 +17,18 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import boto3
 from botocore.config import Config
 
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, refused_to
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, refused_to
 from paretune.specification.inputs import IN_S3
-from paretune.storage.archives import contents
+from paretune.storage.archives import unpack
 
-_PACKED = "output.tar.gz"
+_EMPTY_ARCHIVE_BYTES = 256  # and less has the archive of a folder without files
 _OUTPUT_FOLDERS = ("output", "data")
 """Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
 _TRIES = 5
@@ -90,46 +90,38 @@ class Storage:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
 
 
-def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object]) -> dict[str, bytes]:
-    """The needed files of /opt/ml/output/data, by name; none of a damaged archive. Raises boto's errors."""
-    files: dict[str, bytes] = {}
-    for path, key in _outputs(storage, prefix).items():
-        name = path.removeprefix("output/")
-        if path == _PACKED or is_needed(name):
-            body = storage.s3.get_object(Bucket=storage.bucket, Key=key)["Body"]
-            files |= _unpack(body, is_needed) if path == _PACKED else {name: body.read()}
-    return files
+def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object]) -> tuple[dict[str, bytes], str]:
+    """The needed files of `download_output` by name, none of a damaged archive; and the model's URI."""
+    with tempfile.TemporaryDirectory(prefix="paretune-") as temporary:
+        folder = Path(temporary)
+        try:
+            model = download_output(storage, prefix, is_needed, folder)
+        except tarfile.TarError:
+            return {}, ""
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}, model
 
 
-def download_output(storage: Storage, prefix: str, folder: Path) -> Path | None:
-    """Download the archive or the files of /opt/ml/output/data; None if there are none. Raises boto's errors."""
-    files = _outputs(storage, prefix)
-    for path, key in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        storage.s3.download_file(storage.bucket, key, str(folder / path))
-    return folder / (_PACKED if _PACKED in files else "output") if files else None
+def download_output(storage: Storage, prefix: str, is_needed: Callable[[str], object], folder: Path) -> str:
+    """Put the needed files of a job's /opt/ml/output/data into `folder`; returns the URI of its model, "" without one.
 
-
-def _outputs(storage: Storage, prefix: str) -> dict[str, str]:
-    """Paths on this machine to keys of what a job has left in /opt/ml/output/data.
-
-    SageMaker uploads it at the end below `prefix`: as output.tar.gz, or file by file (CompressionType NONE).
+    SageMaker uploads both at the end below `prefix`: as output.tar.gz and model.tar.gz, or file by file
+    (CompressionType NONE). Raises boto's errors, and tarfile.TarError if the archive is damaged.
     """
-    keys = storage.sizes(prefix)
-    if prefix + _PACKED in keys:
-        return {_PACKED: prefix + _PACKED}
-    folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
-    names = {key.removeprefix(prefix).partition("/")[2]: key for key in keys if key.startswith(folders)}
-    # S3 allows any text as a key: none of a file outside the folder that it is put in.
-    return {f"output/{name}": key for name, key in names.items() if not {"", ".", ".."} & set(name.split("/"))}
-
-
-def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
-    """The needed files; none of a damaged archive."""
-    try:
-        return contents(packed, is_needed)
-    except tarfile.TarError:
-        return {}
+    sizes = storage.sizes(prefix)
+    if (packed := f"{prefix}output.tar.gz") in sizes:
+        with tempfile.NamedTemporaryFile(prefix="paretune-") as archive:
+            storage.s3.download_file(storage.bucket, packed, archive.name)
+            unpack(Path(archive.name), folder, is_needed)
+    for key in () if packed in sizes else sizes:
+        kind, _, name = key.removeprefix(prefix).partition("/")
+        # S3 allows any text as a key: none of a file outside the folder that it is put in.
+        if kind in _OUTPUT_FOLDERS and not {"", ".", ".."} & set(name.split("/")) and is_needed(name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            storage.s3.download_file(storage.bucket, key, str(folder / name))
+    if sizes.get(f"{prefix}model.tar.gz", 0) > _EMPTY_ARCHIVE_BYTES:
+        return storage.uri(f"{prefix}model.tar.gz")
+    return storage.uri(f"{prefix}model/") if any(key.startswith(f"{prefix}model/") for key in sizes) else ""
 
 
 def _digest(files: dict[str, Path]) -> str:
@@ -175,7 +167,8 @@ def fetch(
         if not made.is_dir():
             _download(s3, bucket, prefix, etags, made, check)
     except AWS_ERRORS as error:
-        raise BadInput([_fault(what, bucket, error)]) from error
+        needed = "s3:ListBucket on the bucket and s3:GetObject on its objects are needed"
+        raise BadInput([f"{explain(error, f'read {what}')}: check the spelling and AWS_PROFILE; {needed}"]) from error
     except OSError as error:
         room = "make room, or set PARETUNE_HOME to another disk"
         raise BadInput([f"{what} cannot be written to {folder} ({error}): {room}"]) from error
@@ -184,30 +177,25 @@ def fetch(
 
 def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
     """A prefix, and name below it to ETag of the objects to download; raises BadInput if there are none."""
-    if key and not key.endswith("/"):
-        try:
-            prefix, name = key[: key.rfind("/") + 1], key.rpartition("/")[2]
-            return prefix, {name: s3.head_object(Bucket=bucket, Key=key)["ETag"]}
-        except AWS_ERRORS as error:
-            if code(error) not in {"404", "NoSuchKey", "NotFound"}:
-                raise
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+    objects = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    if key in objects and not key.endswith("/"):
+        return key[: key.rfind("/") + 1], {key.rpartition("/")[2]: objects[key]}
     prefix = f"{key.rstrip('/')}/" if key else ""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    found = {entry["Key"].removeprefix(prefix): entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    below = {name.removeprefix(prefix): etag for name, etag in objects.items() if name.startswith(prefix)}
     etags = {
         name: etag
-        for name, etag in found.items()
+        for name, etag in below.items()
         if not name.endswith("/")
         and not any(part.startswith((".", "_")) for part in name.split("/"))
         and (not suffixes or Path(name).suffix.lower() in suffixes)
     }
-    if not found:
-        raise BadInput(
-            [f"{what} is neither an object nor a prefix of objects: see `aws s3 ls {what.partition(' ')[2]}`"]
-        )
+    if not below:
+        see = f"see `aws s3 ls {what.partition(' ')[2]}`"
+        raise BadInput([f"{what} is neither an object nor a prefix of objects: {see}"])
     if not etags:
         ends = f"ends in {', '.join(sorted(suffixes))}" if suffixes else "is a file"
-        raise BadInput([f"{what} has {len(found)} objects, none of which {ends}: name another prefix, or one object"])
+        raise BadInput([f"{what} has {len(below)} objects, none of which {ends}: name another prefix, or one object"])
     if wrong := next((name for name in etags if "" in name.split("/")), None):
         raise BadInput([f"{what} holds the key {prefix + wrong!a}, which is no path of a file: name another prefix"])
     return prefix, etags
@@ -226,13 +214,3 @@ def _download(s3: Any, bucket: str, prefix: str, names: Collection[str], made: P
         except OSError:
             if not made.is_dir():  # else another process was faster
                 raise
-
-
-def _fault(what: str, bucket: str, error: BaseException) -> str:
-    if code(error) == "NoSuchBucket":
-        return f"{what}: there is no bucket {bucket}: check the spelling; `aws s3 ls` lists your own"
-    if is_denied(error):
-        rule = "AWS does not allow this identity to read it"
-        needed = "s3:GetObject on it and s3:ListBucket on the bucket (without the latter a missing key is denied, too)"
-        return f"{what}: {rule}: check the key and AWS_PROFILE, or ask for {needed}"
-    return f"{what}: {explain(error, 'read it')}"

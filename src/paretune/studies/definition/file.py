@@ -51,7 +51,7 @@ from paretune.studies.definition.objectives import (
     nearest,
     objective_faults,
 )
-from paretune.studies.definition.points import Design, row_faults
+from paretune.studies.definition.points import Design, Points
 from paretune.studies.definition.space import (
     INSIDE,
     Choices,
@@ -83,8 +83,8 @@ class StudyFile(Parameters):
     """parameters that all jobs share"""
     search: dict[str, Any] = parameter({}, example={"learning_rate": {"low": 1e-5, "high": 1e-4}})
     """searched parameter to choices, or to low and high"""
-    points: dict[str, Any] = parameter({}, example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3})
-    """a designed experiment in place of search: full, fractional, d_optimal or table; see studies.definition.points"""
+    points: Points | None = parameter(None, example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3})
+    """a designed experiment in place of search: full, fractional, d_optimal or table"""
     objectives: dict[str, str] = parameter({}, example={"f1": "maximize"})
     """metric to minimize or maximize; by default less cost_usd and more f1"""
     constraints: dict[str, dict[str, float]] = parameter({}, example={"f1": {"min": 0.9}})
@@ -137,8 +137,8 @@ class StudyFile(Parameters):
             if isinstance(values.get("search"), Mapping):
                 values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
         if isinstance(values.get("points"), Mapping) and values["points"] and not values.get("search"):
-            with suppress(BadInput):  # a rule tells the faults
-                count = len(_design(values["points"], values.get("seed", 42)).rows)
+            with suppress(BadInput, ValueError):  # a rule tells the faults
+                count = len(Design(Points.read(values["points"]), int(values.get("seed", 42))).rows)
                 values["search"] = {ROW: Choices(values=tuple(range(1, count + 1)))}
         if not values.get("objectives") and isinstance(job, Mapping):
             values["objectives"] = default_objectives(job)
@@ -163,7 +163,7 @@ class StudyFile(Parameters):
     @classmethod
     def _fault(cls, error: Any) -> Fault:
         outer, *inner = path = tuple(map(str, error["loc"]))
-        if error["type"] != "extra_forbidden":
+        if error["type"] != "extra_forbidden" or outer == "points":
             return super()._fault(error)
         if inner and inner[0] not in cls.model_fields:
             return Fault(path, unknown(JobSpec, ".".join(inner)))
@@ -200,7 +200,7 @@ class StudyFile(Parameters):
     @cached_property
     def design(self) -> Design | None:
         """The rows of `points`; None for a search."""
-        return _design(self.points, self.seed) if self.points else None
+        return Design(self.points, self.seed) if self.points else None
 
     def ranges(self) -> list[str]:
         """Searched parameters that have a range instead of a list of values."""
@@ -245,10 +245,6 @@ class StudyFile(Parameters):
 
     rules: ClassVar[Rules] = ()  # below
     last_rules: ClassVar[Rules] = ()
-
-
-def _design(points: Mapping[str, Any], seed: Any) -> Design:
-    return Design(points, int(seed) if str(seed).isdigit() else 42)
 
 
 def can_be_split(study: StudyFile) -> bool:
@@ -365,7 +361,11 @@ def _points(study: StudyFile) -> Iterator[Fault | str]:
     yield from faults
     for name in dict.fromkeys(name for row in rows for name in row if name in given and name != "seed"):
         yield Fault(("job", name), f"{name} is in job and in points: take it out of one of them")
-    yield from row_faults(rows, lambda row: make_spec(given, row))
+    faults = []
+    for row in rows:
+        with collecting(faults):
+            make_spec(given, row)
+    yield from (f"points: {text}" for text in dict.fromkeys(faults))
 
 
 def _missing_search(study: StudyFile) -> Iterator[str]:

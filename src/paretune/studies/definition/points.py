@@ -17,52 +17,88 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from paretune.core.errors import BadInput, collecting, refuse
-from paretune.core.packages import design_is_missing
+from paretune.core.errors import BadInput
+from paretune.core.packages import missing
 from paretune.core.untrusted import read_text
-from paretune.specification.parameters import Plain, spell
+from paretune.specification.parameters import Parameters, Plain, Rules, parameter, spell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from paretune.studies.results.trials import Trial
 
-KINDS = ("full", "fractional", "d_optimal", "table")
-_KEYS = (*KINDS, "factors", "add", "replicates")
 _MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at all of them for every row
 _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
-Point = dict[str, str]  # factor to label; the parameters that it sets are in `Design.levels`
+Level = dict[str, Any]  # the parameters that it sets
+
+
+class Points(Parameters):
+    """The key `points` of a study."""
+
+    full: dict[str, Any] = parameter({})
+    """factor to its levels, of which all combinations run"""
+    fractional: int | None = parameter(None, ge=1)
+    """rows at most, of a balanced fraction of all combinations"""
+    d_optimal: int | None = parameter(None, ge=1)
+    """rows, from which the main effects are known best"""
+    table: str | None = parameter(None)
+    """CSV file with a column for each parameter and a line for each row"""
+    factors: dict[str, Any] = parameter({})
+    """factor to its levels, for fractional and d_optimal"""
+    add: list[dict[str, Any]] = parameter([], example=[{"learning_rate": 1e-4}])
+    """further rows"""
+    replicates: int = parameter(1, ge=1)
+    """times that each row runs, each with another seed"""
+
+    listed_by: ClassVar[str] = "study"
+
+    @property
+    def levels(self) -> dict[str, list[Level]]:
+        """Factor to its levels; empty for a table."""
+        return {
+            factor: [dict(entry) if isinstance(entry, Mapping) else {factor: entry} for entry in entries]
+            for factor, entries in (self.full or self.factors).items()
+        }
+
+    rules: ClassVar[Rules] = ()  # below
+
+
+def _points(points: Points) -> Iterator[str]:
+    kinds = [kind for kind in ("full", "fractional", "d_optimal", "table") if getattr(points, kind)]
+    if len(kinds) != 1:
+        got = " and ".join(kinds) or "none"
+        yield f"points must have one of full, fractional, d_optimal, table, got {got}"
+    if kinds in (["fractional"], ["d_optimal"]) and not points.factors:
+        yield f"points: {kinds[0]} needs factors, such as {{precision: [fp32, bf16], instance_count: [1, 2]}}"
+    for factor, entries in (points.full or points.factors).items():
+        if not isinstance(entries, list | tuple) or len(entries) < 2:
+            yield f"points: {factor} must be a list of at least two levels"
+            return
+    owners = Counter(name for levels in points.levels.values() for name in {name for level in levels for name in level})
+    yield from (f"points: {name} is in several factors: keep it in one" for name in owners if owners[name] > 1)
+    if math.prod(map(len, points.levels.values())) > _MOST_ROWS:
+        yield f"points: the levels have more than {_MOST_ROWS:,} combinations: take some out"
+
+
+Points.rules = (_points,)
 
 
 class Design:
-    """The rows of `points:`. Raises BadInput with all faults of its keys.
+    """The rows of `points:`, the parameters of a job each, in the order of launch. BadInput if there are none."""
 
-    `levels` is factor to label of each level to the parameters that it sets, empty for a table; `rows` are the
-    parameters of the job of each row, in the order of launch.
-    """
-
-    def __init__(self, points: Mapping[str, Any], seed: int) -> None:
-        faults = [f"points has no {key}: there are {', '.join(_KEYS)}" for key in points if key not in _KEYS]
-        kinds = [kind for kind in KINDS if kind in points]
-        if len(kinds) != 1:
-            faults.append(f"points must have one of {', '.join(KINDS)}, got {' and '.join(kinds) or 'none'}")
-        refuse(faults)
-        (self.kind,), self._points, self._seed = kinds, points, seed
-        self.levels = {} if self.kind == "table" else self._read_levels()
-        added = points.get("add", [])
-        if not isinstance(added, list | tuple) or not all(isinstance(row, Mapping) for row in added):
-            raise BadInput(["points: add must be a list of rows, such as [{learning_rate: 1e-4}]"])
-        rows = self._table() if self.kind == "table" else self._choose()
-        order = [*rows, *map(dict, added)] * self._whole("replicates", 1)
+    def __init__(self, points: Points, seed: int) -> None:
+        self._levels, self.rows = points.levels, list[Level]()
+        rows = _table(points.table) if points.table else _chosen(points, seed)
+        order = [*rows, *points.add] * points.replicates
         random.Random(seed).shuffle(order)
-        seen, self.rows = Counter[str](), list[dict[str, Any]]()
+        seen = Counter[str]()
         for row in order:  # each repetition of a row has another training seed
             key = spell({name: spell(value) for name, value in row.items()})
             self.rows.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else dict(row))
@@ -81,14 +117,12 @@ class Design:
         count, terms = matrix.shape
         efficiency = max(0.0, float(np.linalg.det(matrix.T @ matrix / count))) ** (1 / terms)
         lines = [f"{count} rows, {terms} terms, D-efficiency {efficiency:.2f} (main effects, sum contrasts)"]
-        columns: dict[str, list[str]] = {}
-        for name in coded:
-            columns.setdefault(name.partition("=")[0], []).append(name)
-        for first, second in itertools.combinations(columns, 2):
-            block = r.loc[columns[first], columns[second]].to_numpy()
-            largest = float(block.flat[np.abs(block).argmax()])
-            hard = ": their effects are hard to tell apart; add rows" if abs(largest) > _MOST_CORRELATED else ""
-            lines.append(f"r of {first} and {second}: {largest:.2f}{hard}")
+        factors = [column.partition("=")[0] for column in coded]
+        largest = r.abs().groupby(factors, sort=False).max().T.groupby(factors, sort=False).max()
+        for first, second in itertools.combinations(largest, 2):
+            if (most := largest.loc[first, second]) > _MOST_CORRELATED:
+                text = "their effects are hard to tell apart; add rows"
+                lines.append(f"|r| of {first} and {second}: {most:.2f}: {text}")
         if np.linalg.matrix_rank(matrix) < terms:
             lines.append("the main effects cannot all be estimated from these rows: add rows, or take levels out")
         elif count == terms:
@@ -132,119 +166,82 @@ class Design:
                 columns[f"{factor}={level}"] = (frame[factor] == level).astype(float) - (frame[factor] == last)
         return pd.DataFrame(columns)
 
-    def _labels(self, row: Mapping[str, Any]) -> dict[str, str]:
+    def _labels(self, row: Level) -> dict[str, str]:
         """Factor to label of a row's level; for a table its parameters themselves."""
-        if not self.levels:
+        if not self._levels:
             return {name: spell(value) for name, value in row.items() if name != "seed"}
         return {
-            factor: next((label for label, level in levels.items() if level.items() <= row.items()), "")
-            for factor, levels in self.levels.items()
+            factor: next((_label(level) for level in levels if level.items() <= row.items()), "")
+            for factor, levels in self._levels.items()
         }
 
-    def _read_levels(self) -> dict[str, dict[str, dict[str, Any]]]:
-        factors = self._points["full"] if self.kind == "full" else self._points.get("factors")
-        if not isinstance(factors, Mapping) or not factors:
-            example = "{precision: [fp32, bf16], instance_count: [1, 2]}"
-            raise BadInput([f"points: {self.kind} needs factors, each with its levels, such as {example}"])
-        levels, faults = dict[str, dict[str, dict[str, Any]]](), list[str]()
-        for factor, entries in factors.items():
-            if not isinstance(entries, list | tuple) or len(entries) < 2:
-                faults.append(f"points: {factor} must be a list of at least two levels")
-                continue
-            each = [dict(entry) if isinstance(entry, Mapping) else {factor: entry} for entry in entries]
-            levels[str(factor)] = {_label(level): level for level in each}
-        names = [{key for level in entries.values() for key in level} for entries in levels.values()]
-        owners = Counter(name for each in names for name in each)
-        faults += [
-            f"points: {name} is in several factors: take it out of all but one" for name in owners if owners[name] > 1
-        ]
-        if math.prod(map(len, levels.values())) > _MOST_ROWS:
-            faults.append(f"points: the levels have more than {_MOST_ROWS:,} combinations: take some out")
-        refuse(faults)
-        return levels
 
-    def _choose(self) -> list[dict[str, Any]]:
-        every = [dict(zip(self.levels, labels, strict=True)) for labels in itertools.product(*self.levels.values())]
-        if self.kind != "full":
-            if reason := design_is_missing():
-                raise BadInput([reason])
-            count = self._whole(self.kind)
-            every = self._fraction(count) if self.kind == "fractional" else self._optimal(every, count)
-        return [
-            {name: value for factor, label in point.items() for name, value in self.levels[factor][label].items()}
-            for point in every
-        ]
-
-    def _whole(self, name: str, usual: Any = None) -> int:
-        value = self._points.get(name, usual)
-        with suppress(TypeError, ValueError):
-            if int(value) >= 1:
-                return int(value)
-        raise BadInput([f"points: {name} must be a whole number of at least 1, got {value!r}"])
-
-    def _optimal(self, every: list[Point], count: int) -> list[Point]:
-        """The rows with the largest |X'X| of the main effects."""
-        import numpy as np
-        import pandas as pd
-        from pydoe import optimal_design
-
-        columns = pd.get_dummies(pd.DataFrame(every), drop_first=True, dtype=float).to_numpy()
-        terms = columns.shape[1] + 1
-        if count < terms:
-            raise BadInput([f"points: d_optimal must be at least {terms}, the terms of the main effects, got {count}"])
-        candidates = np.tile(columns, (math.ceil(count / len(every)) + 1, 1))  # pydoe takes each candidate once
-        draw = np.random.default_rng(self._seed)
-        found = (
-            optimal_design(draw.permutation(candidates), count, degree=1, criterion="D", method="modified_fedorov")
-            for _ in range(_MOST_STARTS)
+def _chosen(points: Points, seed: int) -> list[Level]:
+    """The combinations of levels that run. Raises BadInput if there are not so many."""
+    levels = list(points.levels.values())
+    sizes = list(map(len, levels))
+    if points.full:
+        rows: Iterable[Sequence[int]] = itertools.product(*map(range, sizes))
+    elif reason := missing("design"):
+        raise BadInput([reason])
+    else:
+        rows = (
+            _fraction(sizes, points.fractional) if points.fractional else _optimal(sizes, points.d_optimal or 1, seed)
         )
-        rows, _ = max(found, key=lambda each: float(each[1]["score"]))
-        return [every[int(np.abs(columns - row).sum(axis=1).argmin())] for row in rows]
-
-    def _fraction(self, count: int) -> list[Point]:
-        """A generalised subset design: the largest with at most so many rows.
-
-        Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
-        """
-        from pydoe import gsd
-
-        sizes = [len(levels) for levels in self.levels.values()]
-        for reduction in range(2, max(sizes) + 1):
-            try:
-                rows = [[int(index) for index in row] for row in gsd(sizes, reduction)]
-            except ValueError:  # the reduction is too large for so few levels
-                break
-            if len(rows) <= count:
-                names = [(factor, list(levels)) for factor, levels in self.levels.items()]
-                return [{name: labels[at] for (name, labels), at in zip(names, row, strict=True)} for row in rows]
-        raise BadInput([f"points: no balanced fraction of {math.prod(sizes)} combinations has {count} rows: raise it"])
-
-    def _table(self) -> list[dict[str, Any]]:
-        path = str(self._points["table"])
-        text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
-        lines = csv.DictReader(text.splitlines())
-        rows = [{name: Plain(cell) for name, cell in row.items() if name and cell} for row in lines]
-        if not rows:
-            raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
-        return rows
+    return [
+        {name: value for of_factor, at in zip(levels, row, strict=True) for name, value in of_factor[at].items()}
+        for row in rows
+    ]
 
 
-def row_faults(rows: Sequence[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> list[str]:
-    """The faults of rows that make no job, each once with the first of its rows; `make` makes the job of a row."""
-    numbers: dict[str, list[int]] = {}
-    for number, row in enumerate(rows, 1):
-        with collecting(faults := list[str]()):
-            make(row)
-        for fault in faults:
-            numbers.setdefault(fault, []).append(number)
-    shown = {fault: f"row {at[0]}" + (f" and {len(at) - 1} more" if at[1:] else "") for fault, at in numbers.items()}
-    return [f"points: {which}: {fault}" for fault, which in shown.items()]
+def _optimal(sizes: Sequence[int], count: int, seed: int) -> list[Sequence[int]]:
+    """The rows with the largest |X'X| of the main effects."""
+    import numpy as np
+    import pandas as pd
+    from pydoe import optimal_design
+
+    every = list(itertools.product(*map(range, sizes)))
+    columns = pd.get_dummies(pd.DataFrame(every, dtype="category"), drop_first=True, dtype=float).to_numpy()
+    terms = columns.shape[1] + 1
+    if count < terms:
+        raise BadInput([f"points: d_optimal must be at least {terms}, the terms of the main effects, got {count}"])
+    candidates = np.tile(columns, (math.ceil(count / len(every)) + 1, 1))  # pydoe takes each candidate once
+    draw = np.random.default_rng(seed)
+    designs = (
+        optimal_design(draw.permutation(candidates), count, degree=1, criterion="D", method="modified_fedorov")
+        for _ in range(_MOST_STARTS)
+    )
+    rows, _ = max(designs, key=lambda design: float(design[1]["score"]))
+    return [every[int(np.abs(columns - row).sum(axis=1).argmin())] for row in rows]
 
 
-def _label(level: Mapping[str, Any]) -> str:
+def _fraction(sizes: Sequence[int], count: int) -> list[Sequence[int]]:
+    """A generalised subset design: the largest with at most so many rows.
+
+    Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
+    """
+    from pydoe import gsd
+
+    for reduction in range(2, max(sizes) + 1):
+        with suppress(ValueError):  # the reduction is too large for so few levels
+            if len(rows := gsd(sizes, reduction)) <= count:
+                return [list(map(int, row)) for row in rows]
+    raise BadInput([f"points: no balanced fraction of {math.prod(sizes)} combinations has {count} rows: raise it"])
+
+
+def _table(path: str) -> list[Level]:
+    text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
+    rows = [
+        {name: Plain(cell) for name, cell in row.items() if name and cell} for row in csv.DictReader(text.splitlines())
+    ]
+    if not rows:
+        raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
+    return rows
+
+
+def _label(level: Level) -> str:
     """A short text for a level: its values, such as `2 x ml.g5.xlarge / bf16`."""
-    rest = dict(level)
-    cluster = []
+    rest, cluster = dict(level), []
     if {"instance_type", "instance_count"} <= rest.keys():
         cluster = [f"{spell(rest.pop('instance_count'))} x {spell(rest.pop('instance_type'))}"]
     return " / ".join([*cluster, *map(spell, rest.values())])

@@ -1,20 +1,22 @@
 """How an answer is shown: pareto.html (one file that loads nothing), the note of its run in MLflow, and the chart.
 
-The chart is drawn with plotly on the page and in a notebook, over any two objectives.
+The chart is drawn with plotly on the page and in a notebook.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
+
+import pandas as pd
 
 from paretune.core.untrusted import code_span, markdown, printable
 from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
-from paretune.studies.results.answer import StudyAnswer, forecast_table, front_table, pareto_csv, trials_table
+from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import INTERVAL
 from paretune.studies.results.recommendation import Pick, failures
-from paretune.studies.results.trials import label
+from paretune.studies.results.trials import Trial, label
 from paretune.tracking import Run, Tracking, schema
 
 _MOST_POINTS = 30  # rows of the table of the front
@@ -72,7 +74,6 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         failures=failures(front.trials),
         front_table=front_table(front),
         most=_MOST_POINTS,
-        forecast=forecast_table(front),
         trials_table=trials_table(front),
         web_address=web_address,
         interval=f"{INTERVAL:.0%}",
@@ -81,109 +82,88 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's script for secrets
 
 
-class _Mark(NamedTuple):
-    """One configuration."""
-
-    kind: str  # a key of MARKS
-    lines: Sequence[str]  # of its tooltip
-    values: Mapping[str, float]
-    bars: Mapping[str, tuple[float, float]]  # how far the bars of each value reach down and up
-    address: str = ""
-    label: str = ""  # of a recommended one
-
-
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
 
-    Its menu shows other pairs. Predicted points are in the legend and hidden. `address` gives the URL of a run id.
+    Predicted points are in the legend and hidden. `address` gives the URL of a run id.
     """
     import plotly.graph_objects as go
 
     marks = _marks(front, picks, address)
-    if not marks or front.main_pair is None:
+    if marks.empty or front.main_pair is None:
         return None
-    figure, groups = go.Figure(), list[list[_Mark]]()
-    for kind, look in {**MARKS, "picked": PICKED}.items():
-        is_picked = kind == "picked"
-        group = [mark for mark in marks if (mark.label if is_picked else mark.kind == kind)]
-        if not group:
+    figure, (x, y) = go.Figure(), front.main_pair
+    for kind, look in MARKS.items():
+        if (group := marks[marks["kind"] == kind]).empty:
             continue
-        groups.append(group)
-        bars = {"type": "data", "symmetric": False, "color": look.colour, "thickness": 0 if is_picked else 1}
+        bars = {"type": "data", "symmetric": False, "color": look.colour, "thickness": 1, "width": 0}
         figure.add_scatter(
-            error_x={**bars, "width": 0},
-            error_y={**bars, "width": 0},
-            mode="markers+text" if is_picked else "markers",
-            name=look.name if is_picked else f"{look.name} ({len(group)})",
+            x=group[x],
+            y=group[y],
+            error_x={**bars, "array": group[f"{x} up"], "arrayminus": group[f"{x} down"]},
+            error_y={**bars, "array": group[f"{y} up"], "arrayminus": group[f"{y} down"]},
+            mode="markers",
+            name=f"{look.name} ({len(group)})",
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
-            text=[as_html(mark.label) for mark in group] if is_picked else None,
-            cliponaxis=False if is_picked else None,
-            hoverinfo="skip" if is_picked else None,
-            hovertemplate=None if is_picked else "%{hovertext}<extra></extra>",
-            hovertext=[as_html("\n".join(mark.lines)) for mark in group],
-            customdata=[mark.address for mark in group],
+            hovertemplate="%{hovertext}<extra></extra>",
+            hovertext=group["text"].map(as_html),
+            customdata=group["url"],
             visible="legendonly" if kind == "predicted" else True,
         )
-    line = {"color": MARKS["front"].colour, "width": 1.5}
-    figure.add_scatter(mode="lines", line=line, hoverinfo="skip", showlegend=False)
-    pairs = list(dict.fromkeys([front.main_pair, *front.pairs]))
-    views = [_view(front, groups, pair) for pair in pairs]
-    figure.plotly_update(*views[0])
-    if len(pairs) > 1:
-        labels = [as_html(" and ".join(map(label, pair))) for pair in pairs]
-        shown = [{"label": text, "method": "update", "args": view} for text, view in zip(labels, views, strict=True)]
-        place = {"direction": "up", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 52}}
-        figure.update_layout(updatemenus=[{**place, "bgcolor": "rgba(0,0,0,0)", "borderwidth": 1, "buttons": shown}])
+    picked, middle = marks[marks["label"] != ""], (marks[x].min() + marks[x].max()) / 2
+    figure.add_scatter(
+        x=picked[x],
+        y=picked[y],
+        mode="markers+text",
+        name=PICKED.name,
+        marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
+        text=picked["label"].map(as_html),
+        textposition=["middle left" if value > middle else "middle right" for value in picked[x]],  # where is room
+        cliponaxis=False,
+        hoverinfo="skip",
+    )
+    best = marks[marks["number"].isin([point.number for point in front.best_in_pair((x, y))])].sort_values([x, y])
+    # Between two neighbours the line has the worse of their values.
+    line = {"color": MARKS["front"].colour, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
+    figure.add_scatter(x=best[x], y=best[y], mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
+        values = marks.loc[marks["kind"] != "predicted", name]
+        is_log = name != front.quality and 0 < _LOG_FROM * values.min() < values.max()
+        title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
+        update(title={"text": title}, type="log" if is_log else "linear")
     return figure
 
 
-def _view(front: StudyFront, groups: Sequence[Sequence[_Mark]], pair: tuple[str, str]) -> list[dict[str, Any]]:
-    """Data and axes of the figure over two objectives, as plotly's `update` takes them."""
-    # Between two neighbours the line has the worse of their values.
-    shape = "hv" if front.objectives[pair[0]] == "minimize" else "vh"
-    data, layout = dict[str, Any]({"line.shape": shape}), dict[str, Any]()
-    best = sorted(front.best_in_pair(pair), key=lambda point: [point.means[name] for name in pair])
-    for axis, name in zip("xy", pair, strict=True):
-        size, measured = front.unit(name)[0], list[float]()
-        columns: list[list[list[float]]] = [[], [], []]  # values of each group, and how far their bars reach
-        for group in groups:
-            rows = [(mark.values[name], *mark.bars[name]) for mark in group]
-            for place, column in enumerate(columns):
-                column.append([row[place] / size for row in rows])
-            measured += [mark.values[name] for mark in group if mark.kind != "predicted"]
-        values, down, up = columns
-        data |= {axis: [*values, [point.means[name] / size for point in best]]}
-        data |= {f"error_{axis}.arrayminus": [*down, []], f"error_{axis}.array": [*up, []]}
-        is_log = name != front.quality and 0 < _LOG_FROM * min(measured, default=0.0) < max(measured, default=0.0)
-        layout |= {
-            f"{axis}axis.title.text": as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}"),
-            f"{axis}axis.type": "log" if is_log else "linear",
-            f"{axis}axis.autorange": True,
-        }
-    across = [mark.values[pair[0]] for group in groups for mark in group]
-    middle = (min(across) + max(across)) / 2  # labels stand where there is more room
-    sides = [["middle left" if mark.values[pair[0]] > middle else "middle right" for mark in group] for group in groups]
-    return [data | {"textposition": [*sides, "middle right"]}, layout]
+def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:
+    """A row for each configuration with every objective, and for each predicted one.
 
+    `kind` is a key of MARKS, `text` the tooltip, `url` the address of its run, `label` that of a recommended one. Each
+    objective has its value and how far its bars reach "up" and "down", in the unit that is shown.
+    """
+    picked, rows = {pick.point.number: pick for pick in picks}, list[dict[str, Any]]()
 
-def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> list[_Mark]:
-    """A mark for each configuration with every objective, and for each predicted one."""
-    picked, marks = {pick.point.number: pick for pick in picks}, list[_Mark]()
+    def add(trial: Trial, kind: str, lines: list[str], values: Mapping[str, float], ends: Any, **more: str) -> None:
+        text = "\n".join([*lines, *trial.settings()])
+        row: dict[str, Any] = {"number": trial.number, "kind": kind, "text": text, "url": "", "label": "", **more}
+        for name in front.objectives:
+            (low, high), size = ends[name], front.unit(name)[0]
+            row |= {name: values[name] / size}
+            row |= {f"{name} up": (high - values[name]) / size, f"{name} down": (values[name] - low) / size}
+        rows.append(row)
+
     for point in front.measured:
         kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([pick.title] if pick else []), *point.unmet]
         lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
-        lines += point.trial.settings()
-        bars = {name: (error, error) for name, error in point.errors.items()}
+        ends = {name: (point.means[name] - error, point.means[name] + error) for name, error in point.errors.items()}
         text = ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if pick else ""
-        marks.append(_Mark(kind, lines, point.means, bars, address(point.trial.run_id), text))
+        add(point.trial, kind, lines, point.means, ends, url=address(point.trial.run_id), label=text)
     for trial in front.forecast:
-        ends = {name: trial.intervals.get(name, (value, value)) for name, value in trial.values.items()}
-        bars = {name: (value - ends[name][0], ends[name][1] - value) for name, value in trial.values.items()}
         lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
-        marks.append(_Mark("predicted", [*lines, *trial.settings()], trial.values, bars))
-    return marks
+        ends = {name: (value, value) for name, value in trial.values.items()} | trial.intervals
+        add(trial, "predicted", lines, trial.values, ends)
+    return pd.DataFrame(rows)
 
 
 def live_chart() -> Callable[[StudyAnswer], None] | None:

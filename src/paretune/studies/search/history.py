@@ -119,10 +119,10 @@ class History:
         if len(done) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
         logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*self._file.objectives}))
-        return (
-            f"{len(done)} jobs have completed and none has logged {' or '.join(absent)}, which is an objective; what "
-            f"they have logged beside the others is {logged or 'nothing'}: name one of these in objectives"
-        )
+        name = " or ".join(absent)
+        mend = f"change objectives in the study's file to what they have logged: {logged}"
+        mend = mend if logged else f"print it as a line such as `{absent[0]}: 0.8`, or change objectives"
+        return f"{len(done)} jobs have completed and none has logged {name}, an objective of this study: {mend}"
 
     def hopeless(self, since: int) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.

@@ -125,7 +125,7 @@ def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("s3://no-such-bucket-here/rows.csv", "there is no bucket no-such-bucket-here"),
+        ("s3://no-such-bucket-here/rows.csv", "no-such-bucket-here/rows.csv: .*: check the spelling"),
         (f"s3://{FILMS}/missing.csv", "is neither an object nor a prefix of objects: see `aws s3 ls"),
         (f"s3://{FILMS}/d/", "has 1 objects, none of which ends in .csv, .jsonl"),
         ("s3:///rows.csv", "must be s3://BUCKET/KEY"),
@@ -139,9 +139,9 @@ def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path, u
 
 
 def test_a_denied_object_names_the_permissions(s3: Any, tmp_path: Path) -> None:
-    def deny(**_: Any) -> None:
-        raise error("403", "Forbidden", 403)
+    def deny(_: str) -> None:
+        raise error("AccessDenied", "Forbidden", 403)
 
-    s3.head_object = deny
-    with pytest.raises(BadInput, match=r"does not allow .* s3:GetObject on it and s3:ListBucket"):
+    s3.get_paginator = deny
+    with pytest.raises(BadInput, match=r"does not allow .* s3:ListBucket on the bucket and s3:GetObject"):
         fetched(s3, f"s3://{FILMS}/rows.csv", tmp_path)

@@ -161,7 +161,7 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_
     reason = searched(driver)
 
     assert len(driver.trials) == 2
-    assert "none has logged ndcg, which is an objective; what they have logged beside the others is" in reason
+    assert "none has logged ndcg, an objective of this study: change objectives in the study's file to what" in reason
     assert "eval_ndcg" in reason
 
 
