@@ -9,6 +9,7 @@ from paretune.core.clock import Clock, Interruption, SystemClock
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.launchers.local import LocalLauncher
+from paretune.specification.container import Event
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
@@ -23,8 +24,17 @@ def make_workplace(
     clock: Clock | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
     interruption: Interruption | None = None,
+    messages: list[str] | None = None,
 ) -> Workplace:
-    """One with these parts; a local launcher, the machine's clock and MLflow's own store where none are given."""
+    """One with these parts; a local launcher, the machine's clock and MLflow's own store where none are given.
+
+    What it says to its user is added to `messages`.
+    """
+
+    def keep(events: list[Event]) -> None:
+        if messages is not None:
+            messages.extend(event.message for event in events if event.message)
+
     clock = clock or SystemClock()
     return Workplace(
         launcher=launcher or LocalLauncher(home, clock, environment),
@@ -33,6 +43,7 @@ def make_workplace(
         environment=environment,
         interruption=interruption or Interruption(),
         store=tracking,
+        on_events=keep,
     )
 
 

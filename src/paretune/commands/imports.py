@@ -83,18 +83,11 @@ class ImportRequest:
         ]
         if "billable_seconds" not in table.columns:
             faults.append(f"{table.name}: column billable_seconds is missing")
-        missing = [name for name in _REQUIRED if name not in typed and name not in table.columns]
-        if missing:
-            words = options(**{name: _REQUIRED[name] for name in missing})
-            naming = options(columns=json.dumps({"theirs": missing[0]}))
-            faults.append(
-                f"{', '.join(missing)} must be known of every run, and {table.name} has no column of that name: type "
-                f"what they were, such as {words}, or say which columns hold it with {naming}"
-            )
-        for name in _REQUIRED:
-            empty = [row.line for row in table.rows if name in table.columns and name not in row.texts]
-            text = f"{name} must be known of every run, and is empty: fill it in"
-            faults += [f"{table.name}: {located(text, empty)}"] if empty else []
+        for name, example in _REQUIRED.items():
+            lines = [row.line for row in table.rows if name not in typed and name not in row.texts]
+            typing, naming = options(**{name: example}), options(columns=json.dumps({"theirs": name}))
+            text = f"{name} must be known: fill it in, type it as in {typing}, or name its column: {naming}"
+            faults += [f"{table.name}: {located(text, lines)}"] if lines else []
         refuse(faults)
         return cls(table=table, typed=typed)
 
@@ -131,10 +124,9 @@ def import_runs(
         before = imported.get(key)
         if before is not None and before.state:
             continue
-        spec, price = (
-            row.spec,
-            _price_of(row, table.name) or (price_of(row.spec) if row.cells.cost_usd is None else None),
-        )
+        spec, price = row.spec, _price_of(row, table.name)
+        if price is None and row.cells.cost_usd is None:
+            price = price_of(spec)
         if price is None and row.cells.cost_usd is None:
             remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
         sizes = _sizes(spec)
@@ -180,13 +172,8 @@ def _sizes(spec: JobSpec) -> dict[str, float]:
     built = None if config is None else of_config(config, spec.task)
     if built is None:
         return {}
-    return {
-        "total_parameters": built.parameters,
-        "matrix_parameters": built.matrices,
-        "layers": built.layers,
-        "hidden_size": built.hidden_size,
-        "vocabulary": built.vocabulary,
-    }
+    sizes = {"total_parameters": built.parameters, "matrix_parameters": built.matrices, "layers": built.layers}
+    return sizes | {"hidden_size": built.hidden_size, "vocabulary": built.vocabulary}
 
 
 def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from paretune.commands.command import command_of
 from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
+from paretune.core.packages import missing
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import absolute, is_file, printable
 from paretune.launchers.processes import is_alive, process_text
@@ -42,16 +43,8 @@ preview checks a job and bounds its dollars; launch starts a job or a study with
 says how it goes; front shows the best trade-offs of a study."""
 _NOT_OF_AGENTS = {
     *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
-    *(
-        "entry_script",
-        "project",
-        "entry_point",
-        "project_parameters",
-        "metric_definitions",
-        "simulation",
-        "storage",
-        "once",
-    ),
+    *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "simulation"),
+    *("storage", "once"),
 }
 """Options that choose the code that runs, files beside the data, the account that pays, or what is recorded of it."""
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
@@ -67,25 +60,20 @@ class McpOptions(Parameters):
 
 
 def _run(options: McpOptions) -> CommandOutput:
-    """Serve until the agent disconnects, running jobs go on; raises BadInput if the package `mcp` is not installed."""
+    """Serve until the agent disconnects; running jobs go on."""
     from paretune.jobs.workplace import home_of
 
+    if reason := missing("mcp"):
+        raise BadInput([reason])
     if options.budget is not None and not is_file(options.budget):
         raise BadInput([f"budget must name a YAML file with budgets, and {options.budget} is none"])
     budget = None if options.budget is None else absolute(options.budget)
-    try:
-        server = make_server(Tools(home_of(os.environ).resolve() / "agents", budget))
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "mcp":
-            raise
-        install = "python -m pip install 'paretune[mcp]'"
-        raise BadInput([f"paretune mcp needs the package mcp, which is not installed: {install}"]) from error
-    server.run("stdio")
+    make_server(Tools(home_of(os.environ).resolve() / "agents", budget)).run("stdio")
     return CommandOutput()
 
 
 def make_server(tools: "Tools") -> "MCPServer":
-    """The server with its tools; raises ModuleNotFoundError without the package `mcp`."""
+    """The server with its tools."""
     from mcp.server import MCPServer  # an optional extra
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.mcpserver.tools import Tool
@@ -105,20 +93,18 @@ def make_server(tools: "Tools") -> "MCPServer":
 
     acts = (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
     listed = {act.__name__: Tool.from_function(guarded(act)) for act in acts}
-    job = JobSpec.model_json_schema()["properties"]
     allowed = {
         name: {key: schema[key] for key in _SHOWN if key in schema} if "$ref" not in str(schema) else {"type": "object"}
-        for name, schema in job.items()
+        for name, schema in JobSpec.model_json_schema()["properties"].items()
         if name not in _NOT_OF_AGENTS
     }
     types = {"enum": sorted({"local", *instances()})}
     allowed["instance_type"] |= types
-    lists = {"instance_type": {"type": ["string", "array"], "items": types}}
-    lists |= {name: {**allowed[name], "type": ["string", "array"]} for name in MAY_BE_LISTS if name not in lists}
+    lists = {name: {**allowed[name], "type": ["string", "array"]} for name in MAY_BE_LISTS}
+    lists["instance_type"] = {"type": ["string", "array"], "items": types}
     for act, schemas in (("preview", allowed), ("estimate", allowed | lists)):
         listed[act].parameters["properties"]["parameters"]["properties"] = schemas
-    name, tools_of_server = "paretune", list(listed.values())
-    return MCPServer(name, version=version(name), instructions=_INSTRUCTIONS, tools=tools_of_server)
+    return MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS, tools=[*listed.values()])
 
 
 @dataclass(frozen=True)
@@ -138,9 +124,8 @@ class Tools:
 
         request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
         answer: dict[str, Any] = run_estimate(request).to_dict()
-        rows = [{name: value for name, value in row.items() if value is not None} for row in answer["rows"]]
-        rows.sort(key=lambda row: (row.get("fits") == "no", row.get("cost_usd", math.inf)))
-        return answer | {"rows": rows}
+        rows = sorted(answer["rows"], key=lambda row: (row["fits"] == "no", row["cost_usd"] or math.inf))
+        return answer | {"rows": [{name: value for name, value in row.items() if value is not None} for row in rows]}
 
     def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Check a job and bound its dollars; launches nothing."""
@@ -158,11 +143,10 @@ class Tools:
         if study is None:
             launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
         else:
-            _refuse_paths({"study": study})
+            _refuse({"study": study})
             file = StudyFile.read(study, texts)
-            _refuse_names(file.job.given().keys() - {"tags"})
-            _refuse_paths(file.job.given())
-            _refuse_paths({name: ",".join(map(str, entry.corners)) for name, entry in file.search.items()})
+            _refuse({name: value for name, value in file.job.given().items() if name != "tags"})
+            _refuse({name: ",".join(map(str, entry.corners)) for name, entry in file.search.items()})
             texts["study"] = study
         self.folder.mkdir(parents=True, exist_ok=True)
         command = "train" if study is None else "study"
@@ -201,12 +185,8 @@ class Tools:
         except ValueError:
             result = {"error": {"message": "\n".join(lines) or "no answer"}} if has_ended else None
         is_running = result is None
-        return {
-            "name": name,
-            "state": "running" if is_running else "ended",
-            "result": result,
-            "last_lines": lines if is_running else [],
-        }
+        state, lines = ("running", lines) if is_running else ("ended", [])
+        return {"name": name, "state": state, "result": result, "last_lines": lines}
 
 
 def start(folder: Path, name: str, parameters: Mapping[str, str]) -> None:
@@ -230,36 +210,35 @@ def _text(path: Path) -> str:
 
 
 def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Values as they would be typed, lists as comma-separated texts; BadInput for options that no agent may set."""
-    _refuse_names(name.replace("-", "_").partition(".")[0] for name in parameters)
+    """Values as they would be typed, lists as comma-separated texts; BadInput for what no agent may set."""
     texts = {
         name.replace("-", "_"): ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         for name, value in parameters.items()
     }
-    _refuse_paths(texts)
+    _refuse(texts)
     return texts
 
 
-def _refuse_names(names: Iterable[str]) -> None:
-    wrong = [name for name in dict.fromkeys(names) if name in _NOT_OF_AGENTS]
-    refuse([f"{name} cannot be set by an agent: it chooses code, files, account or money" for name in wrong])
+def _refuse(values: Mapping[str, Any]) -> None:
+    """Raise BadInput for options that no agent may set, and for paths of this machine outside the current folder.
 
-
-def _refuse_paths(values: Mapping[str, Any]) -> None:
-    """Raise BadInput where an option names a path of this machine that is not below the current folder.
-
-    An id on the hub counts as below it, as does each of a comma-separated list; s3://bucket/rows.csv is no path.
+    Each of a comma-separated list is looked at; an id on the hub counts as a path below the folder.
     """
-    here, faults = Path.cwd().resolve(), []
+    names = dict.fromkeys(name.partition(".")[0] for name in values)
+    wrong = [name for name in names if name in _NOT_OF_AGENTS]
+    faults = [f"{name} cannot be set by an agent: it chooses code, files, account or money" for name in wrong]
     for name in (*INPUT_FILES, "study"):
-        for text in str(values.get(name) or "").split(","):
-            part, is_uri = text.strip(), text.strip().lower().startswith("file:")
-            is_below = Path(absolute(part)).resolve().is_relative_to(here) and not is_uri
-            if not is_below and (is_uri or "://" not in part):
-                faults.append(
-                    f"{name} must lie below the folder of this server, got {part}: copy it there, and name it so"
-                )
+        for path in map(str.strip, str(values.get(name) or "").split(",")):
+            if not _is_below(path):
+                faults.append(f"{name} must lie below the folder of this server, got {path}: copy it there")
     refuse(faults)
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path lies below the current folder, links followed; s3://bucket/rows.csv is no path."""
+    if "://" in path or path.lower().startswith("file:"):
+        return not path.lower().startswith("file:")
+    return Path(absolute(path)).resolve().is_relative_to(Path.cwd().resolve())
 
 
 COMMAND = command_of(McpOptions, _run)

@@ -1,7 +1,6 @@
 """The command `prices`: the known prices of a region, read anew from AWS's Pricing API if asked for."""
 
 import json
-import math
 import os
 import re
 import sys
@@ -99,11 +98,10 @@ class PriceTable(Result):
 
     def _row(self, name: str, price: Price | None) -> Row:
         instance = instances().get(name)
-        count = instance.accelerator_count if instance else None
         return {
             "instance_type": name,
-            "accelerator": instance.accelerator if instance and count else None,
-            "accelerator_count": count,
+            "accelerator": instance.accelerator if instance and instance.accelerator_count else None,
+            "accelerator_count": instance and instance.accelerator_count,
             "price_usd_per_hour": price and price.usd_per_hour,
             "region": self.region,
             "as_of": (price and price.as_of) or None,
@@ -163,11 +161,10 @@ def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str
     before = PriceList(listed=PriceList.read(environment).listed).of_region(region)
     read = read_prices(region, environment, _today())
     path = keep(environment, read)
-    pairs = [(before[new.instance_type].usd_per_hour, new) for new in read if new.instance_type in before]
     changes = [
-        {"instance_type": new.instance_type, "old": old, "new": new.usd_per_hour}
-        for old, new in pairs
-        if old != new.usd_per_hour
+        {"instance_type": new.instance_type, "old": old.usd_per_hour, "new": new.usd_per_hour}
+        for new in read
+        if (old := before.get(new.instance_type)) and old.usd_per_hour != new.usd_per_hour
     ]
     lines = [f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"]
     lines += [f"  {item['instance_type']}: {item['old']:g} -> {item['new']:g} USD an hour" for item in changes]
@@ -184,7 +181,7 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.aws_errors import refused_to
 
-    fields = {"regionCode": region, "component": "Training"}
+    fields = {"regionCode": region, "component": "Training", "locationType": "AWS Region"}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
     with refused_to("read the price list (pricing:GetProducts)"):
         listing = Account(JobSpec(region=_API_REGION), environment).client("pricing").get_paginator("get_products")
@@ -192,16 +189,12 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
         products = [json.loads(text) for page in pages for text in page["PriceList"]]
     usages: dict[str, dict[float, str]] = {}  # type to prices, each with its usage type
     for product in products:
-        attributes = product["product"]["attributes"]
-        usage = _USAGE.search(attributes.get("usagetype", ""))
-        is_here = attributes.get("regionCode", region) == region
-        if usage is None or not is_here or attributes.get("locationType", "AWS Region") != "AWS Region":
-            continue
-        for term in product["terms"].get("OnDemand", {}).values():
-            for dimension in term.get("priceDimensions", {}).values():
-                usd = float(dimension.get("pricePerUnit", {}).get("USD") or "nan")
-                if dimension.get("unit", "").lower() in {"hrs", "hours", "hour"} and 0 < usd < math.inf:
-                    usages.setdefault(usage[1], {})[usd] = usage.string
+        usage = _USAGE.search(product["product"]["attributes"].get("usagetype", ""))
+        terms = product["terms"].get("OnDemand", {}).values() if usage else ()
+        for dimension in (each for term in terms for each in term["priceDimensions"].values()):
+            usd = float(dimension["pricePerUnit"].get("USD", 0))
+            if usage and usd > 0 and dimension["unit"].lower() in {"hrs", "hours", "hour"}:
+                usages.setdefault(usage[1], {})[usd] = usage.string
     if not usages:
         raise LaunchRefused(f"the AWS Pricing API has no price of SageMaker Training in {region}")
     return [_price(name, region, prices, today) for name, prices in sorted(usages.items())]

@@ -59,6 +59,7 @@ _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}
 _OPEN_STATES = ("Running", "Stopping")
 _LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS updates bills at least once a day
 _MOST = 20  # runs that are listed
+_WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
 _FORMS = "a file, a folder, or s3://BUCKET/PREFIX/"
 COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "difference_usd", "complete", "remark"]
 
@@ -88,15 +89,14 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     tracking = Tracking(environment, SystemClock())
     runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
     table = reconciled(bill, runs)
-    kept, written = _record(table, {run.run_id: run for run in runs}, tracking)
-    remarks = _remarks(table, kept)
+    written, remarks = _record(table, {run.run_id: run for run in runs}, tracking), _remarks(table)
     files, note = {"reconcile.csv": table.to_csv(index=False)}, markdown("\n\n".join(remarks))
     run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
     dearest = table[COLUMNS].drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
-    lines = [dearest.to_string(index=False, na_rep="", float_format="{:.4f}".format)] if len(table) else []
-    lines += ["", *(f"- {remark}" for remark in remarks), "", f"reconcile.csv is in run {run_id}: {open_command}"]
+    rows = dearest.to_string(index=False, na_rep="", float_format="{:.4f}".format) if len(table) else ""
+    listed = "\n".join(f"- {remark}" for remark in remarks)
     return CommandOutput(
-        text="\n".join(lines),
+        text=f"{rows}\n\n{listed}\n\nreconcile.csv is in run {run_id}: {open_command}",
         document={
             "run_id": run_id,
             "rows": as_json(table.to_dict("records")),
@@ -114,7 +114,6 @@ def reconciled(bill: "Bill", runs: list[RecordedRun]) -> "pd.DataFrame":
 
     lines = bill.lines.assign(run_id=[(parse_job_name(name) or ("",))[0] for name in bill.lines["job"]])
     jobs = lines.groupby("run_id").agg(
-        job=("job", lambda names: " ".join(dict.fromkeys(names))),
         billed_usd=("billed_usd", "sum"),
         effective_usd=("effective_usd", lambda usd: usd.sum(skipna=False)),
     )
@@ -124,21 +123,19 @@ def reconciled(bill: "Bill", runs: list[RecordedRun]) -> "pd.DataFrame":
         remark = _missing(run, bill)
         if not billed and remark:  # nobody expects it on the bill yet
             continue
-        if billed and not remark and math.isnan(billed["effective_usd"]):
+        if not billed:
+            remark = "the bill has no line of it"
+        elif not remark and math.isnan(billed["effective_usd"]):
             remark = "the bill lacks the effective cost of hours of a Savings Plan or reservation"
+        if billed and remark and run.tags.get(schema.BILL) == schema.BILL_COMPLETE:
+            remark = _WHOLE_BEFORE
         row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).cost_usd}
-        is_complete = bool(billed) and not remark
-        rows.append(
-            row
-            | billed
-            | {"complete": is_complete, "remark": remark or ("" if billed else "the bill has no line of it")}
-        )
+        rows.append(row | billed | {"complete": not remark, "remark": remark})
     strangers = lines[~lines["run_id"].isin([run.run_id for run in runs]) & (lines["run_id"] != "")]
     for name, usd in strangers.groupby("job")["billed_usd"].sum().items():
         rows.append({"run_id": "", "job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
-    table = pd.DataFrame(rows, columns=COLUMNS)
     numbers = ["cost_usd", "billed_usd", "effective_usd"]
-    table[numbers] = table[numbers].astype(float)
+    table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(numbers, float))
     return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
 
 
@@ -155,14 +152,12 @@ def _missing(run: RecordedRun, bill: "Bill") -> str:
     return f"the bill ends at {until} (UTC), less than {_LATE.days} days after the job, {ended:%Y-%m-%d %H:%M}"
 
 
-def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> tuple[list[str], int]:
-    """Write what is new to the runs; ids of runs whose figures from a whole bill stay, and the number written."""
-    kept, written = [], 0
-    for row in table[(table["run_id"] != "") & table["billed_usd"].notna()].to_dict("records"):
+def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> int:
+    """Write to the runs what is new, and return the number of these runs; figures from a whole bill stay."""
+    is_new = (table["run_id"] != "") & table["billed_usd"].notna() & (table["remark"] != _WHOLE_BEFORE)
+    written = 0
+    for row in table[is_new].to_dict("records"):
         run = runs[row["run_id"]]
-        if run.tags.get(schema.BILL) == schema.BILL_COMPLETE and not row["complete"]:
-            kept.append(run.run_id)
-            continue
         values = {metrics.BILLED_USD: row["billed_usd"], metrics.EFFECTIVE_USD: row["effective_usd"]}
         figures = {name: value for name, value in values.items() if not math.isnan(value)}
         state = schema.BILL_COMPLETE if row["complete"] else f"not complete yet: {row['remark']}"
@@ -174,22 +169,18 @@ def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "T
             tracked.set_tags({schema.BILL: state})
         tracked.flush()
         written += not tracked.has_gap
-    return kept, written
+    return written
 
 
-def _remarks(table: "pd.DataFrame", kept: list[str]) -> list[str]:
+def _remarks(table: "pd.DataFrame") -> list[str]:
     texts = ["billed_usd is before tax, credits, refunds and fees of plans; effective_usd with plans and private rates"]
     on_bill = table[(table["run_id"] != "") & table["billed_usd"].notna()]
     if len(on_bill):
         total, complete = on_bill["difference_usd"].sum(), int(on_bill["complete"].sum())
         texts.append(f"billed minus recorded: {total:+.4f} USD, {len(on_bill)} runs on the bill, {complete} complete")
-    for remark, group in table[~table["complete"].astype(bool)].groupby("remark"):
+    for remark, group in table[table["remark"] != ""].groupby("remark"):
         names = group["run_id"].where(group["run_id"] != "", group["job"])
         texts.append(f"{remark}: {', '.join(names[:_MOST])}{' and more' if len(names) > _MOST else ''}")
-    if kept:
-        texts.append(
-            f"a bill that is complete for these runs was read before, so its figures stay: {', '.join(kept[:_MOST])}"
-        )
     return texts
 
 
@@ -220,12 +211,10 @@ def read_bill(path: Path) -> Bill:
     """
     import pandas as pd
 
-    files = _files(path)
-    frames, untils = zip(*map(_read, files), strict=True)
+    frames, ends = zip(*map(_read, _files(path)), strict=True)
     lines = pd.concat(frames, ignore_index=True)
     lines = lines[lines["id"].isna() | ~lines.duplicated(["id", "interval", "type", "job"])]  # a line in two files
-    until = max((each for each in untils if each is not None), default=None)
-    return Bill(lines, until)
+    return Bill(lines, max(filter(None, ends), default=None))
 
 
 def _files(path: Path) -> list[Path]:
@@ -233,11 +222,9 @@ def _files(path: Path) -> list[Path]:
     files = [each for each in below if each.is_file() and each.suffix.lower() in _SUFFIXES]
     if not files:
         raise BadInput([f"bill {path} has no file that ends in {', '.join(_SUFFIXES)}: name the folder of an export"])
-    newest: dict[str, str] = {}  # month to delivery
-    deliveries = [(each, (match := _DELIVERY.match(each.as_posix())) and match.groups()) for each in files]
-    for month, delivery in filter(None, (delivery for _, delivery in deliveries)):
-        newest[month] = max(newest.get(month, ""), delivery, key=lambda name: re.sub("[-:.]", "", name))
-    return [each for each, delivery in deliveries if delivery is None or newest[delivery[0]] == delivery[1]]
+    deliveries = {each: match.groups() for each in files if (match := _DELIVERY.match(each.as_posix()))}
+    newest = dict(sorted(deliveries.values(), key=lambda names: re.sub("[-:.]", "", names[1])))  # month to delivery
+    return [each for each in files if each not in deliveries or deliveries[each] in newest.items()]
 
 
 def _read(path: Path) -> tuple["pd.DataFrame", datetime | None]:

@@ -1,5 +1,6 @@
 """The command `sync`: collect jobs that have ended, follow jobs that still run. `paretune.jobs` does the work."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 from paretune.commands.command import command_of
@@ -26,12 +27,8 @@ def _run(_: SyncOptions) -> CommandOutput:
     if tracking.opened_run_id() is not None:
         tracking.begin("sync")  # `mlflow run` shows a run for every command
     with watched(workplaces.interruption) as on_events:
-        jobs = Sync(
-            workplace_of=workplaces.of,
-            tracking=tracking,
-            interruption=workplaces.interruption,
-            on_events=on_events,
-        ).run()
+        of = replace(workplaces, on_events=on_events).of
+        jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption).run()
     lines = [str(job.result) for job in jobs if job.result is not None]
     lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
     runs = [

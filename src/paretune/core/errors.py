@@ -119,6 +119,14 @@ def did_you_mean(
     return f"{lead}did you mean {' or '.join(similar)}?" if similar else ""
 
 
+def causes(error: BaseException) -> list[BaseException]:
+    """The error, then the errors that it was raised from, outermost first."""
+    chain = [error]
+    while before := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
+        chain.append(before)
+    return chain
+
+
 def first_line(error: BaseException) -> str:
     """First line of the error's text, or the name of its class if it has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

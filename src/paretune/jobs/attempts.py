@@ -6,7 +6,6 @@ What follows an attempt depends only on the run and on how the attempts before i
 started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,7 +20,7 @@ from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.launchers.notice import send
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.profile import notify_address
 from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
@@ -36,7 +35,6 @@ class Attempts:
     """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended."""
 
     record: JobRecord
-    on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
     inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
@@ -103,11 +101,7 @@ class Attempts:
         if document is not None:
             self._go_on(document, sentence)
             return None
-        try:
-            self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
-        finally:
-            if kept := self.bill.kept_sentence():
-                self._announce(kept)
+        self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
         self._notify(self.end.in_one_line())
         if self.end.has_completed:
             self.current.clean_up()
@@ -209,7 +203,7 @@ class Attempts:
                 return
             is_trial = schema.TRIAL in self.record.run.tags()
             if (of_trials if is_trial else of_jobs) and (problem := send(f"paretune: {line}", environment)):
-                self._announce(f"warning: no notice was sent: {problem}")
+                self.record.workplace.say(f"warning: no notice was sent: {problem}")
 
     def _create(self) -> Job:
         workplace = self.record.workplace
@@ -234,7 +228,7 @@ class Attempts:
         if waits and not self._has_waited:  # such as "Starting: Insufficient capacity error from EC2 ..., retrying!"
             self._has_waited = True
             self._notify(f"{self.current.name} waits: {waits}", of_trials=True)
-        self.on_events(events)
+        self.record.workplace.on_events(events)
 
     def _go_on(self, document: JobDocument, message: str) -> None:
         """Turn to the next attempt; it is adopted at once, so that an interruption stops and bills it."""
@@ -249,14 +243,11 @@ class Attempts:
             self._memory_retries += 1
             self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
-        self._announce(message)
+        self.record.workplace.say(message)
         if self.record.is_adopted and (adopted := self._find()) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):
-            self._announce(problem)
-
-    def _announce(self, message: str) -> None:
-        self.on_events([Event(time=self._clock.now(), step=0, message=message)])
+            self.record.workplace.say(problem)

@@ -5,10 +5,11 @@ them, they expire, or they are given back. Only then is their cost known, and bo
 for them.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.estimating.phases import DOWNLOADING, UNBILLED
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
@@ -93,16 +94,6 @@ class Bill:
             totals[metrics.COST_USD] = self.cost_usd
         return totals
 
-    def kept_sentence(self) -> str:
-        """Return that instances are kept after the last attempt, and what that may cost; empty if none are."""
-        if self._last is None or self.pool is None or not self.pool.is_kept:
-            return ""
-        most = "" if self.kept_usd is None else f", for at most {self.kept_usd:.4g} USD more"
-        return (
-            f"the instances of {self._last.name} are kept for {self.ran.keep_alive_minutes:g} minutes for the "
-            f"next job like it{most}; `{command_line('sync')}` books what they cost"
-        )
-
     def release_instances(self, *, tries_again: bool = False) -> str:
         """Give back the instances kept after the last attempt; returns why that was not possible, or an empty text.
 
@@ -160,6 +151,17 @@ class KeptPool:
         if self._attached is not None:
             self._attached.release_warm_pool()
 
+    def kept_sentence(self) -> str:
+        """Says that the instances are kept, and what that may cost."""
+        most_usd = self._usd(60 * float(self.job.param("keep_alive_minutes") or 0.0))
+        return (
+            f"the instances of {self.name} are kept for the next job like it, for at most {most_usd:.4g} USD: "
+            f"`{command_line('sync')}` books them once they are given back"
+        )
+
+    def _usd(self, seconds: float) -> float:
+        return (self.job.price_usd_per_hour or 0.0) * seconds * self.job.instance_count / 3600
+
     def settle(self) -> tuple[float, str] | None:
         """Book what the instances have cost, once: dollars and a sentence, or None while they are kept.
 
@@ -171,7 +173,7 @@ class KeptPool:
         status, seconds = ("Deleted", None) if pool is None else (pool.status, pool.seconds)
         if seconds is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time
             seconds = 60 * float(job.param("keep_alive_minutes") or 0.0)
-        usd, values = (job.price_usd_per_hour or 0.0) * seconds * job.instance_count / 3600, dict[str, float]()
+        usd, values = self._usd(seconds), dict[str, float]()
         if metrics.WARM_POOL_SECONDS not in job.run.metrics:
             values[metrics.WARM_POOL_SECONDS] = seconds
             if job.cost_usd is not None:
@@ -189,20 +191,16 @@ class KeptPool:
         return usd, f"the instances kept after {self.name} were {billed}"
 
 
-def kept_runs(tracking: Tracking) -> list[RecordedRun]:
-    """Runs of ended jobs whose instances may still be kept, oldest first; raises TrackingUnavailable."""
-    return tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")[::-1]
+def settle_pools(tracking: Tracking, workplace_of: Callable[[RecordedRun], Workplace]) -> Iterator[tuple[str, str]]:
+    """Book the pools that are over; yields a run and a sentence for each, or why it is not booked yet.
 
-
-def settle_pools(workplace: Workplace) -> list[str]:
-    """Book the pools that a job has taken over, and others that are over: a sentence on each.
-
-    `sync` books what cannot be booked now.
+    Raises TrackingUnavailable.
     """
-    sentences = []
-    with suppress(ParetuneError):
-        for run in kept_runs(workplace.tracking):
-            with suppress(BadInput, LaunchRefused, LostContact):
-                if (settled := KeptPool(run, workplace).settle()) is not None:
-                    sentences.append(settled[1])
-    return sentences
+    for run in reversed(tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")):
+        try:
+            pool = KeptPool(run, workplace_of(run))
+            settled = pool.settle()
+        except (BadInput, LaunchRefused, LostContact) as error:
+            yield run.run_id, f"its warm pool cannot be looked at: {error}"
+        else:
+            yield run.run_id, settled[1] if settled else pool.kept_sentence()

@@ -5,8 +5,8 @@ starts, so that a job is never without a record.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, overload
 
@@ -31,7 +31,7 @@ from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.container import Event, JobInputs
+from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
 from paretune.tracking import (
@@ -82,30 +82,37 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
 
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPreview:
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
-    workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
+    workplaces = Workplaces.of_process()
     with watched(workplaces.interruption, quiet=quiet) as on_events:
-        return preview(spec, workplaces.of(spec)) if spec.dry_run else run_job(spec, workplaces.of(spec), on_events)
+        workplace = replace(workplaces, shows_work=not quiet, on_events=on_events).of(spec)
+        return preview(spec, workplace) if spec.dry_run else run_job(spec, workplace)
 
 
-def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobOutcome:
+def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
     """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
     A job that runs is followed if it belongs to this run, or if it is identical; `force` starts another beside the
     latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
     """
-    job = begin_job(spec, workplace, on_events)
+    job = begin_job(spec, workplace)
     try:
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
         leave_or_abandon(job, error)
         raise
-    return result if job.record.is_beside else _conclude(result, workplace, on_events)
+    if spec.on_sagemaker and not job.record.is_beside:
+        with suppress(ParetuneError):  # `sync` books the pool that the job has reused, and its own
+            workplace.say(*(sentence for _, sentence in settle_pools(workplace.tracking, lambda _: workplace)))
+    if spec.register is None or job.record.is_beside:
+        return result
+    sentence = register(spec.register, result.run_id, workplace.tracking)
+    return replace(result, remarks=(*result.remarks, sentence))
 
 
-def begin_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> Attempts:
+def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
-    record, inputs = _claim(spec, workplace, lambda *messages: _announce(messages, workplace, on_events))
-    job = Attempts(record, on_events, inputs)
+    record, inputs = _claim(spec, workplace)
+    job = Attempts(record, inputs)
     try:
         job.begin()
         workplace.interruption.check()
@@ -115,15 +122,15 @@ def begin_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Eve
     return job
 
 
-def _claim(spec: JobSpec, workplace: Workplace, say: Callable[..., None]) -> tuple[JobRecord, JobInputs | None]:
+def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | None]:
     """Open the run of a job that may be launched, or take over the run of the same job that is under way.
 
-    Returns the record and the inputs of a new job. `say` announces what will run.
+    Returns the record and the inputs of a new job.
     """
     opened = _opened_run(workplace)
     with _closed_if_refused(opened, spec, workplace) as has_job:
         if opened is not None and has_job:
-            return _adopted(spec, workplace, opened.run_id, opened, say), None
+            return _adopted(spec, workplace, opened.run_id, opened), None
         launcher = workplace.launcher
         launcher.worst_case_usd(spec)
         if spec.budget is not None:
@@ -131,20 +138,24 @@ def _claim(spec: JobSpec, workplace: Workplace, say: Callable[..., None]) -> tup
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
         if same := _same_jobs(spec, inputs, workplace):
-            return _adopted(spec, workplace, same[0].run_id, opened, say), None
+            return _adopted(spec, workplace, same[0].run_id, opened), None
         workplace.check_budgets(spec)  # before a run is opened
         job = foreseen(spec, inputs, workplace)
         if refusal := limit_refusal(job):
             raise BadInput([refusal])
         warnings = warnings_of([job])
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if not spec.has_instances and load > cores:
+            busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
+            warnings.append(f"{busy}: throughput and seconds of this job are worse than on an idle one")
         record = JobRecord(spec, workplace)
         record.describe(inputs, estimate=job.estimate, warnings=warnings)
         record.run.flush()  # so that the next launch finds it
         if (first := _ahead(record, inputs)) is not None:
-            return _adopted(spec, workplace, first.run_id, record.run, say), None
+            return _adopted(spec, workplace, first.run_id, record.run), None
     estimated = [] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]
     messages = [*estimated, *(f"warning: {text}" for text in warnings)]
-    say(_announcement(spec, inputs, record.run.run_id), *messages)
+    workplace.say(_announcement(spec, inputs, record.run.run_id), *messages)
     return record, inputs
 
 
@@ -250,7 +261,7 @@ def _close_unused(run: Run, status: RunStatus) -> None:
     run.end(status)
 
 
-def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, own: Run | None, say: Callable[..., None]) -> JobRecord:
+def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, own: Run | None) -> JobRecord:
     """The record of a job under way; another run of this command's own is closed with a tag that names it."""
     if own is not None and own.run_id != run_id:
         own.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id})
@@ -258,15 +269,11 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, own: Run | None, 
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
     beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
-    say(
+    workplace.say(
         f"job {job_name(run_id, 1)}: this command has started it before; watching it, so that nothing is paid twice "
         f"(force=true starts another){beside}"
     )
     return record
-
-
-def _announce(messages: Sequence[str], workplace: Workplace, on_events: Callable[[list[Event]], None]) -> None:
-    on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
 
 
 def leave_or_abandon(job: Attempts, error: BaseException) -> None:
@@ -279,16 +286,6 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
             raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
         return
     job.abandon(error)
-
-
-def _conclude(result: JobOutcome, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobOutcome:
-    """Settle the warm pool that the job has reused, and register its model if that was asked for."""
-    if result.spec.on_sagemaker:
-        _announce(settle_pools(workplace), workplace, on_events)
-    if result.spec.register is None:
-        return result
-    sentence = register(result.spec.register, result.run_id, workplace.tracking)
-    return replace(result, remarks=(*result.remarks, sentence))
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:

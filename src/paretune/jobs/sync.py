@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import KeptPool, kept_runs
+from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
@@ -22,7 +22,6 @@ from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, jo
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
-from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
@@ -49,7 +48,6 @@ class Sync:
     """Returns the workplace of a specification; the same one for jobs of one place."""
     tracking: Tracking
     interruption: Interruption
-    on_events: Callable[[list[Event]], None]
     _under_way: dict[str, Attempts] = field(default_factory=dict)
     _collected: list[Collected] = field(default_factory=list)
 
@@ -84,7 +82,8 @@ class Sync:
                 job.record.leave()
         for run in unregistered:
             self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
-        self._settle_pools()
+        for run_id, sentence in settle_pools(self.tracking, lambda run: self._location(run)[1]):
+            self._say(run_id, sentence)
         self._book_budgets()
         return self._collected
 
@@ -117,7 +116,7 @@ class Sync:
         record.adopt()
         record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
         record.watch()
-        job = Attempts(record, self.on_events)
+        job = Attempts(record)
         try:
             job.begin()
         except (LaunchRefused, LostContact):
@@ -146,15 +145,6 @@ class Sync:
         if elsewhere := workplace.elsewhere(run.tags):
             raise BadInput([elsewhere])
         return spec, workplace
-
-    def _settle_pools(self) -> None:
-        """Book the warm pools that are no longer kept."""
-        for run in kept_runs(self.tracking):
-            with self._saying_why(run.run_id, "its warm pool cannot be looked at: "):
-                pool = KeptPool(run, self._location(run)[1])
-                settled = pool.settle()
-                kept = f"the instances of {pool.name} are kept and billed: `sync` books them once they are given back"
-                self._say(run.run_id, kept if settled is None else settled[1])
 
     def _book_budgets(self) -> None:
         """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
@@ -192,7 +182,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         minutes = (CREATED_WITHIN_S - age_s) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
-    job = Attempts(record, lambda _: None)
+    job = Attempts(record)
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
         job.bill.attempts_usd = None  # nobody can tell any more for how long

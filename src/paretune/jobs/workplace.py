@@ -19,7 +19,7 @@ from paretune.estimating.estimator import Forecast, TimeEstimate
 from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
 from paretune.ledger.budget_file import BudgetFile
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.storage.database import address_fault
 from paretune.tracking import schema
@@ -100,7 +100,12 @@ class Workplace:
     interruption: Interruption
     store: "Tracking | None" = None  # the MLflow store; by default the one that MLflow's own settings name
     shows_work: bool = False  # whether to show work that takes a while on standard error
+    on_events: Callable[[list[Event]], None] = lambda _: None  # called with all that jobs report, and with messages
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
+
+    def say(self, *messages: str) -> None:
+        """Pass messages of this side on, between the events of the jobs."""
+        self.on_events([Event(time=self.clock.now(), step=0, message=message) for message in messages])
 
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
         """The ledger of a file of budgets; None without one, or if jobs cost nothing. Raises BadInput."""
@@ -221,6 +226,7 @@ class Workplaces:
     interruption: Interruption
     home: Path
     shows_work: bool = False
+    on_events: Callable[[list[Event]], None] = lambda _: None
     _clock: Clock = field(default_factory=lambda: SystemClock())
     _workplaces: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
 
@@ -248,6 +254,7 @@ class Workplaces:
                 environment=self.environment,
                 interruption=self.interruption,
                 shows_work=self.shows_work,
+                on_events=self.on_events,
             )
         return self._workplaces[key]
 

@@ -55,7 +55,7 @@ class BudgetFile(Parameters):
         path = str(values)
         nodes, faults = read_yaml(path, BUDGETS)
         root = Node(1, nodes)
-        file, found = cls.check(root.as_json() | {"path": path})
+        file, found = cls.check(root.texts() | {"path": path})
         faults += [(root.line_at(fault.path), fault.text) for fault in found]
         if faults or file is None:
             raise BadInput([f"{path}:{line}: {text}" for line, text in sorted(faults, key=lambda item: item[0])])

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
 
+import yaml  # type: ignore[import-untyped]  # comes with MLflow
 from mlflow.exceptions import MlflowException
 from mlflow.projects import env_type
 from mlflow.projects._project_spec import Project
@@ -26,14 +27,12 @@ from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import option_words, start_faults, unknown_arguments
-from paretune.storage.files import FileKind, read_yaml
 
 _RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
 _MODULES = {_PROGRAM: container_entrypoint, "watchdog.py": watchdog, "script_metrics.py": script_metrics}
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"
-_ENVIRONMENT = FileKind("environment", "dependencies", "dependencies: [numpy==1.26.4]")
 _OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every training image has
 
 
@@ -126,10 +125,11 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
     if project.docker_env or project.env_config_path is None:
         return [], "."
     path = Path(project.env_config_path)
-    nodes, doubles = read_yaml(str(path), _ENVIRONMENT)
-    refuse([f"{path.name}:{line}: {fault}" for line, fault in doubles])
-    keys = {name: node.as_json() or [] for name, node in nodes.items()}
-    lines, folder = [keys.get("build_dependencies", []), keys.get("dependencies", [])], "."
+    try:
+        keys = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        lines, folder = [keys.get("build_dependencies") or [], keys.get("dependencies") or []], "."
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise BadInput([f"{path} is no file of an environment ({first_line(error)})"]) from error
     if project.env_type == env_type.CONDA and isinstance(lines[1], list):
         folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(root))
         if folder.startswith(os.pardir):

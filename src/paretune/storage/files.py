@@ -9,7 +9,7 @@ folders `studies/` and `examples/` of the installed package, or of the clone tha
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ _FOLDERS = ("studies", "examples")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOT = _PACKAGE / "shipped" if (_PACKAGE / "shipped").is_dir() else _PACKAGE.parents[1]
 _SUFFIX = ".yaml"
-_LONGEST_NUMBER = 1_000  # characters
-_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -71,18 +69,11 @@ class Node:
         inner = self.value.get(str(keys[0])) if isinstance(self.value, dict) else self.value[int(keys[0])]
         return self.line if inner is None else inner.line_at(keys[1:])
 
-    def as_json(self) -> Any:
-        """The value as JSON; unquoted numbers, of up to 1,000 characters, and booleans become such."""
+    def texts(self) -> Any:
+        """The texts, lists and mappings of the value."""
         if isinstance(self.value, dict):
-            return {name: node.as_json() for name, node in self.value.items()}
-        if isinstance(self.value, list):
-            return [node.as_json() for node in self.value]
-        if not self.is_plain or len(self.value) > _LONGEST_NUMBER:
-            return self.value
-        if _NUMBER.fullmatch(self.value):
-            return int(self.value) if re.fullmatch(r"[-+]?\d+", self.value) else float(self.value)
-        words = {"true": True, "false": False, "null": None, "~": None, "": None}
-        return words.get(self.value.lower(), self.value)
+            return {name: node.texts() for name, node in self.value.items()}
+        return [node.texts() for node in self.value] if isinstance(self.value, list) else self.value
 
 
 def read_yaml(
@@ -169,8 +160,7 @@ def find_path(path: str, *folders: Path) -> str:
     """
     if not path or os.path.isabs(path) or exists(path):
         return path
-    below = (str(folder / path) for folder in folders)
-    return next((candidate for candidate in (*below, _shipped(path)) if os.path.exists(candidate)), path)
+    return _first([*(str(folder / path) for folder in folders), _shipped(path)], path)
 
 
 def find_file(name: str) -> str:
@@ -180,9 +170,12 @@ def find_file(name: str) -> str:
     """
     if not name or is_file(name) or os.path.isabs(name):
         return name
-    names = (name, *(f"{folder}/{name}" for folder in _FOLDERS))
-    candidates = (_shipped(text if text.endswith(_SUFFIX) else f"{text}{_SUFFIX}") for text in names)
-    return next((candidate for candidate in candidates if os.path.isfile(candidate)), name)
+    file = name.removesuffix(_SUFFIX) + _SUFFIX
+    return _first([_shipped(file), *(_shipped(f"{folder}/{file}") for folder in _FOLDERS)], name)
+
+
+def _first(candidates: Iterable[str], otherwise: str) -> str:
+    return next((path for path in candidates if os.path.exists(path)), otherwise)
 
 
 def shipped_names(keys: Collection[str]) -> list[str]:

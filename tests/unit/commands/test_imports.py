@@ -127,10 +127,10 @@ def test_what_must_be_known_and_is_not_told_is_asked_for_in_one_message(workplac
     with pytest.raises(BadInput) as caught:
         ImportRequest.from_text({"recorded_runs": path, **typed})
 
-    untold, empty = caught.value.faults
-    assert untold.startswith("max_seq_length, precision must be known of every run, and theirs.csv has no column")
-    assert "--max_seq_length 512 --precision fp32" in untold
-    assert empty == "theirs.csv: line 2: model must be known of every run, and is empty: fill it in"
+    model, length, precision = caught.value.faults
+    assert model.startswith("theirs.csv: line 2: model must be known: fill it in, type it as in --model distilbert")
+    assert "--max_seq_length 512, or name its column: --columns" in length
+    assert "--precision fp32" in precision
 
 
 @pytest.mark.parametrize(

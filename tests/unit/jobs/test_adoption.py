@@ -35,7 +35,7 @@ class User:
         self.clock = FakeClock()
         self.launcher = ScriptedLauncher([DONE, DONE])
         self.client = MlflowClient()
-        self.told: list[str] = []
+        self.messages: list[str] = []
 
     def spec(self, **changes: Any) -> JobSpec:
         """The job that is typed."""
@@ -45,17 +45,15 @@ class User:
         """The command, to its end; `opened` is the run that `mlflow run` has opened for it."""
         environment = {"MLFLOW_RUN_ID": opened} if opened else {}
         tracking = Tracking(environment, SystemClock())
-        workplace = make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock)
-        return run_job(
-            self.spec(**changes), workplace, lambda events: self.told.extend(event.message for event in events)
-        )
+        workplace = make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock, messages=self.messages)
+        return run_job(self.spec(**changes), workplace)
 
     def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
         """A command that is killed while its job runs, or before that is created; its run."""
         spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
         record = JobRecord(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
         record.describe(JobInputs())
-        job = Attempts(record, lambda _: None, JobInputs())
+        job = Attempts(record, JobInputs())
         if before_creation:
             record.name_attempt(job.document.job_name)
         else:
@@ -78,7 +76,7 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
 
     assert result.run_id == run_id
     assert len(user.launcher.created) == 1
-    assert "watching it, so that nothing is paid twice (force=true starts another)" in user.told[0]
+    assert "watching it, so that nothing is paid twice (force=true starts another)" in user.messages[0]
     assert user.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert user.type().run_id != run_id  # it has ended
 
@@ -118,7 +116,7 @@ def test_the_same_command_follows_the_job_that_a_living_process_watches(user: Us
     assert user.type().run_id == run_id
 
     assert len(user.launcher.created) == 1
-    assert "Ctrl-C leaves it to the process that watches it, too" in user.told[0]
+    assert "Ctrl-C leaves it to the process that watches it, too" in user.messages[0]
 
 
 def test_an_interrupted_follower_leaves_the_job_and_its_watcher_alone(

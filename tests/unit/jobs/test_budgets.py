@@ -102,7 +102,6 @@ def sync_all(payer: Payer) -> list[Collected]:
         workplace_of=lambda spec: workspace,
         tracking=workspace.tracking,
         interruption=Interruption(),
-        on_events=lambda events: None,
     ).run()
 
 

@@ -63,6 +63,15 @@ def test_what_is_refused_leaves_nothing(
     assert list(workplace.iterdir()) == []
 
 
+def test_a_busy_machine_is_named_before_a_local_job(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workplace / "train.py").write_text("print('accuracy: 0.5')\n")
+    monkeypatch.setattr("os.getloadavg", lambda: (1e3, 0.0, 0.0))
+
+    assert main(["train", "train.py"]) == 0
+    (run,) = MlflowClient().search_runs(["0"])
+    assert "this machine is busy, with a load average of 1000.0 on" in run.data.tags[schema.WARNINGS]
+
+
 LAUNCHERS = JobSpec.schema_at(["launcher"])["enum"]
 
 

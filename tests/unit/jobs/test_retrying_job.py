@@ -46,17 +46,13 @@ class Desk:
     def attempts(self, launcher: ScriptedLauncher, **changes: Any) -> Attempts:
         """A watcher of one job; a second one takes up the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
-        workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock)
+        workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock, messages=self.messages)
         record = JobRecord(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
         self.run_id = record.run.run_id
         record.adopt()
-        made = Attempts(
-            record,
-            lambda events: self.messages.extend(event.message for event in events if event.message),
-            JobInputs(),
-        )
-        made.begin()
-        return made
+        attempts = Attempts(record, JobInputs())
+        attempts.begin()
+        return attempts
 
     def follow(self, attempts: Attempts) -> JobOutcome:
         """Look until the end, twice a second."""
@@ -131,7 +127,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     record = JobRecord(spec, workplace)
     desk.run_id = record.run.run_id
-    job = Attempts(record, lambda events: None, JobInputs())
+    job = Attempts(record, JobInputs())
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -257,18 +253,6 @@ def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_a
 
     assert not launcher.pools[second].is_kept
     assert job.bill.cost_usd == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
-
-
-def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: Desk) -> None:
-    launcher = ScriptedLauncher([DONE])
-    launcher.keeps = True
-    job = desk.attempts(launcher, keep_alive_minutes=60.0)
-    desk.follow(job)
-
-    assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `paretune sync`" in desk.messages[-1]
-    assert job.bill.kept_usd == pytest.approx(1.0)
-    assert desk.tags["warm_pool"] == "Available"
-    assert "warm_pool_seconds" not in desk.metrics
 
 
 def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_sync(

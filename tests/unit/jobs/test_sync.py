@@ -73,7 +73,6 @@ class Desk:
             workplace_of=lambda spec: workplace,
             tracking=self.tracking,
             interruption=self.interruption,
-            on_events=lambda events: None,
         ).run()
         return {one.run_id: one for one in collected}
 
@@ -265,7 +264,10 @@ def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_ba
     name = job_name(run_id, 1)
     desk.account.pools[name] = pool()
 
-    assert "are kept and billed: `sync` books them once they are given back" in desk.sync()[run_id].remark
+    assert (
+        "are kept for the next job like it, for at most 0 USD: `paretune sync` books them once"
+        in desk.sync()[run_id].remark
+    )
     desk.account.pools[name] = pool("Terminated", 3600.0)
     remark = desk.sync()[run_id].remark
 

@@ -68,7 +68,7 @@ def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
         (1, "storage must be sqlite:///FILE or postgresql://"),
         (2, "unknown key budget: did you mean budgets?"),
         (4, "usd_per_month must be a number at least 0, got 'plenty'"),
-        (5, "usd_per_month must be at least 0, got -1"),
+        (5, "usd_per_month must be at least 0, got '-1'"),
         (5, "unknown key tag of a budget: did you mean tags?"),
         (6, "usd_per_month must be a number at least 0"),
         (6, "tags must be a JSON object, got 'team'"),
@@ -88,7 +88,7 @@ def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
     [
         ("storage: sqlite:///x.db\n", "budgets is missing: a list such as"),
         ("budgets: []\n", "budgets is missing: a list such as"),
-        ("budgets: 5\n", "budgets must be a list, got 5"),
+        ("budgets: 5\n", "a budget must be a mapping"),
         (
             "budgets:\n  - {name: a, usd_per_month: 1}\n  - {name: a, usd_per_month: 1}\n",
             "team.yaml:3: there are two budgets a",

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 
 from paretune.commands.report import TOTAL_KEYS, ReportRequest
-from paretune.commands.report.document import ALL, Chart, Report, Section, on_front, scatter
+from paretune.commands.report.document import ALL, Chart, Report, Section, scatter
 from paretune.commands.report.jobs import ESTIMATED, ESTIMATES, dates, frame_of, records
+from paretune.core import pareto
 from paretune.core.result import Row
 from paretune.presentation.text import dollars, plain, texts
 from paretune.pricing import PriceList, price_remarks
@@ -22,10 +23,7 @@ _PRICE = ("usd_per_hour", "region", "as_of", "source")
 _NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
 
 
-def _starred(is_best: bool) -> str:
-    return "*" if is_best else ""
-
-
+_STAR = {True: "*", False: ""}.get
 _RUNS: dict[str, Any] = {
     "run": ("run_id", lambda run_id: run_id[:8]),
     "date": "date",
@@ -41,13 +39,13 @@ _RUNS: dict[str, Any] = {
     "USD/hour": ("price_usd_per_hour", "g"),
     "region": "price_region",
     "price of": "price_as_of",
-    "front": ("on_front", _starred),
+    "front": ("on_front", _STAR),
     "new USD/hour": ("new_price_usd_per_hour", "g"),
     "new region": "new_price_region",
     "new price of": "new_price_as_of",
     "new cost USD": ("new_cost_usd", ".5g"),
     "difference": ("difference_usd", lambda usd: f"{round(usd, 6) or 0.0:+.5g}"),
-    "new front": ("on_new_front", _starred),
+    "new front": ("on_new_front", _STAR),
 }
 _ROWS = (
     *(column if isinstance(column, str) else column[0] for column in _RUNS.values()),
@@ -69,13 +67,14 @@ _TOTALS: dict[str, Any] = {
 def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, today: date) -> Report:
     """A row per run, priced again if asked for, totals of dollars, and the errors of estimates."""
     frame = frame_of(jobs)
-    rows = frame.assign(learning_rate=frame.rate, on_front=_fronts(frame, metrics.COST_USD))
     is_new = bool(request.region or request.on or request.rate != "list")
     new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
+    rows = frame.assign(learning_rate=frame.rate)
     rows[[*_NEW]] = pd.DataFrame(new, columns=_NEW, dtype=object)
-    rows["difference_usd"] = rows.new_cost_usd.astype(float) - rows.cost_usd
-    rows["on_new_front"] = _fronts(rows, "new_cost_usd")
-    remarks = rows.remark.fillna("").loc[lambda texts: texts != ""].value_counts(sort=False)
+    rows["new_cost_usd"] = rows.new_cost_usd.astype(float)
+    rows["difference_usd"] = rows.new_cost_usd - rows.cost_usd
+    rows["on_front"], rows["on_new_front"] = _fronts(rows, metrics.COST_USD), _fronts(rows, "new_cost_usd")
+    remarks = rows.remark[rows.remark.fillna("") != ""].value_counts(sort=False)
     effective = rows.assign(cost_usd=rows.new_cost_usd, on_front=rows.on_new_front)
     charted = effective if request.rate == "effective" else rows
     sums, (errors, means) = totals(frame, request.by), estimate_errors(frame)
@@ -98,19 +97,23 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
                 if (group.key != NONE).any()
             ],
         ),
+        Section(heading="Estimates against measurements", tables=[("Means", means)]),
     ]
-    if not means.empty:
-        sections.append(Section(heading="Estimates against measurements", tables=[("Means", means)]))
-    rows = rows.join(errors)
-    listed = records(rows[[*_ROWS, *ESTIMATED, *errors]])
-    about = [dates(frame)]
-    return Report(title="Report on recorded runs", about=about, sections=sections, rows=listed, totals=records(sums))
+    return Report(
+        title="Report on recorded runs",
+        about=[dates(frame)],
+        sections=sections if len(means) else sections[:-1],
+        rows=records(rows.join(errors)[[*_ROWS, *ESTIMATED, *errors]]),
+        totals=records(sums),
+    )
 
 
 def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
-    """Whether each run is on the front of its kind; None without F1 or dollars."""
-    usd = frame.assign(**{cost: frame[cost].astype(float)})
-    return pd.concat([on_front(own, cost, metrics.F1) for _, own in usd.groupby(_KIND)])
+    """Whether each run is as cheap and as good as no other of its kind; None without F1 or dollars."""
+    marks = pd.Series(None, frame.index, dtype=object)
+    for _, points in frame[[*_KIND, cost, metrics.F1]].dropna().groupby(_KIND):
+        marks[points.index] = pareto.front(points[[cost, metrics.F1]].to_numpy().tolist(), maximise=(False, True))
+    return marks
 
 
 def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today: date) -> Row:
@@ -139,13 +142,13 @@ def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today:
 
 def dollars_against_f1(rows: pd.DataFrame, by: str) -> Chart | None:
     """Dollars and F1 of all completed runs, a series per key of `by` and origin, with the fronts of the main kinds."""
-    rows = rows.assign(cost_usd=rows.cost_usd.astype(float))
     used = rows[(rows.state == "Completed") & (rows.cost_usd > 0) & rows.f1.notna()]
     keys = used[by].map(", ".join) if by == "tag" else used[by]
-    fronts = {}
-    for (kind, dataset), runs in sorted(used.groupby(_KIND), key=lambda kind: -len(kind[1]))[:_MOST_FRONTS]:
-        best = runs[runs.on_front.astype(bool)]
-        fronts[f"front of {kind} on {dataset}"] = best.sort_values("cost_usd").set_index("cost_usd").f1
+    best = used[used.on_front.astype(bool)].sort_values("cost_usd").set_index("cost_usd")
+    fronts = {
+        f"front of {kind} on {dataset}": best.f1[(best.kind == kind) & (best.dataset == dataset)]
+        for kind, dataset in used[_KIND].value_counts().index[:_MOST_FRONTS]
+    }
     return scatter(
         used.assign(series=keys.replace("", NONE) + ", " + used.kind),
         (metrics.COST_USD, metrics.F1),

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from paretune.core import pareto
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
 from paretune.presentation.page import chart_html, template
@@ -21,6 +21,7 @@ _AXES = {
     metrics.F1: "F1 (macro, validation)",
     "hours": "billed hours",
     "device_count": "devices",
+    "batch": "global batch size (rows)",
 }
 ALL = "all runs"  # key of the totals of all
 
@@ -42,10 +43,6 @@ class Section:
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
     tests: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
-
-    def all_tables(self) -> list[tuple[str, pd.DataFrame]]:
-        """Tables and tests."""
-        return [*self.tables, *self.tests]
 
     def findings(self) -> list[str]:
         """Its sentences, and the rows of its tests, each with the test's caption."""
@@ -85,7 +82,7 @@ class Report:
         yield written(" ".join(self.about))
         for section in self.sections:
             yield written(f"{mark}{section.heading}")
-            for about, table in section.all_tables():
+            for about, table in (*section.tables, *section.tests):
                 yield from (written(f"{about}:"), tabled(table))
             if section.sentences:
                 yield written("\n".join(f"- {sentence}" for sentence in section.sentences))
@@ -106,7 +103,7 @@ def scatter(
     *,
     title: str,
     caption: str = "A point per run.",
-    lines: Mapping[str, pd.Series],
+    lines: Mapping[str, pd.Series] = MappingProxyType({}),
 ) -> Chart | None:
     """A point per row with both values, coloured by `series` and with `about` as its text; None without any.
 
@@ -136,18 +133,10 @@ def scatter(
     for name, line in lines.items():
         drawn = {"color": "#808080", "dash": "dash"}  # a grey that is seen on light and dark pages
         figure.add_scatter(x=line.index, y=line, mode="lines", line=drawn, name=_text(name), hoverinfo="name")
-    if x == "device_count":
+    if x in ("device_count", "batch"):
         figure.update_xaxes(tickvals=sorted(used[x].unique()))
     figure.update_layout(showlegend=True, legend_title_text="")
     return Chart(title=title, caption=caption, figure=figure)
-
-
-def on_front(frame: pd.DataFrame, x: str, y: str) -> pd.Series:
-    """Whether no other row is as low in x and as good in y (F1 is better if higher); None where one is unknown."""
-    marks = pd.Series(None, frame.index, dtype=object)
-    points = frame[[x, y]].dropna()
-    marks[points.index] = pareto.front(points.to_numpy().tolist(), maximise=(False, y == metrics.F1))
-    return marks
 
 
 def _text(text: str) -> str:

@@ -57,8 +57,7 @@ def groups_report(jobs: Sequence[RecordedJob], view: str, factor: str) -> Report
     about = [dates(frame), "Origins, data sets and models stand in tables of their own: compare within one only."]
     if left := len(frame) - len(used):
         about.append(f"Left out: {left}, not completed or probes.")
-    rows = [row for table in tables for row in records(table)]
-    return Report(title=f"Report by {factor}", about=about, sections=sections, rows=rows)
+    return Report(title=f"Report by {factor}", about=about, sections=sections, rows=records(pd.concat(tables)))
 
 
 def groups_of(runs: pd.DataFrame, factor: str, view: str) -> list[Group]:
@@ -67,7 +66,7 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> list[Group]:
     Runs of one shape are compared; factors of the cluster are compared for equal work.
     """
     groups, alone = list[Group](), list[str]()
-    work = runs.work.map(lambda work: "" if np.isnan(work) else f"{float(f'{work:.3g}'):,.0f} rows x epochs")
+    work = runs.work.map("{:,.3g} rows x epochs".format).where(runs.work.notna(), "")
     runs = runs.assign(level=runs[factor], apart=work if factor in _OF_THE_CLUSTER else runs[SHAPE])
     for (_, kind, model, dataset, _, apart), group in runs.groupby(_KIND):
         title = f"{kind}: {model} on {dataset}{f', {apart}' if apart else ''}"
@@ -82,9 +81,8 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> list[Group]:
             alone.append(f"{title}: all with {factor} {names[0] or 'unknown'}")
     if not groups:
         got = "; ".join(alone) or "no completed run"
-        raise BadInput(
-            [f"view={view} compares at least two values of {factor}, got {got}: choose more runs or other by"]
-        )
+        must = f"view={view} compares at least two values of {factor}"
+        raise BadInput([f"{must}, got {got}: choose more runs, or another by"])
     return groups
 
 
@@ -99,20 +97,26 @@ def _sorted(names: Iterable[str]) -> list[str]:
 def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     """The tables, sentences and charts of one kind of runs, and its means as numbers: seconds, USD, shares."""
     title, factor, names, runs = group
-    levels = runs.groupby("level")
-    frame = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names).assign(n=levels.size())
-    for name in QUANTITIES:
-        frame[f"{name}_mean"], frame[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
-    frame, is_scaling = _with_devices(runs, _with_ratios(group, frame)), view == "scaling"
-    shown, columns = frame.copy(), dict[str, Any]({factor: "level", "devices": "devices"})
+    levels, is_scaling = runs.groupby("level"), view == "scaling"
+    numbers = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names)
+    numbers["n"] = levels.size()
+    numbers["devices"] = _devices(runs)
+    table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
     for name, header in QUANTITIES.items():
-        columns[header] = name
-        shown[name] = list(map(partial(_mean, name), frame[f"{name}_mean"], frame[f"{name}_deviation"]))
-    columns["n"] = "n"
+        mean, deviation = numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = (
+            levels[name].mean(),
+            levels[name].std(),
+        )
+        table[header] = [_mean(name, mean[level], deviation[level]) for level in names]
+    table["n"] = numbers.n.astype(str)
     for name, header in _COMPARED.items():
-        columns[header] = f"{name}_against"
-        shown[columns[header]] = [_interval(name, *ends) for ends in frame[_against(name)].itertuples(index=False)]
-    columns["efficiency"] = ("efficiency", ".0%")
+        columns = [f"{name}_{'difference' if name == metrics.F1 else 'ratio'}{end}" for end in ("", "_low", "_high")]
+        numbers[columns] = [_against_first(group, name, level) for level in names]
+        table[header] = [_interval(name, *ends) for ends in numbers[columns].itertuples(index=False)]
+    seconds = numbers[f"{metrics.BILLABLE_SECONDS}_mean"]
+    numbers["speed_up"] = seconds.iloc[0] / seconds
+    numbers["efficiency"] = numbers.speed_up * numbers.devices.iloc[0] / numbers.devices
+    table["efficiency"] = ["" if pd.isna(share) else f"{share:.0%}" for share in numbers.efficiency]
     settings = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - _EXPECTED_DIFFERENCES - {factor}
     # More devices have a larger batch unless somebody fixes it.
     settings -= {"global_batch_size"} if factor in _OF_THE_CLUSTER else set()
@@ -120,12 +124,29 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
     section = Section(
         heading=f"{title[:1].upper()}{title[1:]}, by {factor}",
-        tables=[(_MEANS, texts(shown, columns))],
+        tables=[(_MEANS, table.loc[:, table.ne("").any()])],
         tests=_tests(group) if is_scaling else [],
         sentences=[f"{factor} is not all that differs between these runs: so does {varying}."] if varying else [],
         charts=_charts(runs) if is_scaling else [],
     )
-    return section, frame
+    return section, numbers
+
+
+def _devices(runs: pd.DataFrame) -> pd.Series:
+    """Devices of each level; missing where they are unknown or not the same, and everywhere if no two levels differ."""
+    counts = runs.groupby("level").device_count.agg(["min", "max", "count", "size"])
+    is_known = (counts["min"] == counts["max"]) & (counts["count"] == counts["size"])
+    return counts["min"].where(is_known & (counts["min"].nunique() > 1)).astype("Int64")
+
+
+def _against_first(group: Group, quantity: str, level: str) -> np.ndarray:
+    """A level's ratio to the first one, of F1 the difference, and the ends of its interval; NaN where it is unknown."""
+    runs, is_f1 = group.runs.set_index("rows"), quantity == metrics.F1
+    runs = runs[runs[quantity].notna() if is_f1 else runs[quantity] > 0]
+    values, base = (runs[quantity][runs.level == name] for name in (level, group.names[0]))
+    if level == group.names[0] or values.empty or base.empty:
+        return np.full(3, np.nan)
+    return difference(values, base) if is_f1 else np.exp(difference(np.log(values), np.log(base)))
 
 
 def _mean(quantity: str, mean: float, deviation: float) -> str:
@@ -139,42 +160,11 @@ def _mean(quantity: str, mean: float, deviation: float) -> str:
     return write(mean) + ("" if np.isnan(deviation) else f" ± {write(deviation)}")
 
 
-def _against(quantity: str) -> list[str]:
-    """Columns of a quantity against the first level, a difference of F1 or a ratio, and the ends of its interval."""
-    kind = f"{quantity}_{'difference' if quantity == metrics.F1 else 'ratio'}"
-    return [kind, f"{kind}_low", f"{kind}_high"]
-
-
 def _interval(quantity: str, value: float, low: float, high: float) -> str:
     form = "+.4f" if quantity == metrics.F1 else ".3f"
     if np.isnan(value):
         return ""
     return f"{round(value, 4) + 0.0:{form}}" + ("" if np.isnan(low) else f" ({low:{form}} to {high:{form}})")
-
-
-def _with_ratios(group: Group, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with each level's ratios to the first, differences of F1, and their intervals."""
-    runs = group.runs.set_index("rows")
-    for quantity in _COMPARED:
-        frame[_against(quantity)] = np.nan
-        is_f1 = quantity == metrics.F1
-        known = runs[runs[quantity].notna() if is_f1 else runs[quantity] > 0]
-        values = dict(iter((known[quantity] if is_f1 else np.log(known[quantity])).groupby(known.level)))
-        base = values.pop(group.names[0], None)
-        for name, own in values.items() if base is not None else ():
-            apart = difference(own, base)
-            frame.loc[name, _against(quantity)] = apart if is_f1 else np.exp(apart)
-    return frame
-
-
-def _with_devices(runs: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with speed-up and, where they differ, devices and efficiency."""
-    levels, seconds = runs.groupby("level"), frame[f"{metrics.BILLABLE_SECONDS}_mean"]
-    counts = levels.device_count.agg(["min", "max", "count"])
-    is_known = (counts["min"] == counts["max"]) & (counts["count"] == levels.size())
-    devices = counts["min"].where(is_known & (counts["min"].nunique() > 1)).astype("Int64")
-    speed_up = seconds.iloc[0] / seconds
-    return frame.assign(devices=devices, speed_up=speed_up, efficiency=speed_up * devices[frame.index[0]] / devices)
 
 
 def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
@@ -195,20 +185,23 @@ def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _charts(runs: pd.DataFrame) -> list[Chart | None]:
-    """Time over devices by global batch size, and F1 over devices by data size; none without several counts."""
-    known = runs[runs.device_count > 0].sort_values("rows")
-    known = known.assign(hours=known.billable_seconds / 3600)
-    if known.device_count.nunique() < 2:
-        return []
-    means = known.groupby("device_count").hours.mean().dropna()
-    perfect = {"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()}
-    by_batch = known.assign(series="global batch " + known.global_batch_size.replace("", "unknown"))
-    by_size = known.assign(series=known.rows.map("{:,.0f} rows".format))
-    origin = f"({known.origin.iloc[0]})"
-    return [
-        scatter(by_batch, ("device_count", "hours"), title=f"Time over devices {origin}", lines=perfect),
-        scatter(by_size, ("device_count", metrics.F1), title=f"F1 over devices {origin}", lines={}),
-    ]
+    """Time over devices by global batch size, F1 over devices by data size, and F1 by rule of the learning rate."""
+    origin, charts, known = f"({runs.origin.iloc[0]})", list[Chart | None](), runs[runs.device_count > 0]
+    if known.device_count.nunique() > 1:
+        known = known.sort_values("rows").assign(hours=known.billable_seconds / 3600)
+        means = known.groupby("device_count").hours.mean().dropna()
+        perfect = {"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()}
+        by_batch = known.assign(series="global batch " + known.global_batch_size.replace("", "unknown"))
+        by_size = known.assign(series=known.rows.map("{:,.0f} rows".format))
+        title, axes = f"Time over devices {origin}", ("device_count", "hours")
+        charts.append(scatter(by_batch, axes, title=title, lines=perfect))
+        charts.append(scatter(by_size, ("device_count", metrics.F1), title=f"F1 over devices {origin}"))
+    if runs.learning_rate_scaling.nunique() > 1:
+        by_rule = runs.assign(series=runs.learning_rate_scaling.replace("none", "fixed rate"))
+        by_rule["batch"] = pd.to_numeric(runs.global_batch_size, errors="coerce")
+        title = f"Scaled against fixed learning rate {origin}"
+        charts.append(scatter(by_rule, ("batch", metrics.F1), title=title))
+    return charts
 
 
 def line(runs: pd.DataFrame, quantity: str, *, power_law: bool = False) -> tuple[str, pd.DataFrame] | None:

@@ -30,7 +30,7 @@ class TrialJob:
         self.spec = trial.spec
         self._workplace = workplace
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name, retries_smaller=False)
-        self._job = Attempts(self.record, lambda _: None)
+        self._job = Attempts(self.record)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
         """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.

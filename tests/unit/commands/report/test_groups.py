@@ -90,7 +90,7 @@ def sections_of(
 
 
 def cells(section: Section, about: str = "Means") -> dict[str, list[str]]:
-    (table,) = (table for title, table in section.all_tables() if about in title)
+    (table,) = (table for title, table in (*section.tables, *section.tests) if about in title)
     return {name: list(table[name]) for name in table}
 
 
