@@ -14,7 +14,7 @@ from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate, estimate_own
+from paretune.estimating.estimator import Estimate, Forecast, estimate_own
 from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
@@ -68,7 +68,7 @@ _UNKNOWN = "nothing known: run one"
 class EstimateTable(Result):
     """Estimates of jobs that have not run, one row each."""
 
-    jobs: Sequence[tuple[JobSpec, TimeEstimate | None]]
+    jobs: Sequence[tuple[JobSpec, Estimate | None]]
     """Each job with its estimate, None for a training of the user's own that has never run on its cluster."""
     region: str
     remarks: Sequence[str] = ()  # sentences about dollars and intervals
@@ -82,7 +82,7 @@ class EstimateTable(Result):
         return "estimated, none of these has run"
 
     @property
-    def estimates(self) -> list[TimeEstimate]:
+    def estimates(self) -> list[Estimate]:
         """The estimates of all jobs that have one."""
         return [item for _, item in self.jobs if item is not None]
 
@@ -136,7 +136,7 @@ class EstimateTable(Result):
                 {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}", "batch": ""}
                 | {name: texts[name] or "-" for name in varying}
                 | {"time (80 % interval)": _time(item), "USD (80 % interval)": _dollars(item)}
-                | (_of_ours(item) if isinstance(item, Estimate) else {})
+                | ({} if item is None else _of_ours(item))
                 | {"basis": _UNKNOWN if item is None else item.basis}
             )
         columns = {name: [line[name] for line in lines] for name in lines[0]}
@@ -281,18 +281,18 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     return remarks
 
 
-def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
+def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
     """The estimates that are on the front of seconds and dollars; none that does not fit or lacks a price."""
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)
-        if item is not None and item.cost_usd is not None and _fits(item)
+        if item is not None and item.cost_usd is not None and item.fits != "no"
     }
     marks = dict(zip(points, pareto.front(list(points.values()), maximise=(False, False)), strict=True))
     return [marks.get(index, False) for index in range(len(estimates))]
 
 
-def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
+def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
     columns = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
     row: Row = {name: getattr(spec, name, None) if name in columns else None for name in COLUMNS}
     row |= {"on_front": is_best, "basis": _UNKNOWN}
@@ -303,13 +303,13 @@ def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
     row |= {"cost_usd": item.cost_usd, "basis": item.basis}
     for phase, seconds in item.phases.items():
         row |= {f"{phase}_{name}": round(getattr(seconds, name), 1) for name in _SECONDS}
-    if isinstance(item, Estimate):
+    if (memory := item.memory) is not None:
         row |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
         row |= {
-            "memory_gib_per_device": round(item.memory.gib, 3),
-            "memory_gib_low": round(item.memory.gib_low, 3),
-            "memory_gib_high": round(item.memory.gib_high, 3),
-            "memory_gib_usable": round(item.usable_gib, 3),
+            "memory_gib_per_device": round(memory.gib, 3),
+            "memory_gib_low": round(memory.gib_low, 3),
+            "memory_gib_high": round(memory.gib_high, 3),
+            "memory_gib_usable": round(memory.usable_gib, 3),
             "fits": item.fits,
             "steps": item.time.steps,
             "seconds_per_step": round(item.time.step_seconds, 6),
@@ -322,11 +322,7 @@ def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
     return row
 
 
-def _fits(item: TimeEstimate) -> bool:
-    return not (isinstance(item, Estimate) and item.fits == "no")
-
-
-def _time(item: TimeEstimate | None) -> str:
+def _time(item: Estimate | None) -> str:
     if item is None:
         return "-"
     middle, low, high = (_span(getattr(item.time, name)) for name in _SECONDS)
@@ -341,7 +337,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 4 * _DAY_S else f"{seconds / _DAY_S:.1f} days"
 
 
-def _dollars(item: TimeEstimate | None) -> str:
+def _dollars(item: Estimate | None) -> str:
     if item is None or item.price is None:
         return "-" if item is None else "no price"
     middle, low, high = (_usd(item.usd(getattr(item.time, name)) or 0.0) for name in _SECONDS)
@@ -354,7 +350,9 @@ def _usd(value: float) -> str:
 
 def _of_ours(item: Estimate) -> dict[str, str]:
     """Batch, dollars of tokens, memory of a device and the largest batch, of paretune's own training."""
-    memory, steps = item.memory, item.plan.gradient_accumulation_steps
+    if (memory := item.memory) is None:
+        return {}
+    steps = item.plan.gradient_accumulation_steps
     suffix = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
@@ -362,6 +360,6 @@ def _of_ours(item: Estimate) -> dict[str, str]:
     return {
         "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
         "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
-        "GiB per device": f"{gib} of {item.usable_gib:.1f}{suffix}",
+        "GiB per device": f"{gib} of {memory.usable_gib:.1f}{suffix}",
         "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
     }
