@@ -10,7 +10,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
-from paretune.estimating.estimator import TimeEstimate
+from paretune.estimating.estimator import Estimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
@@ -58,9 +58,7 @@ class JobRecord:
         self.is_uncollected = False  # whether what the job has recorded itself could not be copied, and may be later
         self._detail = ""
 
-    def describe(
-        self, inputs: JobInputs, *, estimate: TimeEstimate | None = None, warnings: Sequence[str] = ()
-    ) -> None:
+    def describe(self, inputs: JobInputs, *, estimate: Estimate | None = None, warnings: Sequence[str] = ()) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         with self.run.later():  # written together with the job's name
             self._describe_request()
