@@ -81,11 +81,11 @@ class _Inputs:
 
     def rows(self, split: str) -> TokenRows | None:
         """The rows of a split, those of an evaluation longest first; None if the data set does not have it."""
-        path, pad_id = self.folder.dataset / f"{split}.arrow", self.tokenizer.pad_token_id
+        folder, pad_id = self.folder.dataset / split, self.tokenizer.pad_token_id
         multiple = 8 if device.has_gpu() else 1  # tensor cores are fastest with multiples of 8
-        if not path.exists():
+        if not folder.exists():
             return None
-        return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
+        return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
 
 def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:

@@ -64,7 +64,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
         config = None
         with suppress(Exception):  # `model_faults` has reported why it cannot be loaded
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        if config is not None and spec.entry_script is None:
+        if config is not None:
             faults += division_faults(spec, config)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
