@@ -11,7 +11,6 @@ import shutil
 import sys
 import time
 from contextlib import redirect_stdout
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -55,14 +54,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     # Not the files of the current folder: another job may run in it at the same time.
     files = numbers_of_files([folder.report.parent, folder.model], began)
     metrics, sources = printed.results(files, {}, SCRIPT_METRICS)
-    facts: dict[str, str | int | float | bool] = {
-        "entry_script": script.name,
-        "device": device.device_name(),
-        **asdict(document.plan),
-        "global_batch_size": document.plan.global_batch_size,
-        "attempt": document.attempt,
-        "metrics_from": sources,
-    }
+    facts = {"device": device.device_name(), "metrics_from": sources}
     JobReport(metrics=metrics, facts=facts).write(folder.report)
 
 
