@@ -6,7 +6,7 @@ What follows an attempt depends only on the run and on how the attempts before i
 started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -209,9 +209,9 @@ class Attempts:
         workplace = self.record.workplace
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
         inputs = self.inputs or inputs_of(self.record.spec, workplace)
-        work = workplace.working_on("uploading code, data and model, and creating the job")
-        with work if self.document.spec.on_sagemaker else nullcontext():
-            return self._launcher.submit(self.document, inputs)
+        if self.document.spec.on_sagemaker:
+            workplace.say("uploading code, data and model, and creating the job")
+        return self._launcher.submit(self.document, inputs)
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""

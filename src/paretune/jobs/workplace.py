@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Forecast, TimeEstimate
-from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -99,7 +98,6 @@ class Workplace:
     environment: Mapping[str, str]  # environment variables of the command
     interruption: Interruption
     store: "Tracking | None" = None  # the MLflow store; by default the one that MLflow's own settings name
-    shows_work: bool = False  # whether to show work that takes a while on standard error
     on_events: Callable[[list[Event]], None] = lambda _: None  # called with all that jobs report, and with messages
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
@@ -189,10 +187,6 @@ class Workplace:
                 reasons.append(sentence.format(recorded=recorded, current=current))
         return "; ".join(reasons)
 
-    def working_on(self, title: str) -> AbstractContextManager[Callable[[str], None]]:
-        """Show that something takes a while; yields a function to call now and then with its progress."""
-        return work(title) if self.shows_work else nullcontext(lambda _: None)
-
     @cached_property
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
@@ -225,7 +219,6 @@ class Workplaces:
     environment: Mapping[str, str]
     interruption: Interruption
     home: Path
-    shows_work: bool = False
     on_events: Callable[[list[Event]], None] = lambda _: None
     _clock: Clock = field(default_factory=lambda: SystemClock())
     _workplaces: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
@@ -253,7 +246,6 @@ class Workplaces:
                 clock=clock,
                 environment=self.environment,
                 interruption=self.interruption,
-                shows_work=self.shows_work,
                 on_events=self.on_events,
             )
         return self._workplaces[key]
