@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, Interruption, SystemClock
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
@@ -128,16 +127,14 @@ class Workplace:
             BadInput: the file of the budgets has faults, or its storage cannot be opened.
             LaunchRefused: the storage of the budgets does not answer.
         """
-        with _refused_if_away():
-            if (ledger := self.budget_ledger(spec.budget)) is None:
-                return []
-            return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
+        ledger = self.budget_ledger(spec.budget)
+        request = self._request(spec, self.attribution(spec, study), "", worst_usd)
+        return [] if ledger is None else ledger.check(request)
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
         """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
-        with _refused_if_away():
-            if (ledger := self.budget_ledger(spec.budget)) is not None:
-                ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
+        if (ledger := self.budget_ledger(spec.budget)) is not None:
+            ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
     def book(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
         """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
@@ -201,15 +198,6 @@ class Workplace:
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> TimeEstimate | None:
         """The estimate of a job at its present price, see `Forecast.of`."""
         return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
-
-
-@contextmanager
-def _refused_if_away() -> Iterator[None]:
-    """Refuse the launch in the block if the storage of the budgets does not answer."""
-    try:
-        yield
-    except LostContact as error:
-        raise LaunchRefused(f"{error}; nothing was launched") from error
 
 
 @dataclass(frozen=True, kw_only=True)
