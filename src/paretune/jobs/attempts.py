@@ -154,7 +154,7 @@ class Attempts:
 
     def stop(self) -> None:
         """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
-        if self._may_be_created:
+        if self._may_be_created or (self.record.is_adopted and self.current is None):
             self.current, self._may_be_created = self._find(SHOWN_WITHIN_S), False
         if self.current is None:
             return
@@ -230,7 +230,7 @@ class Attempts:
         self.record.workplace.on_events(events)
 
     def _go_on(self, document: JobDocument, message: str) -> None:
-        """Turn to the next attempt; it is adopted at once, so that an interruption stops and bills it."""
+        """Turn to the next attempt, which the next poll begins or adopts."""
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.document, self.current = document, None
         if has_moved:
@@ -243,9 +243,6 @@ class Attempts:
             self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self.record.workplace.say(message)
-        if self.record.is_adopted and (adopted := self._find()) is not None:
-            self.record.name_attempt(adopted.name)
-            self.current = adopted
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):
