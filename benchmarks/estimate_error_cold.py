@@ -21,7 +21,6 @@ import json
 import math
 import random
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,7 @@ from pathlib import Path
 import arguments
 import published
 
-from paretune.core.errors import BadInput, refuse
-from paretune.estimating.architecture import Architecture, of_config
+from paretune.estimating.architecture import of_config
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.features import describe
@@ -43,7 +41,6 @@ TABLES = [
 ]
 ROWS = 10_000_000
 """Rows of the job that is predicted: so many that nothing counts but its steps."""
-UNITS = ("tokens/s", "sequences/s")
 LEAST_ROWS = 4
 """Rows of a source of which half is learned."""
 NOT_COMPARABLE = ("not comparable", "offloaded")
@@ -152,46 +149,19 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
 
 
 def read(paths: Sequence[Path]) -> list[Rate]:
-    """Every row of the tables.
-
-    Raises:
-        BadInput: the faults of all rows.
-    """
-    cold, rates, faults = Estimator(Evidence()), [], []
-    for path in paths:
-        for number, row in enumerate(csv.DictReader(path.read_text(encoding="utf-8").splitlines()), start=2):
-            try:
-                rates.append(_rate(cold, row))
-            except BadInput as error:
-                faults += [f"{path.name}, line {number}: {fault}" for fault in error.faults]
-            except (KeyError, TypeError, ValueError) as error:  # a column or a number
-                faults.append(f"{path.name}, line {number}: {type(error).__name__} {error}; see the columns in --help")
-    refuse(faults)
-    return rates
+    """Every row of the tables."""
+    rows = (row for path in paths for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    return [_rate(Estimator(Evidence()), row) for row in rows]
 
 
 def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     config, task = configuration(row)
-    built: Architecture | None = of_config(config, task)
-    faults = [] if built else [f"config of {row['model']} must have hidden size, layers and vocabulary, got {config}"]
-    published_rate = float(row["published_rate"])
-    if not 0 < published_rate < math.inf:
-        faults.append(f"published_rate must be above 0, got {row['published_rate']}")
-    if row["unit"] not in UNITS:
-        faults.append(f"unit must be {' or '.join(UNITS)}, got {row['unit']!r}")
-    try:
-        spec = job(row, task)
-        spec.instance()
-    except BadInput as error:
-        raise BadInput([*faults, *error.faults]) from error
-    described = None if built is None else describe(spec, spec.plan(), built)
-    estimate = None if built is None else cold.estimate(spec, built, None)
-    if built is not None and described is None:
-        faults.append(f"{spec.instance_type} must have a GPU with a data sheet, got {spec.instance().accelerator}")
-    refuse(faults)
+    built, spec = of_config(config, task), job(row, task)
+    assert built is not None
+    described, estimate = describe(spec, spec.plan(), built), cold.estimate(spec, built, None)
     assert described is not None
     assert estimate is not None
-    rows_per_second = published_rate / (spec.max_seq_length if row["unit"] == UNITS[0] else 1)
+    rows_per_second = float(row["published_rate"]) / (spec.max_seq_length if row["unit"] == "tokens/s" else 1)
     step_seconds = spec.plan().global_batch_size / rows_per_second
     return Rate(row=row, spec=spec, setting=described.time, step_seconds=step_seconds, estimate=estimate)
 
@@ -258,37 +228,26 @@ def memory(rates: Sequence[Rate]) -> str:
     errors = [rate.estimate.memory.gib / float(rate.row["published_memory_gib"]) - 1 for rate in alike]
     refused = sum(rate.estimate.fits == "no" for rate in rates)
     sentence = f"{refused} of {len(rates)} jobs, all of which have run, are said not to fit."
-    if not errors:
-        return sentence
     median, worst = statistics.median(map(abs, errors)), max(errors, key=abs)
     return f"Memory by formula is {median:.0%} off (median of {len(errors)}, the worst {worst:+.0%}). {sentence}"
 
 
-def show(made: Sequence[Forecast]) -> None:
-    """Print each row."""
-    print("predicted rate over the published one, and the half-width of the stated 80 % interval")
-    for item in made:
-        row, spec = item.rate.row, item.rate.spec
-        label = f"{row['model']} {row['precision']} {spec.fine_tuning}, {spec.instance_count} x {spec.instance_type}, "
-        label += f"{row['per_device_batch']} x {row['sequence_length']} tokens"
-        print(f"  {label:70} {item.ratio:5.2f}  (x {item.width:.2f}){'' if item.is_inside else '  outside'}")
-
-
 def main() -> None:
-    """Print the tables."""
+    """Print each row, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
     parser.add_argument("--most", type=int, help="only so many rows of each source")
     chosen = arguments.parse(parser, most=2)
-    try:
-        rates = read(chosen.table or TABLES)
-    except BadInput as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    rates = read(chosen.table or TABLES)
     if chosen.most is not None:
         sources = dict.fromkeys(rate.source for rate in rates)
         rates = [rate for name in sources for rate in [item for item in rates if item.source == name][: chosen.most]]
-    show(forecasts(rates, []))
+    print("predicted rate over the published one, and the half-width of the stated 80 % interval")
+    for item in forecasts(rates, []):
+        row, spec = item.rate.row, item.rate.spec
+        label = f"{row['model']} {row['precision']} {spec.fine_tuning}, {spec.instance_count} x {spec.instance_type}, "
+        label += f"{row['per_device_batch']} x {row['sequence_length']} tokens"
+        print(f"  {label:70} {item.ratio:5.2f}  (x {item.width:.2f}){'' if item.is_inside else '  outside'}")
     made = f"{published.conditions('paretune')}:"
     print(published.block("estimate_error_cold", [made, "", *tables(rates)]))
 

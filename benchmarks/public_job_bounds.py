@@ -6,8 +6,8 @@ and two jobs. The uploads that its bounds follow from are those of the other rep
 were, packed and with every checkpoint; paretune packs only small ones and leaves checkpoints out. Nothing is launched.
 """
 
-import csv
 import random
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,12 @@ from functools import cache
 from pathlib import Path
 from unittest import mock
 
+import pandas as pd
+
 from paretune.estimating import phases
 from paretune.estimating.architecture import well_known
 from paretune.pricing import Balance, PriceList
+from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
 
 JOBS = Path(__file__).parent / "tables" / "public_jobs.csv"
@@ -26,6 +29,8 @@ JOBS_OF_A_STUDY = 20
 AT_ONCE = 4
 SEVEN_BILLION = "mistralai/Mistral-7B-v0.1"
 _OF_A_KIND = {"any": "ml.g5.xlarge", "cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "multi_gpu": "ml.g5.12xlarge"}
+_CPU = re.compile(r"ml\.[mctr]\d")  # instance types that AWS has withdrawn are in no catalogue
+_MULTIPLE = re.compile(r"ml\.(p2|p3)\.(8|16)xlarge|ml\.p3dn\.24xlarge")
 
 Table = Mapping[tuple[str, str], phases.UsualSeconds]
 
@@ -60,40 +65,49 @@ class PublicJob:
         return _usd_per_hour(self.instance_type) * self.instance_count * seconds / 3600
 
 
-def read_jobs(path: Path, kind_of_type: Callable[[str], str]) -> tuple[list[PublicJob], list[str]]:
-    """The jobs whose phases are known, and a sentence on each row with an impossible phase."""
-    jobs, faults = [], []
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            texts = [row.get(name) or "" for name in ("seconds_training", "seconds_uploading", "instance_type")]
-            if not all(texts) or row.get("coarse") == "yes":
-                continue
-            names = ("seconds_downloading_data", "seconds_downloading_image")
-            try:
-                count = int(float(row.get("instance_count") or 1))
-                downloading = sum(float(row.get(name) or 0) for name in names)
-                training, uploaded = float(texts[0]), float(texts[1])
-            except (ValueError, OverflowError) as error:
-                faults.append(f"{row.get('id')}: left out, a phase is no number ({error})")
-                continue
-            if not (min(downloading, training, uploaded) >= 0 and 0 < downloading + training + uploaded < 1e9):
-                faults.append(f"{row.get('id')}: left out, a phase has fewer than 0 seconds, or none has any")
-                continue
-            notebook = (row.get("source") or "").partition("@")[0].partition(":")[0]
-            job = PublicJob(
-                id=row.get("id") or "",
-                repository="/".join(notebook.split("/")[:2]),
-                notebook=notebook,
-                instance_type=texts[2],
-                instance_count=count,
-                kind=kind_of_type(texts[2]),
-                model=row.get("model") or "",
-                downloading_s=downloading,
-                training_s=training,
-                uploading_s=uploaded,
-            )
-            jobs.append(job)
-    return jobs, faults
+def kind_of_type(instance_type: str) -> str:
+    """Return the kind of an instance type, also of one that AWS has withdrawn; `any` without a type."""
+    if instance_type in instances():
+        return phases.kind_of(instances()[instance_type])
+    if not instance_type:
+        return "any"
+    return "cpu" if _CPU.match(instance_type) else "multi_gpu" if _MULTIPLE.match(instance_type) else "gpu"
+
+
+def read(path: Path = JOBS) -> pd.DataFrame:
+    """The rows of timelines, each with its repository, its notebook and the kind of its instances."""
+    if not path.is_file():
+        raise SystemExit(f"there is no file {path}: name the folder with timelines.csv and describe/")
+    rows = pd.read_csv(path, dtype={"date": str})
+    texts = ("date", "note", "framework", "instance_type", "source", "coarse", "model", "status")
+    rows = rows.assign(**{name: rows[name].fillna("") if name in rows else "" for name in texts})
+    sources = rows["source"].where(rows["source"] != "", rows["id"]).str.partition("@")[0]
+    owners, names = sources.str.partition("/")[0], sources.str.partition("/")[2].str.split("[/:]", regex=True).str[0]
+    kinds = rows["instance_type"].map(kind_of_type)
+    return rows.assign(notebook=sources.str.partition(":")[0], repository=owners + "/" + names, kind=kinds)
+
+
+def played(rows: pd.DataFrame) -> list[PublicJob]:
+    """The jobs whose phases are known."""
+    is_known = rows[["seconds_training", "seconds_uploading"]].notna().all(axis=1) & (rows["instance_type"] != "")
+    rows = rows[is_known & (rows["coarse"] != "yes")]
+    return [
+        PublicJob(
+            id=row.id,
+            repository="/".join(row.notebook.split("/")[:2]),
+            notebook=row.notebook,
+            instance_type=row.instance_type,
+            instance_count=int(row.instance_count),
+            kind=row.kind,
+            model=row.model,
+            downloading_s=row.seconds_downloading_data + row.seconds_downloading_image,
+            training_s=row.seconds_training,
+            uploading_s=row.seconds_uploading,
+        )
+        for row in rows.fillna(
+            {"seconds_downloading_data": 0, "seconds_downloading_image": 0, "instance_count": 1}
+        ).itertuples()
+    ]
 
 
 def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Table], count: int) -> None:
@@ -103,8 +117,6 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
     """
     repositories = list(dict.fromkeys(job.repository for job in jobs))
     print(f"bounds: {count:,} simulated jobs, phases of {len(jobs)} public jobs of {len(repositories)} repositories")
-    if not jobs:
-        return
     source = random.Random(0)
     studies = []
     for repository in repositories:

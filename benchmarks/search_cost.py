@@ -48,7 +48,7 @@ RANGES = ("learning_rate", "per_device_train_batch_size")
 PACKAGES = ("paretune", "optuna", "syne-tune", "smac", "flaml", "mlflow", "torch", "scipy", "numpy")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Task:
     """One search of a world. `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods."""
 
@@ -129,7 +129,7 @@ def _line(task: Task) -> str:
 
 
 def compare(
-    name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, done: Searched
+    name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, searched: Searched
 ) -> list[Searches]:
     """All searches of the worlds of one kind, printed."""
     seeds = [seed for seed, _ in paths]
@@ -142,8 +142,8 @@ def compare(
     )
     result = []
     for method in (method for method in options.methods if not is_there(method)):
-        task = {"name": name, "method": method, "budget": options.budget, "slow": options.slow_jobs}
-        courses = done.courses([(Task(seed=seed, **task), path) for seed, path in paths])
+        tasks = [(Task(name, method, seed, options.budget, options.slow_jobs), path) for seed, path in paths]
+        courses = searched.courses(tasks)
         result.append(Searches(method=method, budget=options.budget, courses=courses))
         print(f"  {name} {method}", file=sys.stderr, flush=True)
     print(f"\n{name}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
@@ -188,14 +188,14 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
     seeds = worlds.DEVELOPMENT if options.development else worlds.HELD_OUT
-    context, settings = multiprocessing.get_context("spawn"), {}
+    context, settings = multiprocessing.get_context("spawn"), dict[str, list[Searches]]()
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.processes, context) as pool:
-        done = Searched(options.results or Path(folder) / "searches.jsonl", pool)
+        searched = Searched(options.results or Path(folder) / "searches.jsonl", pool)
         for name in options.tables:
             paths = [(seed, Path(folder) / f"{name}-{seed}.csv") for seed in seeds[: options.seeds]]
             for seed, path in paths:
                 worlds.World.draw(name, seed).write(path)
-            settings[name] = compare(name, paths, options, done)
+            settings[name] = compare(name, paths, options, searched)
     worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
     if settings:
         head = f"{made}; simulated; {options.seeds} seeds, {worlds_are}"

@@ -32,8 +32,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES
 from paretune.training import device
-from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import TokenRows, as_batch
+from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, as_batch
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
 RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, more tell nothing new
@@ -67,7 +66,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
 _UNSUITED = """
 import runpy
 from paretune.training import device, loop
-loop.use_cpu_kernels = lambda model: None
+loop.use_cpu_kernels = lambda *_: None
 device.keep_freed_memory = lambda: None
 runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
 """

@@ -90,7 +90,7 @@ class OptunaAlone(Asking):
             lambda count: kinds.IntDistribution(0, count - 1),
             lambda count: kinds.CategoricalDistribution(list(range(count))),
         )
-        self._worst = (0.0, 0.0)
+        self._worst: tuple[float, ...] = (0.0, 0.0)
 
     def ask(self) -> tuple[Any, Point] | None:
         """The sampler's next point."""

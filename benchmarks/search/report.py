@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import published
@@ -110,15 +111,11 @@ def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ..
             peer = _text(peers[top]) + (f" ({top})" if math.isfinite(peers[top]) else "")
         return [*(_text(values.get(method)) for method in _OURS), peer, _text(values.get("random"))]
 
-    def held(budget: float) -> Callable[[Searches], float]:
-        return lambda search: search.share(budget)
-
     for share, aim in ((0.9, "2"), (0.95, "2.5")):
-        yield f"dollars to {share:.0%}", aim, *row(lambda searches, share=share: _usd(searches, share), min)
-    at_1, at_40 = held(1.0), held(40.0)
-    by_median = row(lambda searches: statistics.median(map(at_1, searches)), max)
+        yield f"dollars to {share:.0%}", aim, *row(partial(_usd, share=share), min)
+    by_median = row(lambda searches: statistics.median(search.share(1.0) for search in searches), max)
     yield "share held at 1 median job, median table", "random's", *by_median
-    by_worst = row(lambda searches: min(map(at_40, searches)), max)
+    by_worst = row(lambda searches: min(search.share(40.0) for search in searches), max)
     yield "share held at 40 median jobs, worst table", "0.94 and best peer's", *by_worst
     lines = sum(len(path.read_text().splitlines()) for path in _SAMPLER.glob("*.py"))
     yield "lines of the search and its models", "at most 700", str(lines), "", "", ""

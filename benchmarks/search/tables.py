@@ -137,8 +137,9 @@ class Table:
         key = self._key(point)
         if key not in self._truths:
             spec, answer = self.spec(point), self._answer(self._mean, point)
-            has_ended = spec is not None and answer is not None and answer.f1 is not None
-            self._truths[key] = (self.usd(spec, answer.billable_seconds), -answer.f1) if has_ended else None
+            self._truths[key] = None
+            if spec is not None and answer is not None and answer.f1 is not None:
+                self._truths[key] = (self.usd(spec, answer.billable_seconds), -answer.f1)
         return self._truths[key]
 
     def usd(self, spec: JobSpec, seconds: float) -> float:

@@ -18,8 +18,6 @@ import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-_LONGEST_NAME = 200  # characters that may be a typing error; difflib takes minutes for some longer texts
-
 
 class ParetuneError(Exception):
     """Root of the tree. `exit_code` is the exit code of the command."""
@@ -115,12 +113,18 @@ def did_you_mean(
     `cutoff` is the least similarity of difflib, 0 to 1. With `or_longer`, names that contain `name` are suggested if
     none is similar.
     """
-    if len(name) > _LONGEST_NAME:
-        return ""
-    similar = difflib.get_close_matches(name, names, n=most, cutoff=cutoff)
+    similar = difflib.get_close_matches(name[:200], names, n=most, cutoff=cutoff)
     if or_longer and name and not similar:
         similar = [other for other in names if name in other][:most]
     return f"{lead}did you mean {' or '.join(similar)}?" if similar else ""
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """The error, then the errors that it was raised from, outermost first."""
+    chain = [error]
+    while before := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
+        chain.append(before)
+    return chain
 
 
 def first_line(error: BaseException) -> str:

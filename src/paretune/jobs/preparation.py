@@ -47,6 +47,7 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     elif workplace.launcher.reads_inputs and spec.entry_script is not None:
         faults = missing_files(spec.as_text()) or argument_faults(spec)
     elif workplace.launcher.reads_inputs:
+        refuse(missing_files(spec.as_text()))
         _fetch(spec, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:
             inputs = _make(spec, workplace, meanwhile)

@@ -17,7 +17,7 @@ from paretune.estimating.estimator import Estimate, TimeEstimate, known_architec
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
-from paretune.launchers.storage import (
+from paretune.launchers.disk import (
     SPARE_GIB,
     bytes_on_disk,
     host_bytes,

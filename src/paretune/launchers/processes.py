@@ -43,11 +43,6 @@ class WarmStart:
         )
         weakref.finalize(self, _close, self._server)
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the process that forks has ended."""
-        return self._server.poll() is not None
-
     def start(self, folder: Path, environment: Mapping[str, str]) -> "Fork | None":
         """The job of a folder as a process; None if the process that forks has ended."""
         assert self._server.stdin is not None  # both are pipes
@@ -55,14 +50,14 @@ class WarmStart:
         with suppress(OSError, ValueError):
             job = json.dumps({"folder": str(folder), "environment": dict(environment)})
             print(job, file=self._server.stdin, flush=True)
-            return Fork(int(self._server.stdout.readline()), folder, self)
+            return Fork(int(self._server.stdout.readline()), folder, self._server)
         return None
 
 
 class Fork:
     """A job that `WarmStart` has started, with what a launcher asks of a process of its own."""
 
-    def __init__(self, pid: int, folder: Path, parent: WarmStart) -> None:
+    def __init__(self, pid: int, folder: Path, parent: "subprocess.Popen[str]") -> None:
         self.pid = pid
         self._created, self._code, self._parent = psutil.Process(pid).create_time(), folder / "exit_code", parent
 
@@ -70,7 +65,8 @@ class Fork:
         """Its exit code, negative if a signal has ended it; None while it runs."""
         with suppress(FileNotFoundError):
             return int(self._code.read_text())
-        return -signal.SIGKILL if self._parent.is_lost and living(self.pid, self._created) is None else None
+        has_ended = self._parent.poll() is not None and living(self.pid, self._created) is None
+        return -signal.SIGKILL if has_ended else None
 
 
 def _close(server: "subprocess.Popen[str]") -> None:
@@ -79,11 +75,11 @@ def _close(server: "subprocess.Popen[str]") -> None:
         server.kill()
 
 
-def out_of_memory_kills() -> int | None:
-    """Number of processes that Linux has killed for lack of memory since it booted; None if it is unknown."""
+def out_of_memory_kills() -> int:
+    """Number of processes that Linux has killed for lack of memory since it booted; 0 if it is unknown."""
     path = Path("/proc/vmstat")
     counters = dict(line.split() for line in path.read_text().splitlines()) if path.exists() else {}
-    return int(counters["oom_kill"]) if "oom_kill" in counters else None
+    return int(counters.get("oom_kill", 0))
 
 
 def this_process() -> str:

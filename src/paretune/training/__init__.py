@@ -10,10 +10,9 @@ Processes that others start:
 One training:
     loop.train              from the job document to report.json
     trainer, callback       the Hugging Face Trainer with our batches; its events, throughput, stop requests, profile
-    strategies              what ddp, fsdp, smddp, smp and deepspeed mean; weights divided over devices
+    strategies, pipeline    what ddp, fsdp, smddp and deepspeed mean; weights and layers divided over devices
     processes, checkpoints  torchrun, exchange between processes, stop signal; checkpoints that all have written
-    cpu_kernels             dropout and attention without a GPU
-    pipeline                layers of a model, divided over devices
+    cpu_kernels             attention and dropout without a GPU
     model                   finds, builds and writes the model that trains
     rows/, tasks            rows of a data set; labels, losses, metrics and baselines of each task
     script.run_script       runs a user's own training script

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core import watchdog
-from paretune.core.errors import BadInput, first_line, refuse
+from paretune.core.errors import BadInput, causes, first_line, refuse
 from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder, write_json_once
 from paretune.training import processes
 from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
@@ -104,11 +104,9 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
-    first: BaseException = error
-    while (before := first.__cause__ or (None if first.__suppress_context__ else first.__context__)) is not None:
-        first = before
-    cause = f", because of {type(first).__name__}: {first_line(first)}" if isinstance(first, Exception) else ""
-    return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{cause if first is not error else ''}"
+    cause = causes(error)[-1]
+    reason = f", because of {type(cause).__name__}: {first_line(cause)}" if cause is not error else ""
+    return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{reason}"
 
 
 def _end_all(folder: JobFolder, sentence: str = "") -> None:

@@ -19,7 +19,7 @@ from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import CHECKPOINT_EVERY_S, PROFILE_JSON, Event, write_json
 from paretune.training import checkpoints, device, processes
-from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.tokenised import GlobalBatchSampler
 
 _STEP = "ProfilerStep"  # torch's name of a block that is one optimiser step with its data and log begins so
 _NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
@@ -64,22 +64,18 @@ class Stopwatch:
 
     def seconds(self) -> float:
         """Seconds measured so far."""
-        if not self.is_running:
-            return self._seconds
         device.synchronize()
-        return self._seconds + time.perf_counter() - self._since
+        return self._seconds + (time.perf_counter() - self._since if self.is_running else 0.0)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Exclude the block from the measured seconds."""
-        running = self.is_running
+        was_running = self.is_running
         self.stop()
-        try:
-            with record_function(_NOT_TRAINING):
-                yield
-        finally:
-            if running:
-                self.start()
+        with record_function(_NOT_TRAINING):
+            yield
+        if was_running:
+            self.start()
 
 
 DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
@@ -94,11 +90,8 @@ class Diverged(Exception):
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
     """Writes curves as events, measures throughput, and stops the training on request.
 
-    Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
-    allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
-
-    A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two minutes; less often
-    if that would take more than a twentieth of the time.
+    Throughput is rows per second after the warm-up. Evaluation, checkpoints and profiled steps are excluded. A training
+    `on_spot` instances writes a checkpoint every two minutes, less often if it would take a twentieth of the time.
 
     All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
     are queued, so that processes may be several steps apart. Hence they exchange what each of them wants, after the
@@ -143,10 +136,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Count the step, unless it is profiled; save a checkpoint or stop if a process asks for it.
-
-        Raises Diverged in all processes if in one the loss was not a finite number for DIVERGED_STEPS steps in a row.
-        """
+        """Count the step, unless it is profiled; save or stop if a process asks for it, or has diverged."""
         if self.stopwatch.is_running:
             epoch, index = divmod(state.global_step - 1, self._sampler.steps)
             rows = self._sampler.epoch_steps(epoch)[index]
@@ -267,24 +257,18 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             if state.global_step < last:
                 self._profiler.step()
             else:
-                self._write(first, last - first + 1)
+                self._profiler.stop()
+                self._metrics.stopwatch.start()
+                self._write(self._profiler, first, last - first + 1)
+                self._profiler = None
         elif state.global_step + 1 == first <= last:
             self._metrics.stopwatch.stop()
             activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
             self._profiler = profile(activities=activities, schedule=lambda _: ProfilerAction.RECORD)
             self._profiler.start()
 
-    def abandon(self) -> None:
-        """Stop the profiler without writing anything, as after an error or if the training was stopped."""
-        if self._profiler is not None:
-            self._profiler.stop()
-            self._metrics.stopwatch.start()
-        self._profiler = None
-
-    def _write(self, first_step: int, steps: int) -> None:
-        """Stop the profiler and write the files. An error, as on a full disk, does not end the training."""
-        profiler = self._profiler
-        self.abandon()
+    def _write(self, profiler: Any, first_step: int, steps: int) -> None:
+        """Write the files. An error, as on a full disk, does not end the training."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(self._folder / "trace.json.gz"))

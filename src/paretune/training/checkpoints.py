@@ -2,13 +2,9 @@
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
 from there to every instance when the next attempt starts. It removes nothing from S3 and overwrites what has changed,
-an interruption may leave a copy incomplete, and files are copied in any order. Hence:
-
-    ROOT/checkpoints/checkpoint-N/                  checkpoint after step N
-    ROOT/checkpoints/checkpoint-N/complete.json     size of every file of all processes; written last
-
-A checkpoint is used only when all its files exist in full size on every instance. One that is not needed any more is
-emptied, not removed, so that S3 does not keep it and the next attempt does not download it.
+an interruption may leave a copy incomplete, and files are copied in any order. Hence `checkpoint-N/complete.json` is
+written last, with the size of every file of all processes, and a checkpoint is used only when all its files exist in
+full size on every instance. One that is not needed any more is emptied, so that S3 does not keep its contents.
 """
 
 import json

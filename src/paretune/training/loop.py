@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import transformers
 
+from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import evaluation_batch
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
@@ -21,8 +22,7 @@ from paretune.training.callback import EventWriter, MetricsCallback, ProfileCall
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer, write_model
 from paretune.training.processes import StopSignal
-from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import TokenRows, as_batch
+from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, as_batch
 from paretune.training.strategies import Division
 from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
@@ -54,18 +54,14 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
 
 def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder, checkpoint: Path | None) -> bool:
     """Train from the checkpoint, or from the start if it is None; False when the training was stopped."""
-    callback = trainer.callback
-    profiler = ProfileCallback(document.spec.profile_steps or 0, folder.profile, callback)
-    if document.spec.profile_steps is not None and processes.is_first():
-        trainer.add_callback(profiler)
+    callback, profile_steps = trainer.callback, document.spec.profile_steps
+    if profile_steps is not None and processes.is_first():
+        trainer.add_callback(ProfileCallback(profile_steps, folder.profile, callback))
     if checkpoint is not None:
         callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
         if trainer.division is not None:
             trainer.division.resumes_from = checkpoint
-    try:
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    finally:
-        profiler.abandon()
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     callback.stopwatch.stop()
     if callback.stopped_at is None or callback.stopped_at >= trainer.state.max_steps:
         return True
@@ -102,7 +98,7 @@ def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
         model, missing = build_model(spec, source, prepared.labels, tokenizer, drawn=drawn)
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
-            use_cpu_kernels(model)
+            use_cpu_kernels(model, spec.max_seq_length)
         return model, missing
 
     division = Division(spec, build) if strategies.divides(spec) else None
@@ -124,7 +120,8 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         of_strategy=strategies.trainer_arguments(spec),
         in_place=division is not None,
     )  # initialises the process group
-    arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
+    built = of_config(inputs.model.config.to_dict(), spec.task)
+    arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, built.vocabulary if built else 1)
     is_language_model = spec.task == metrics.CAUSAL_LM  # whose own loss is right, and all that is measured
     smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
     return LengthGroupedTrainer(
@@ -161,8 +158,6 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
         _save(trainer, inputs, spec)
     if not processes.is_first():
         return
-    if not is_probe:
-        inputs.tokenizer.save_pretrained(str(folder.model))
     report = JobReport(
         metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # marks seconds of a part of the training
         facts=_facts(document, trainer, inputs, resumed=resumed),
@@ -179,6 +174,8 @@ def _save(trainer: LengthGroupedTrainer, inputs: _Inputs, spec: JobSpec) -> None
         trainer.save_model(str(folder.model))
     elif division is not None or processes.is_first():
         write_model(trainer.model, folder.model, spec, lambda text: events.write(0, {}, message=text), division)
+    if processes.is_first():
+        inputs.tokenizer.save_pretrained(str(folder.model))
 
 
 def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:
@@ -189,8 +186,6 @@ def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, f
     is_final = is_after_last_step and in_this_process and not trainer.args.load_best_model_at_end
     measured = history[-1] if is_final else trainer.evaluate()
     quality = _quality(measured, "eval", task)
-    if "loss" not in quality:
-        return {}  # it has failed, and the events say so
     return {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
 
 
@@ -205,28 +200,27 @@ def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, f
 
 
 def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -> dict[str, float]:
-    config = trainer.model.config
-    names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
-    sizes = {name: getattr(config, attribute) for name, attribute in names.items() if hasattr(config, attribute)}
+    built = of_config(trainer.model.config.to_dict(), document.spec.task)
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
         metrics.PEAK_MEMORY_GIB: max(processes.gather(device.peak_memory_gib())),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
         metrics.TOTAL_PARAMETERS: shape.total,
-        "matrix_parameters": shape.matrices,
-        **sizes,
     }
+    if built is not None:
+        measured |= {"layers": built.layers, "hidden_size": built.hidden_size, "vocabulary": built.vocabulary}
+        measured["matrix_parameters"] = built.matrices
     throughput = trainer.callback.throughput()
     if throughput is None:
         return measured
     measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
-    if peak is not None and {"layers", "hidden_size"} <= set(sizes):
+    if peak is not None and built is not None:
         flops = metrics.training_flops(
-            parameters=shape.matrices,
-            trained_share=shape.trained_share,
-            layers=sizes["layers"],
-            hidden_size=sizes["hidden_size"],
+            parameters=built.matrices,
+            trained_share=shape.trainable / shape.total,
+            layers=built.layers,
+            hidden_size=built.hidden_size,
             mean_length=float(trainer.train_dataset.lengths.mean()),
         )
         measured[metrics.MFU] = flops * throughput[1] / (peak * document.plan.devices)

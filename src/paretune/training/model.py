@@ -5,9 +5,8 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -192,10 +191,9 @@ def _heads(model: Any) -> list[str]:
 
 
 def _linear_layers(model: Any) -> list[str]:
-    """Names of the linear layers below the heads; those of GPT-2 are of the class Conv1D."""
-    kinds = (torch.nn.Linear, transformers.pytorch_utils.Conv1D)
-    heads = _heads(model)
-    layers = [name for name, module in model.named_modules() if isinstance(module, kinds)]
+    """Names of the linear layers below the heads."""
+    kinds, heads = (torch.nn.Linear, transformers.pytorch_utils.Conv1D), _heads(model)  # Conv1D is GPT-2's
+    layers = (name for name, module in model.named_modules() if isinstance(module, kinds))
     return [name for name in layers if name.partition(".")[0] not in heads]
 
 
@@ -243,8 +241,8 @@ def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
         bnb_4bit_compute_dtype=device.half_format(device.choose_precision(spec.precision)) or torch.float32,
         llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^ they match any ending
     )
-    own_device = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
-    return {"quantization_config": quantization, "device_map": {"": own_device}}
+    here = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
+    return {"quantization_config": quantization, "device_map": {"": here}}
 
 
 def _correct_four_bits(model: Any) -> None:
@@ -278,36 +276,18 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     return layers
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Class name and parameter counts of a model, taken before it is distributed over devices.
-
-    `matrices` are the weights that multiply every token, `trained_share` is their trainable share.
-    """
+class Shape(NamedTuple):
+    """Class name and parameter counts of a model, taken before it is distributed over devices."""
 
     name: str
     total: int
     trainable: int
-    matrices: int
-    trained_share: float
-    vocabulary: int
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
         """The counts of `model`."""
-        whole = list(model.parameters())
-        tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-        multiplied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
-        # An embedding table that is also the output layer multiplies every token.
-        matrices = [item for item in whole if id(item) not in tables or id(item) in multiplied]
-        return cls(
-            name=type(model).__name__,
-            total=_count(whole),
-            trainable=_count(item for item in whole if item.requires_grad),
-            matrices=_count(matrices),
-            trained_share=_count(item for item in matrices if item.requires_grad) / _count(matrices),
-            vocabulary=int(getattr(model.config.get_text_config(), "vocab_size", 1)),
-        )
+        trained = (item for item in model.parameters() if item.requires_grad)
+        return cls(type(model).__name__, _count(model.parameters()), _count(trained))
 
 
 def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
@@ -362,25 +342,22 @@ def _write(model: Any, folder: Path, division: Any) -> None:
         if processes.is_first():
             model.save_pretrained(folder)
         return
-    written, failure = list[Path](), None
-    for part in division.parts_of(model, FILE_BYTES):
+    files, failure = dict[str, str](), None  # name of a weight to that of its file
+    for number, part in enumerate(division.parts_of(model, FILE_BYTES), 1):
         if processes.is_first() and failure is None:
             try:
                 model.save_pretrained(folder, state_dict=part)
-                written.append((folder / _SAVED).rename(folder / f"model.part-{len(written)}.safetensors"))
+                path = (folder / _SAVED).rename(folder / f"model-{number:05}.safetensors")
+                with safe_open(path, "pt") as content:
+                    files |= dict.fromkeys(content.keys(), path.name)
             except (MemoryError, RuntimeError, OSError) as error:  # raised when the others do not wait any more
                 failure = error
     if failure is not None:
         raise failure
-    if len(written) == 1:
-        written[0].rename(folder / _SAVED)
-    elif written:  # the names by which transformers finds them, and their index
-        files, total = dict[str, str](), sum(path.stat().st_size for path in written)
-        for number, path in enumerate(written, 1):
-            name = f"model-{number:05}-of-{len(written):05}.safetensors"
-            with safe_open(path.rename(folder / name), "pt") as content:
-                files |= dict.fromkeys(content.keys(), name)
-        write_json(folder / f"{_SAVED}.index.json", {"metadata": {"total_size": total}, "weight_map": files})
+    if len(set(files.values())) == 1:
+        path.rename(folder / _SAVED)
+    elif files:  # by which transformers finds them
+        write_json(folder / f"{_SAVED}.index.json", {"metadata": {}, "weight_map": files})
 
 
 @torch.no_grad()

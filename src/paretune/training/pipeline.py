@@ -82,9 +82,6 @@ class Pipeline:
     Removes from the Hugging Face model of this process, stage `number` of `stages`, the parts of the other stages, and
     replaces its `forward`: inputs are tokens (B, T) in the first stage, else the output of the stage before, (B, T,
     hidden size). The last one gives logits, (B, T, vocabulary) or (B, classes).
-
-    Attributes:
-        copy: name of the output layer's weights in the last stage, if the whole model has the embedding table there.
     """
 
     def __init__(
@@ -105,6 +102,7 @@ class Pipeline:
         head, table = model.get_output_embeddings(), model.get_input_embeddings()
         self._classifies = head is None  # one row of logits per text, not per token
         self._is_tied = head is not None and head.weight is table.weight
+        # Name of the output layer's weights in the last stage, if the whole model has the embedding table there.
         self.copy = f"{self._head}.weight" if self._is_tied and self._is_last else None
         if self.copy is not None:
             head.weight = torch.nn.Parameter(table.weight.detach().clone())

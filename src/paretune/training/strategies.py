@@ -8,14 +8,12 @@
                 are gathered for the saved model                                            (package deepspeed)
     device_map  one process loads the layers onto all of its devices                        (Hugging Face)
 
-smddp and deepspeed need GPUs and further packages. No training has run with them: smddp was started with a stand-in for
-its package, and for deepspeed only the configuration was checked. smp is for training scripts of the user's own.
+smddp and deepspeed need GPUs and further packages. No training has run with them. smp is for scripts of the user's own.
 
 The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism (transformers
-5.23), and it has no pipelines. PyTorch's `fully_shard` works on GPUs and CPUs. Only the first process ever holds the
-whole model, in the machine's memory, while it sends one tensor after another to the others. It gathers and writes the
-trained model file by file. Checkpoints are written by all processes, each its own share (torch.distributed.checkpoint),
-and read by any number of processes with the same tensor groups and stages.
+5.23), and it has no pipelines. Only the first process ever holds the whole model, in the machine's memory, while it
+sends one tensor after another to the others. Checkpoints are written by all processes, each its own share, and read by
+any number of processes with the same tensor groups and stages.
 """
 
 import importlib
@@ -133,8 +131,7 @@ def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
     """Make each layer of `model` keep only its input, if the job asks for it, and compute the rest again later.
 
-    With `activation_offloading` the inputs are kept in the machine's memory. Results are the same: random numbers are
-    drawn again from the same states.
+    With `activation_offloading` the inputs are kept in the machine's memory.
     """
     if not spec.checkpoints_activations:
         return

@@ -27,12 +27,10 @@ from paretune.specification.job import JobSpec
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
 _EXAMPLES = 5  # rows or labels that a fault names
-_REMEDIES = {
+_REMEDIES = {  # type of a cell that holds no class to what to do
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
-    dict: ": set label_column to another column",
     float: ": a script of your own (entry_script) can learn numbers",
 }
-"""Type of a cell that holds no class to what to do."""
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
@@ -46,10 +44,9 @@ def summed_loss(
 ) -> torch.Tensor:
     """Summed cross-entropy of one micro-batch, divided by the number of labels of the optimiser step over all devices.
 
-    Without the division loss and gradients would grow with accumulation steps and devices: the Trainer leaves it to
-    models that take keyword arguments, and sequence classifiers take them but do not divide (transformers 5.23).
-    `outputs` has logits (B, C) with `labels` B classes or flags (B, C), or logits (B, T, V) with labels (B, T), -100
-    where there is none. Without `num_items_in_batch` the labels are those of this batch.
+    The Trainer leaves the division to models that take keyword arguments, and sequence classifiers take them but do not
+    divide (transformers 5.23). `outputs` has logits (B, C) with `labels` B classes or flags (B, C), or logits (B, T, V)
+    with labels (B, T), -100 where there is none. Without `num_items_in_batch` the labels are those of this batch.
     """
     logits, functional = outputs["logits"], torch.nn.functional
     if task == metrics.CAUSAL_LM:
@@ -76,16 +73,16 @@ class Evaluation:
         return (logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)).cpu().numpy()
 
     def __call__(self, prediction: Any) -> dict[str, float]:
-        """The metrics of a transformers `EvalPrediction` with such predictions."""
+        """The metrics of a transformers `EvalPrediction` with N such predictions, of rows of words not equally long."""
         predicted, labels = prediction.predictions, prediction.label_ids
         if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
             self.report_entries = {}
-            inside = labels != -100
             truth, answers = (
-                [[self._names[number] for number in row[has]] for row, has in zip(side, inside, strict=True)]
+                [[self._names[number] for number in row[of != -100]] for row, of in zip(side, labels, strict=True)]
                 for side in (labels, predicted)
             )
             return word_metrics(truth, answers)
+        predicted, labels = np.asarray(predicted), np.asarray(labels)
         if self._task == metrics.MULTI_LABEL:
             truth = labels.astype(bool)
             counts = multilabel_confusion_matrix(truth, predicted)[:, [1, 0, 1, 0], [1, 1, 0, 0]]
@@ -277,23 +274,8 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
-    kind = "classes" if spec.task == metrics.CLASSIFICATION else "labels"
-    lacking = f"the training rows lack {len(missing)} of {len(names)} {kind} ({', '.join(missing[:_EXAMPLES])})"
+    lacking = f"the training rows lack {len(missing)} of {len(names)} labels ({', '.join(missing[:_EXAMPLES])})"
     return [f"{lacking}: raise max_train_samples, or leave them out"] if missing else []
-
-
-def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
-    """The group of each row (N,), whose proportions a split keeps: its class or set of labels; None without groups.
-
-    All sets that occur only once are one group.
-    """
-    if labels is None or task == metrics.CLASSIFICATION:
-        return labels
-    if task == metrics.TOKEN_CLASSIFICATION:
-        return None
-    _, groups, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-    groups = groups.reshape(-1)
-    return np.where(counts[groups] < 2, -1, groups)
 
 
 def cells_of(table: datasets.Dataset, column: str) -> list[Any]:

@@ -11,13 +11,12 @@ from accelerate.utils import find_executable_batch_size
 from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from paretune.core.errors import first_line
 from paretune.estimating.workload import EVALUATIONS
 from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import device, processes
 from paretune.training.callback import MetricsCallback
-from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.tokenised import GlobalBatchSampler
 from paretune.training.strategies import Division
 from paretune.training.tasks import summed_loss
 
@@ -38,10 +37,32 @@ def training_arguments(
 ) -> TrainingArguments:
     """The Trainer's arguments for this job, with checkpoints in `output`; `in_place` leaves the model where it is.
 
-    The user's `training_arguments` override the defaults of the strategy, which override those here.
+    The user's `training_arguments` override the defaults of the strategy, which override those here: precision, and
+    when to log, evaluate and write checkpoints.
     """
     spec, plan = document.spec, document.plan
-    options = _default_options(document, steps_per_epoch) | dict(of_strategy or {}) | dict(spec.training_arguments)
+    precision = device.choose_precision(spec.precision)
+    limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # no limit unless positive
+    total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
+    by_steps = spec.num_train_epochs < EVALUATIONS or limit > 0
+    options: dict[str, Any] = {
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "disable_tqdm": True,
+        "report_to": "none",
+        "logging_steps": max(1, min(50, total // LOG_POINTS)),
+        "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
+        "save_strategy": "epoch",
+        "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
+        "remove_unused_columns": False,  # batches are already tensors
+        "use_cpu": not device.has_gpu(),
+        "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
+        "prediction_loss_only": spec.task == CAUSAL_LM,
+        "eval_strategy": "steps" if by_steps else "epoch",
+        **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
+        **(of_strategy or {}),
+        **spec.training_arguments,
+    }
     options.pop("gradient_checkpointing", None)  # strategies.checkpoint_activations does it for every kind of model
     if "warmup_ratio" in options:  # transformers 5 takes a share of all steps as warmup_steps
         options["warmup_steps"] = options.pop("warmup_ratio")
@@ -58,47 +79,21 @@ def training_arguments(
     )
 
 
-def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, Any]:
-    """Precision, and when to log, evaluate and write checkpoints, unless the strategy or the user says otherwise."""
-    spec = document.spec
-    precision = device.choose_precision(spec.precision)
-    limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # no limit unless positive
-    total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
-    by_steps = spec.num_train_epochs < EVALUATIONS or limit > 0
-    return {
-        "bf16": precision == "bf16",
-        "fp16": precision == "fp16",
-        "disable_tqdm": True,
-        "report_to": "none",
-        "logging_steps": max(1, min(50, total // LOG_POINTS)),
-        "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
-        "save_strategy": "epoch",
-        "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
-        "remove_unused_columns": False,  # batches are already tensors
-        "use_cpu": not device.has_gpu(),
-        "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
-        "prediction_loss_only": spec.task == CAUSAL_LM,
-        "eval_strategy": "steps" if by_steps else "epoch",
-        **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
-    }
-
-
 class EvaluatedBatch(NamedTuple):
-    """Rows of an evaluation, computed by one process; predictions and labels are None without metrics."""
+    """B rows of an evaluation, computed by one process; predictions and labels are empty without metrics."""
 
-    rows: list[int]
     loss: float  # sum of the losses of `items`: rows, or for language models tokens
     items: int
-    predictions: np.ndarray | None
-    labels: np.ndarray | None
+    predictions: Sequence[Any] = ()
+    labels: Sequence[Any] = ()
 
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
     """A Trainer with batches from a `GlobalBatchSampler`.
 
     An evaluation computes each row once, so that its metrics do not depend on the number of processes and the size of
-    its batches. It continues with smaller batches if one does not fit into memory. If it fails, the training goes on.
-    With `waits_for_others`, or a division, a forward pass needs all processes: none can repeat or leave out a batch.
+    its batches, which become smaller if one does not fit into memory. With `waits_for_others`, or a division, a forward
+    pass needs all processes: none can repeat or leave out a batch.
     """
 
     def __init__(
@@ -177,24 +172,14 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     def evaluation_loop(
         self, dataloader: Any, description: str, *_: Any, metric_key_prefix: str = "eval", **__: Any
     ) -> EvalLoopOutput:
-        """Loss and metrics of the data set of `dataloader`, whose batches are not used; none if the evaluation fails.
-
-        The failure is raised if the model is divided, or if the training returns its best model.
-        """
-        rows, values = dataloader.dataset, dict[str, float]()
+        """Loss and metrics of the data set of `dataloader`, whose batches are not used."""
         with self.callback.stopwatch.paused():
-            try:
-                values = self._measure(rows)
-            except Exception as error:
-                if self._waits_for_others or self.args.load_best_model_at_end:
-                    raise
-                sentence = f"the evaluation has failed, and the model is kept: {first_line(error)}"
-                self.callback.events.write(self.state.global_step, {}, message=sentence)
+            values = self._measure(dataloader.dataset)
         return EvalLoopOutput(
             predictions=None,
             label_ids=None,
             metrics={f"{metric_key_prefix}_{name}": value for name, value in values.items()},
-            num_samples=len(rows),
+            num_samples=len(dataloader.dataset),
         )
 
     def _measure(self, rows: Any) -> dict[str, float]:
@@ -204,23 +189,17 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         model.eval()
         if hasattr(self.optimizer, "eval"):
             self.optimizer.eval()
-        size, failure, share = self.args.eval_batch_size, "", list[EvaluatedBatch]()
+        size = self.args.eval_batch_size
         if self._waits_for_others:
             share = self._evaluate_share(size, model, rows)
         else:
-            try:
-                share = find_executable_batch_size(self._evaluate_share, starting_batch_size=size)(model, rows)
-            except Exception as error:  # the other processes wait for this one
-                failure = first_line(error)
-        failures, shares = zip(*processes.gather((failure, share)), strict=True)
-        if any(failures):
-            raise RuntimeError(next(filter(None, failures)))
-        batches = [batch for part in shares for batch in part]
+            share = find_executable_batch_size(self._evaluate_share, starting_batch_size=size)(model, rows)
+        batches = [batch for part in processes.gather(share) for batch in part]
         items = sum(batch.items for batch in batches)
         values = {"loss": sum(batch.loss for batch in batches) / items} if items else {}
         if self.compute_metrics is not None and batches:
-            order = np.argsort([row for batch in batches for row in batch.rows], kind="stable")
-            predictions, labels = (_stack(parts)[order] for parts in list(zip(*batches, strict=True))[3:])
+            predictions = [row for batch in batches for row in batch.predictions]
+            labels = [row for batch in batches for row in batch.labels]
             values |= self.compute_metrics(EvalPrediction(predictions=predictions, label_ids=labels))
         return values
 
@@ -245,15 +224,8 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1)
             counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
             items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
-            results = (None, None)
+            results = []
             if self.compute_metrics is not None:
-                results = self.compute_metrics.predict(logits), labels.cpu().numpy()
-            batches.append(EvaluatedBatch(index, float(loss), items, *results))
+                results = [self.compute_metrics.predict(logits), labels.cpu().numpy()]
+            batches.append(EvaluatedBatch(float(loss), items, *results))
         return batches
-
-
-def _stack(parts: Sequence[np.ndarray]) -> np.ndarray:
-    if parts[0].ndim == 1:
-        return np.concatenate(parts)
-    width = max(part.shape[1] for part in parts)
-    return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-100) for part in parts])

@@ -11,7 +11,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.jobs.preview import ForeseenJob, _summary, limit_refusal, warnings_of
-from paretune.launchers.storage import host_bytes
+from paretune.launchers.disk import host_bytes
 from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec

@@ -16,7 +16,7 @@ from paretune.specification.container import Event
 from paretune.specification.parallelism import BatchPlan
 from paretune.training import callback
 from paretune.training.callback import EventWriter, MetricsCallback
-from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.tokenised import GlobalBatchSampler
 
 
 class HandTurned:

@@ -20,7 +20,7 @@ from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
-from paretune.launchers.storage import bytes_on_disk
+from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import aligned
 from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
@@ -81,11 +81,6 @@ class EstimateTable(Result):
         """Says that nothing of it has run."""
         return "estimated, none of these has run"
 
-    @property
-    def estimates(self) -> list[TimeEstimate]:
-        """The estimates of all jobs that have one."""
-        return [item for _, item in self.jobs if item is not None]
-
     def rows(self) -> list[Row]:
         """The rows of estimate.csv, `on_front` as a truth; seconds are billable seconds per instance."""
         marks = zip(self.jobs, on_front([item for _, item in self.jobs]), strict=True)
@@ -93,11 +88,7 @@ class EstimateTable(Result):
 
     def csv(self) -> str:
         """The table with the columns COLUMNS; an empty field means unknown."""
-        rows = self.rows()
-        texts = [
-            {name: spell(value) if isinstance(value, bool) else value for name, value in row.items()} for row in rows
-        ]
-        return csv_text(list(rows[0]) if rows else COLUMNS, texts)
+        return csv_text(COLUMNS, [{name: _cell(value) for name, value in row.items()} for row in self.rows()])
 
     def to_dict(self) -> dict[str, object]:
         """Run, region, rows, remarks and warnings."""
@@ -116,7 +107,7 @@ class EstimateTable(Result):
         sentences += [self.open_command] if self.open_command else []
         if not any(spec.has_instances for spec, _ in self.jobs):
             return sentences
-        dates = dates_of(item.price for item in self.estimates)
+        dates = dates_of(item.price for _, item in self.jobs if item is not None)
         of = f"prices of {self.region}, SageMaker Training, on demand{dates and f', {dates}'}"
         return [f"{of}; data and model are counted, storage is not", *sentences]
 
@@ -224,21 +215,16 @@ def _our_table(
     refuse(faults)
     facts = _facts(specs, home_of(environment))
     refuse(list(dict.fromkeys(_faults(specs, facts))))
-    estimator, jobs, estimates = opened().estimator, [], []
+    estimator, jobs = opened().estimator, []
     for (spec, price), facts_of_rows in zip(priced, facts, strict=True):
-        architecture = built[spec.model]
-        item = estimator.estimate(spec, architecture, price, facts=facts_of_rows)
+        item = estimator.estimate(spec, built[spec.model], price, facts=facts_of_rows)
         if item is not None:
-            item = replace(item, largest_batch=estimator.largest_batch(item, architecture, facts_of_rows))
-            estimates.append(item)
-        disk = bytes_on_disk(spec, JobInputs(), architecture)
+            item = replace(item, largest_batch=estimator.largest_batch(item, built[spec.model], facts_of_rows))
+        disk = bytes_on_disk(spec, JobInputs(), built[spec.model])
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
-    return EstimateTable(
-        jobs=[(item.spec, item) for item in estimates],
-        region=region,
-        remarks=_remarks(estimates),
-        warnings=warnings_of(jobs),
-    )
+    estimates = [job.estimate for job in jobs if job.estimate is not None]
+    pairs = [(item.spec, item) for item in estimates]
+    return EstimateTable(jobs=pairs, region=region, remarks=_remarks(estimates), warnings=warnings_of(jobs))
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
@@ -246,7 +232,7 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
 
     def look_up(spec: JobSpec) -> _Facts:
         inputs = load_cached_inputs(spec, home)
-        return None if inputs is None or inputs.dataset is None else inputs.dataset.facts
+        return inputs.dataset.facts if inputs and inputs.dataset else None
 
     of_data = [JobSpec.read({name: spec.as_text()[name] for name in _OF_THE_DATA}) for spec in specs]
     return [look_up(spec) or look_up(local) for spec, local in zip(specs, of_data, strict=True)]
@@ -264,7 +250,7 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
             )
 
 
-def _remarks(estimates: Sequence[Estimate]) -> list[str]:
+def _remarks(estimates: Sequence[TimeEstimate]) -> list[str]:
     remarks = []
     if any(item.spec.spot for item in estimates):
         remarks.append(
@@ -286,7 +272,7 @@ def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)
-        if item is not None and item.cost_usd is not None and _fits(item)
+        if item is not None and item.cost_usd is not None and not (isinstance(item, Estimate) and item.fits == "no")
     }
     marks = dict(zip(points, pareto.front(list(points.values()), maximise=(False, False)), strict=True))
     return [marks.get(index, False) for index in range(len(estimates))]
@@ -305,10 +291,9 @@ def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
         row |= {f"{phase}_{name}": round(getattr(seconds, name), 1) for name in _SECONDS}
     if isinstance(item, Estimate):
         row |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
+        row |= {f"memory_gib_{end}": round(getattr(item.memory, f"gib_{end}"), 3) for end in ("low", "high")}
         row |= {
             "memory_gib_per_device": round(item.memory.gib, 3),
-            "memory_gib_low": round(item.memory.gib_low, 3),
-            "memory_gib_high": round(item.memory.gib_high, 3),
             "memory_gib_usable": round(item.usable_gib, 3),
             "fits": item.fits,
             "steps": item.time.steps,
@@ -322,8 +307,8 @@ def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
     return row
 
 
-def _fits(item: TimeEstimate) -> bool:
-    return not (isinstance(item, Estimate) and item.fits == "no")
+def _cell(value: object) -> object:
+    return spell(value) if isinstance(value, bool) else value
 
 
 def _time(item: TimeEstimate | None) -> str:

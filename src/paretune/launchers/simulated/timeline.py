@@ -120,10 +120,11 @@ class TimelineFactory:
                 raise
             # A smaller batch after an out-of-memory failure, not in the table.
             sentence = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
-            return _failed(0.0, FailureKind.ERROR, sentence)
+            return Timeline(phases=(("Pending", 0.0),), failure=(FailureKind.ERROR, sentence), log=(sentence,))
         if settings.share("capacity", *job) < settings.capacity_error_rate:
             sentence = f"no capacity for {document.spec.instance_type} (simulated)"
-            return _failed(CAPACITY_SECONDS, FailureKind.CAPACITY, sentence)
+            phases = (("Pending", CAPACITY_SECONDS),)
+            return Timeline(phases=phases, failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
         return _timeline(document, answer, job)
 
     def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
@@ -154,11 +155,6 @@ class TimelineFactory:
             uploaded_bytes=estimate.time.uploaded_bytes,
             measured={metrics.PEAK_MEMORY_GIB: estimate.memory.gib},
         )
-
-
-def _failed(seconds: float, kind: FailureKind, sentence: str) -> Timeline:
-    """A job that fails before its instances are there."""
-    return Timeline(phases=(("Pending", seconds),), failure=(kind, sentence), log=(sentence,))
 
 
 def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> ReplayedJob:
@@ -225,7 +221,7 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[s
 
 def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
-    measured: dict[str, float] = {metrics.TRAIN_SECONDS: training}
+    measured = {metrics.TRAIN_SECONDS: training}
     facts: dict[str, str | int | float | bool] = {
         "simulated": True,
         "basis": answer.basis,

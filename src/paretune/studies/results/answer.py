@@ -13,6 +13,7 @@ from paretune.presentation.text import aligned, dollars, duration, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
+from paretune.studies.definition.objectives import violations
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.recommendation import NEVER, Pick, best_in, failures, recommend
@@ -52,13 +53,11 @@ class StudyAnswer:
         if not self.picks:
             return lines + _nothing(self.front)
         pick = self.picks[0]
-        lines.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.figures(pick)}.")
+        lines.append(
+            f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.front.in_words(pick.point)}."
+        )
         lines.append(f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.")
         return lines + self.remarks()
-
-    def figures(self, pick: Pick) -> str:
-        """What a recommended configuration reaches and costs, in words."""
-        return "; ".join(f"{name} {value}" for name, value in self.front.figures(pick.point).items())
 
     def remarks(self) -> list[str]:
         """What to know before the first recommendation is followed, a sentence each."""
@@ -118,7 +117,7 @@ class StudyAnswer:
             commands = [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
         if pick is self.picks[0]:
             return "\n  ".join(filter(None, [" ".join(self.opening()), *commands, pick.on_some_rows]))
-        head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.figures(pick)}"
+        head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.front.in_words(pick.point)}"
         return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
 
 
@@ -134,16 +133,15 @@ def _nothing(front: StudyFront) -> list[str]:
     if not front.points:
         text = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]
-    count = len(front.points)
-    lines = [f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"]
-    for name in dict.fromkeys([*front.constraints, *front.objectives]):
-        reached, limits = [point.means[name] for point in front.points if name in point.means], front.constraints
-        for bound, words, closest in (("min", "at least", max), ("max", "at most", min)):
-            if reached and bound in limits.get(name, {}):
-                best = front.text(name, closest(reached))
-                lines.append(f"{label(name)} must be {words} {limits[name][bound]:g}; the closest reached {best}.")
-        lines += [] if reached else [f"{label(name)} was not measured in any of them."]
-    return lines
+    missed = {
+        point.number: sum(max(0.0, amount) for amount in violations(point.means, front.constraints).values())
+        for point in front.points
+    }
+    closest = min(front.points, key=lambda point: missed[point.number])
+    absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
+    reasons = [*closest.unmet, *(f"{label(name)} was not measured in any of them" for name in absent)]
+    head = f"{len(front.points)} configurations have completed, but none can be recommended; the closest is trial"
+    return [f"{head} {closest.number}: {'; '.join(reasons)}."]
 
 
 @dataclass(frozen=True, kw_only=True)

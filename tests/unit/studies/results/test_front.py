@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.studies.results.front import StudyFront, hypervolume, reference_point
+from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.sampler.sampler import hypervolume_improvement
 from tests.study_examples import COST_AND_F1, trial_of
 
@@ -73,10 +73,6 @@ def test_a_dollar_less_by_chance_keeps_no_bad_model_on_the_front() -> None:
     front = StudyFront.of(trials, COST_AND_F1, {})
 
     assert [front.rank(trial) for trial in trials] == [0, 1, 0]
-
-
-def test_the_reference_is_a_tenth_of_the_range_beyond_the_worst() -> None:
-    assert reference_point([(1, 20, 5, 0), (3, 10, 5, 0)]) == pytest.approx((3.2, 21, 5.5, 1))
 
 
 @pytest.mark.parametrize("width", [2, 3])

@@ -116,4 +116,4 @@ def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
     said = words(LADDER, COST_AND_F1, {"f1": {"min": 0.99}})
 
     assert "5 configurations have completed, but none can be recommended" in said
-    assert "F1 must be at least 0.99; the closest reached 0.9350." in said
+    assert "the closest is trial 3: F1 is 0.9350, below 0.99." in said
