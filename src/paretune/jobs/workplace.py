@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput, LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
-from paretune.estimating.estimator import Forecast, TimeEstimate
+from paretune.estimating.estimator import Estimate, Forecast
 from paretune.launchers.base import Launcher
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -23,7 +23,6 @@ from paretune.storage.database import address_fault
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
-    from paretune.estimating.estimator import Estimate
     from paretune.launchers.simulated.launcher import VirtualClock
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
     from paretune.tracking import Tracking
@@ -195,7 +194,7 @@ class Workplace:
         tracking = self.tracking if has_store(self.environment) else None
         return Forecast(tracking, simulated=self.launcher.origin == "simulated")
 
-    def estimate(self, spec: JobSpec, inputs: JobInputs) -> TimeEstimate | None:
+    def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
         """The estimate of a job at its present price, see `Forecast.of`."""
         return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
 
@@ -259,7 +258,7 @@ class Workplaces:
 
         return LocalLauncher(self.home, clock, self.environment)
 
-    def _predict(self, document: JobDocument) -> "Estimate | None":
+    def _predict(self, document: JobDocument) -> Estimate | None:
         built = architecture_of(document.spec.model, document.spec.task, self.environment)
         return self._forecast.estimator.estimate(document.spec, built, None, plan=document.plan)
 

@@ -16,7 +16,7 @@ from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.notice import send
-from paretune.launchers.processes import this_process
+from paretune.launchers.processes import process_text
 from paretune.ledger.lock import locked
 from paretune.presentation.text import plain
 from paretune.pricing import dates_of
@@ -168,7 +168,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         _check_quality(file, jobs, workplace)
         workplaces.home.mkdir(parents=True, exist_ok=True)
         with (
-            locked(storage, file.name, this_process()) as lock,
+            locked(storage, file.name, process_text()) as lock,
             closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
             table.reachable(),
         ):

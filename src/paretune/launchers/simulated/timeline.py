@@ -138,13 +138,13 @@ class TimelineFactory:
         if estimate is None:
             remedy = "set simulation.runs to a table of recorded runs, or set max_train_samples"
             raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
-        basis = f"the estimate ({estimate.basis})"
-        if estimate.did_not_fit is not None or estimate.memory.gib > estimate.usable_gib:
+        basis, memory = f"the estimate ({estimate.basis})", estimate.memory
+        if memory is not None and (estimate.did_not_fit is not None or memory.gib > memory.usable_gib):
             return ReplayedJob(
                 billable_seconds=estimate.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
-                basis=f"{estimate.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
+                basis=f"{memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
             )
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,
@@ -153,7 +153,7 @@ class TimelineFactory:
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,
             uploaded_bytes=estimate.time.uploaded_bytes,
-            measured={metrics.PEAK_MEMORY_GIB: estimate.memory.gib},
+            measured={} if memory is None else {metrics.PEAK_MEMORY_GIB: memory.gib},
         )
 
 
