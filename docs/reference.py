@@ -103,11 +103,10 @@ def _commands() -> Iterator[str]:
         yield f"{entry.about[0].upper()}{entry.about[1:]}.\n"
         if entry.first_word:
             yield f"The word after the command is `{entry.first_word}`: `paretune {name} {entry.first_word.upper()}`.\n"
-        if command.hidden:
-            yield f"Only in the file, not typed: {', '.join(f'`{key}`' for key in command.hidden)}.\n"
-        own = {
-            key: command.options.schema_at([key]) for key in (command.options.model_fields if command.options else ())
-        }
+        names = list(command.options.model_fields) if command.options else []
+        if in_the_file := [f"`{key}`" for key in names if key in command.excluded]:
+            yield f"Only in the file, not typed: {', '.join(in_the_file)}.\n"
+        own = {key: command.options.schema_at([key]) for key in names if command.options}
         if own:
             yield from _parameters("name", own)
         if command.takes_jobs:

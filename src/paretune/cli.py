@@ -156,7 +156,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
     for option in [option for option, text in texts.items() if not text.strip()]:
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
-        if inner not in (*inside, "") or outer not in (*options, *command.excluded, *command.hidden):
+        if inner not in (*inside, "") or outer not in (*options, *command.excluded):
             texts[option] = "true"  # the empty text would mean a default, which it does not have
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}

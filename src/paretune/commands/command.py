@@ -31,15 +31,13 @@ class Command:
     run: Callable[[Any], CommandOutput | Result]
     options: type[Parameters] | None = None
     takes_jobs: bool = False
-    excluded: tuple[str, ...] = ()  # parameters of a job that this command does not take
-    hidden: tuple[str, ...] = ()  # fields of `options` that cannot be typed
+    excluded: tuple[str, ...] = ()  # fields of `options` and parameters of a job that cannot be typed
 
     def models(self) -> dict[str, Any]:
         """Name of each option to the model that declares it, the command's own first."""
-        fields = self.options.model_fields if self.options is not None else ()
-        own = {name: self.options for name in fields if name not in self.hidden}
-        job = {name: JobSpec for name in JobSpec.model_fields if name not in (*own, *self.excluded)}
-        return {**own, **(job if self.takes_jobs else {})}
+        options = dict.fromkeys(self.options.model_fields if self.options else (), self.options)
+        job = dict.fromkeys(JobSpec.model_fields if self.takes_jobs else (), JobSpec)
+        return {name: model for name, model in {**options, **job, **options}.items() if name not in self.excluded}
 
 
 def command_of(options: type[Parameters], run: Callable[[Any], CommandOutput | Result]) -> Command:

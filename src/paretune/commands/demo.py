@@ -64,19 +64,16 @@ def run_demo(request: DemoRequest) -> CommandOutput:
 def _isolated(folder: Path, store: str) -> Iterator[None]:
     """Work in `folder`, with its own MLflow store and nothing of the user's settings; all is restored at the end."""
     before = dict(os.environ)
-    foreign = {name: text for name, text in before.items() if not name.startswith(_OURS)}
-    settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(folder)}
     try:
-        _replace_environment(foreign | settings)
+        for name in before:
+            if name.startswith(_OURS):
+                del os.environ[name]
+        os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(folder)}
         with contextlib.chdir(folder):
             yield
     finally:
-        _replace_environment(before)
-
-
-def _replace_environment(variables: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _has_display() -> bool:

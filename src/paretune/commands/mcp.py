@@ -63,7 +63,7 @@ def _run(options: McpOptions) -> CommandOutput:
     """Serve until the agent disconnects; running jobs go on."""
     from paretune.jobs.workplace import home_of
 
-    if reason := missing("mcp", "to serve agents"):
+    if reason := missing("mcp"):
         raise BadInput([reason])
     if options.budget is not None and not is_file(options.budget):
         raise BadInput([f"budget must name a YAML file with budgets, and {options.budget} is none"])

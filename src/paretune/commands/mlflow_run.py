@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from paretune.jobs.attempts import Attempts
     from paretune.jobs.outcome import JobOutcome
 
-_NAME = "sagemaker"
 # Keys that MLflow 3.17 itself adds to the user's (mlflow/projects/utils.py).
 _ADDED_BY_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}
 _SET_BY_MLFLOW_RUN = {"launcher", "project", "entry_point", "project_parameters", "dry_run"}
@@ -60,16 +59,16 @@ class SageMakerBackend(AbstractBackend):
             KeyboardInterrupt: the job was interrupted and has been stopped.
         """
         try:
-            request = read_request(project_uri, entry_point, params or {}, version, backend_config, os.environ)
-            spec, waits, run_id = request
+            spec, waits, run_id = read_request(
+                project_uri, entry_point, params or {}, version, backend_config, os.environ
+            )
             submitted = start(spec, experiment_id, run_id)
         except Interrupted as error:
             raise KeyboardInterrupt(str(error)) from error
         except ParetuneError as error:
             raise ExecutionException(str(error)) from error
         context = click.get_current_context(silent=True)  # of the command `mlflow run`, if it has called this
-        of_command = {} if context is None else context.params
-        if waits and context and of_command.get("backend") == _NAME and "backend_config" in of_command:
+        if waits and context and context.params.get("backend") == "sagemaker":
             context.call_on_close(lambda: follow(submitted))
         return submitted
 
@@ -89,15 +88,13 @@ def read_request(
     """
     keys = {name: value for name, value in configuration.items() if name not in _ADDED_BY_MLFLOW and value is not None}
     waits, run_id = keys.pop("wait", True), keys.pop("run_id", None)
-    faults = [
-        f"{option} means nothing on SageMaker: {instead}"
-        for option, is_given, instead in (
-            ("--docker-args", configuration.get("DOCKER_ARGS"), "give an image in ECR as sagemaker.training_image"),
-            ("--build-image", configuration.get("build_image"), "give an image in ECR as sagemaker.training_image"),
-            ("--version", version, "clone the project at this version and give its folder"),
+    faults = []
+    if configuration.get("DOCKER_ARGS") or configuration.get("build_image"):
+        faults.append(
+            "--docker-args and --build-image mean nothing here: give sagemaker.training_image, an image in ECR"
         )
-        if is_given
-    ]
+    if version:
+        faults.append("--version means nothing here: clone the project at this version and give its folder")
     faults += [f"{name} is set by `mlflow run`: leave it out" for name in keys if name in _SET_BY_MLFLOW_RUN]
     if not isinstance(waits, bool):
         faults.append(f"wait must be true or false, got {waits!r}")

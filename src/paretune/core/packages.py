@@ -9,6 +9,7 @@ _PURPOSES = {
     "train": "to train on this machine",
     "design": "for designs that are neither full nor a table",
     "report": "to compare groups of runs",
+    "mcp": "to serve agents",
     "sagemaker": "to launch jobs on SageMaker",
 }
 _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")

@@ -47,11 +47,26 @@ def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end
             f"MaxRuntimeExceeded: it stopped itself {deadline_s / 60:.1f} minutes after its container had started, so "
             "that it is saved and uploaded within its worst case: raise max_runtime_minutes"
         )
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(grace_s)
-        end()
+        _stop(grace_s, end)
 
     threading.Thread(target=wait, name="deadline", daemon=True).start()
+
+
+def end_with(parent: int, grace_s: float, end: Callable[[], None]) -> None:
+    """Send SIGTERM to this process when its parent, given by its id, has ended, and call `end` `grace_s` later."""
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        _stop(grace_s, end)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _stop(grace_s: float, end: Callable[[], None]) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(grace_s)
+    end()
 
 
 def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> None:

@@ -50,7 +50,6 @@ from paretune.specification.job import JobSpec
 STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; a training process ends itself after 60
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
-_SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
 
 
 def gpus() -> int:
@@ -164,17 +163,14 @@ class LocalJob(Job):
 
     def _ended_at(self) -> float:
         """Now, in the process that started the job; in a later one, the time when the job last wrote something."""
-        if self._child is not None:
-            return self._clock.now()
-        written = self.folder.log.stat().st_mtime if self.folder.log.exists() else 0.0
-        return min(self._clock.now(), max(self._started, written))
+        now, log = self._clock.now(), self.folder.log
+        return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
 
     def _report(self) -> JobReport | None:
         return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
-        before, now = self._oom_kills, out_of_memory_kills()
-        if before is not None and now is not None and now > before:
+        if out_of_memory_kills() > self._oom_kills:
             return FailureKind.OUT_OF_MEMORY, "the system ended it because the machine's memory was used up"
         if code is None and living(*self._starter) is None:
             return FailureKind.ERROR, "the process that started it has ended, and the job with it"
@@ -257,7 +253,8 @@ class LocalLauncher(Launcher):
         if inputs.model is not None:
             _link(folder.model_source, inputs.model.resolve())
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
-        variables = {**_SAFE_PATH, **_sagemaker_variables(folder, document.spec)}
+        # Without the first one a datasets.py in the current folder hides the library.
+        variables = {"PYTHONSAFEPATH": "1", **_sagemaker_variables(folder, document.spec)}
         checkpoints = self._home / "checkpoints" / checkpoint_folder(document)
         checkpoints.mkdir(parents=True, exist_ok=True)
         _link(folder.checkpoints, checkpoints)

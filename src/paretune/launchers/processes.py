@@ -1,7 +1,6 @@
 """Processes of this machine, identified by process id and start time: whether they run, and how to end them."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -43,11 +42,6 @@ class WarmStart:
         )
         weakref.finalize(self, _close, self._server)
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the process that forks has ended."""
-        return self._server.poll() is not None
-
     def start(self, folder: Path, environment: Mapping[str, str]) -> "Fork | None":
         """The job of a folder as a process; None if the process that forks has ended."""
         assert self._server.stdin is not None  # both are pipes
@@ -55,14 +49,14 @@ class WarmStart:
         with suppress(OSError, ValueError):
             job = json.dumps({"folder": str(folder), "environment": dict(environment)})
             print(job, file=self._server.stdin, flush=True)
-            return Fork(int(self._server.stdout.readline()), folder, self)
+            return Fork(int(self._server.stdout.readline()), folder, self._server)
         return None
 
 
 class Fork:
     """A job that `WarmStart` has started, with what a launcher asks of a process of its own."""
 
-    def __init__(self, pid: int, folder: Path, parent: WarmStart) -> None:
+    def __init__(self, pid: int, folder: Path, parent: "subprocess.Popen[str]") -> None:
         self.pid = pid
         self._created, self._code, self._parent = psutil.Process(pid).create_time(), folder / "exit_code", parent
 
@@ -70,7 +64,8 @@ class Fork:
         """Its exit code, negative if a signal has ended it; None while it runs."""
         with suppress(FileNotFoundError):
             return int(self._code.read_text())
-        return -signal.SIGKILL if self._parent.is_lost and living(self.pid, self._created) is None else None
+        has_ended = self._parent.poll() is not None and living(self.pid, self._created) is None
+        return -signal.SIGKILL if has_ended else None
 
 
 def _close(server: "subprocess.Popen[str]") -> None:
@@ -79,32 +74,23 @@ def _close(server: "subprocess.Popen[str]") -> None:
         server.kill()
 
 
-def out_of_memory_kills() -> int | None:
-    """Number of processes that Linux has killed for lack of memory since it booted; None if it is unknown."""
+def out_of_memory_kills() -> int:
+    """Number of processes that Linux has killed for lack of memory since it booted; 0 if it is unknown."""
     path = Path("/proc/vmstat")
     counters = dict(line.split() for line in path.read_text().splitlines()) if path.exists() else {}
-    return int(counters["oom_kill"]) if "oom_kill" in counters else None
+    return int(counters.get("oom_kill", 0))
 
 
-def this_process() -> str:
-    """The current process as text for `is_alive`."""
-    return process_text(os.getpid())
-
-
-def process_text(pid: int) -> str:
-    """A process of this machine as text for `is_alive`: `HOST PID START`."""
-    return f"{socket.gethostname()} {pid} {psutil.Process(pid).create_time():.0f}"
+def process_text(pid: int | None = None) -> str:
+    """A process of this machine, by default this one, as text for `is_alive`: `HOST PID START`."""
+    process = psutil.Process(pid)
+    return f"{socket.gethostname()} {process.pid} {process.create_time():.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Whether the process with a `this_process` text runs; None if it is on another machine."""
+    """Whether the process with a `process_text` runs; None if it is on another machine."""
     host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():
         return None
     return living(int(pid), float(created)) is not None
-
-
-def is_watched(watched_by: str) -> bool:
-    """Whether another process, given by its `this_process` text, is known to run."""
-    return watched_by != this_process() and bool(is_alive(watched_by))

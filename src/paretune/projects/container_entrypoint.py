@@ -48,12 +48,13 @@ def main(ml: Path) -> int:
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
-    end_with_starter()
     watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+    late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
+    if starter := os.environ.pop("PARETUNE_STARTER", ""):  # the process on a user's machine that has started this one
+        watchdog.end_with(int(starter), GRACE_S, late)
     if is_first():
         watchdog.watch(60 * document["max_silence_minutes"], None, partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has none
-        late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
         watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_failure, ml), late)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
@@ -139,19 +140,6 @@ def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
         printed.read(line.decode(errors="replace"))
 
 
-def end_with_starter() -> None:
-    """End together with the process that PARETUNE_STARTER names, which started this one on a user's machine."""
-    starter = os.environ.pop("PARETUNE_STARTER", "")
-
-    def watch() -> None:
-        while os.getppid() == int(starter):
-            time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    if starter:
-        threading.Thread(target=watch, daemon=True).start()
-
-
 def metrics_of_store(ml: Path) -> dict[str, float]:
     """The last values of the metrics in the store: newer runs win over older ones, and the first one over all."""
     path = ml / "output" / "data" / STORE / "mlflow.db"
@@ -168,10 +156,7 @@ def metrics_of_store(ml: Path) -> dict[str, float]:
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
-    """Exit code of the installer of start_job.py, which says why pip failed.
-
-    The list is written to the folder where its relative paths start, because pip resolves `-r other.txt` from there.
-    """
+    """Exit code of the installer of start_job.py, run in the folder where relative paths of the list start."""
     say("installing what the project depends on")
     path = folder / REQUIREMENTS
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")

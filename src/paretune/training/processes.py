@@ -11,14 +11,15 @@ the job ends as soon as one instance fails.
 import os
 import signal
 import threading
-import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import torch
 
+from paretune.core import watchdog
 from paretune.specification.container import Hosts
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
@@ -143,20 +144,13 @@ class StopSignal:
         """
         if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
-        threading.Thread(target=self._watch, daemon=True).start()
+        watchdog.end_with(self._parent, self.grace_s, partial(os._exit, 128 + signal.SIGTERM))
 
     def stop_at_next_step(self) -> None:
         """From now on SIGTERM sets `stop_requested`; after `grace_s` seconds the process ends itself."""
         signal.signal(signal.SIGTERM, self._request_stop)
         # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def _watch(self) -> None:
-        while os.getppid() == self._parent:
-            time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(self.grace_s)
-        os._exit(128 + signal.SIGTERM)
 
     def _request_stop(self, _signum: int, _frame: FrameType | None) -> None:
         if not self.stop_requested:

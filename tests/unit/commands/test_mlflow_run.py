@@ -279,7 +279,7 @@ def test_every_fault_is_told_at_once() -> None:
         "instance_count must be a whole number at least 1 and at most 1024, got 'many'",
         "wait must be true or false, got 'yes'",
         "run_id must be a text, got 1",
-        "--build-image means nothing on SageMaker",
-        "--version means nothing on SageMaker: clone the project",
+        "--build-image mean nothing here",
+        "--version means nothing here: clone the project",
     ):
         assert part in text

@@ -11,7 +11,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.jobs.preview import ForeseenJob, _summary, limit_refusal, warnings_of
-from paretune.launchers.storage import host_bytes
+from paretune.launchers.disk import host_bytes
 from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -47,8 +47,7 @@ def foreseen(
             step_seconds=1.0,
             steps=10,
         ),
-        memory=MemoryPrediction(gib=gib, gib_low=gib, gib_high=gib),
-        usable_gib=10.0,
+        memory=MemoryPrediction(gib=gib, gib_low=gib, gib_high=gib, usable_gib=10.0),
         price=PRICE,
         basis="a guess",
         largest_batch=largest,

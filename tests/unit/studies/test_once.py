@@ -1,92 +1,41 @@
 """A study with `once`: each call is a new driver that knows only what stands in the storages."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from paretune.cli import main
-from paretune.core.errors import CallAgain, LaunchRefused
+from paretune.core.errors import CallAgain
 from paretune.launchers.base import Job
-from paretune.specification.container import Event, JobDocument, JobInputs
-from paretune.studies.search.driver import Driver
-from paretune.tracking import Tracking
 from tests.scripted_jobs import SECONDS
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched
-from tests.stand_ins.aws import FakeClock
 from tests.study_tables import books_of, write_study
-
-QUOTA = LaunchRefused("the account-level quota is 1 instance")
-TOLD = [Event(time=1.0, step=1, total_steps=4, metrics={"f1": 0.5})]
 
 
 class LastingLauncher(JudgedLauncher):
-    """Its jobs run for SECONDS, whoever looks, and tell everything to each one who attaches."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        super().__init__(always_done)
-        self._clock = clock
-        self._begun: dict[str, float] = {}
-
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-        job = super().submit(document, inputs)
-        self._begun[job.name] = self._clock.now()
-        return job
+    """Its jobs run until the next driver looks at them."""
 
     def attach(self, job_name: str) -> Job | None:
-        value = self.jobs.get(job_name)
-        if value is None:
-            return None
-        has_ended = self._clock.now() >= self._begun[job_name] + SECONDS
-        return replace(value, looks=1 if has_ended else 0, new_events=list(TOLD))
-
-
-@dataclass
-class Rounds:
-    """Calls rounds of one study, some seconds apart."""
-
-    desk: Desk
-    terms: dict[str, Any]
-    apart_s: float = 60.0
-    drivers: list[Driver] = field(default_factory=list)
-
-    def call(self) -> str:
-        """One round; why the search has ended, empty where it has not."""
-        driver = self.desk.driver(once=True, **self.terms)
-        self.drivers.append(driver)
-        try:
-            driver.adopt()
-            return searched(driver)
-        except CallAgain as error:
-            driver.stop(error)
-            return ""
-        finally:
-            self.desk.clock.sleep(self.apart_s)
-
-    def until_the_end(self, most: int = 60) -> str:
-        """All rounds that it takes."""
-        return next(reason for _ in range(most) if (reason := self.call()))
-
-
-@pytest.fixture
-def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
-    clock = FakeClock()
-    made = Desk(tmp_path, clock, Tracking({}, clock), LastingLauncher(clock))
-    yield made
-    made.close()
+        job = super().attach(job_name)
+        return None if job is None else replace(job, looks=1)
 
 
 def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
-    rounds = Rounds(desk, {"n_parallel": 2})
-    assert rounds.until_the_end() == "every point was tried"
+    desk.launcher = LastingLauncher(always_done)
+    reason, rounds = "", 0
+    while not reason:
+        driver, rounds = desk.driver(once=True, n_parallel=2), rounds + 1
+        try:
+            driver.adopt()
+            reason = searched(driver)
+        except CallAgain as error:
+            driver.stop(error)
 
-    ended = rounds.drivers[-1].trials.values()
-    assert sorted(float(trial.point["learning_rate"]) for trial in ended) == list(RATES)
+    assert (reason, rounds) == ("every point was tried", 3)  # two begin, two have ended and two begin, two have ended
+    assert sorted(float(trial.point["learning_rate"]) for trial in driver.trials.values()) == list(RATES)
     assert len(desk.launcher.created) == 4
-    assert rounds.drivers[-1].table.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
-    assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
+    assert driver.table.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
 
 
 @pytest.mark.slow

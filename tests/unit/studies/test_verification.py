@@ -1,8 +1,5 @@
 """What is recommended is trained again: the same job, until there are three runs, or with a reason why not."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from paretune.studies.definition.space import Choices
@@ -11,18 +8,13 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
-from paretune.tracking import Tracking
 from tests.scripted_jobs import CAPACITY, DONE
-from tests.scripted_study import RATES, Desk, QuickClock, repeated, searched
+from tests.scripted_study import RATES, Desk, repeated, searched
 
 
-@pytest.fixture
-def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
-    clock = QuickClock()
-    made = Desk(tmp_path, clock, Tracking({}, clock))
-    made.launcher.scatter = 0.001
-    yield made
-    made.close()
+@pytest.fixture(autouse=True)
+def scatter(desk: Desk) -> None:
+    desk.launcher.scatter = 0.001
 
 
 def point_at(driver: Driver, rate: float) -> Point:

@@ -14,13 +14,13 @@ from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate, estimate_own
+from paretune.estimating.estimator import Estimate, Forecast, estimate_own
 from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
-from paretune.launchers.storage import bytes_on_disk
+from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import aligned
 from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
@@ -68,7 +68,7 @@ _UNKNOWN = "nothing known: run one"
 class EstimateTable(Result):
     """Estimates of jobs that have not run, one row each."""
 
-    jobs: Sequence[tuple[JobSpec, TimeEstimate | None]]
+    jobs: Sequence[tuple[JobSpec, Estimate | None]]
     """Each job with its estimate, None for a training of the user's own that has never run on its cluster."""
     region: str
     remarks: Sequence[str] = ()  # sentences about dollars and intervals
@@ -81,11 +81,6 @@ class EstimateTable(Result):
         """Says that nothing of it has run."""
         return "estimated, none of these has run"
 
-    @property
-    def estimates(self) -> list[TimeEstimate]:
-        """The estimates of all jobs that have one."""
-        return [item for _, item in self.jobs if item is not None]
-
     def rows(self) -> list[Row]:
         """The rows of estimate.csv, `on_front` as a truth; seconds are billable seconds per instance."""
         marks = zip(self.jobs, on_front([item for _, item in self.jobs]), strict=True)
@@ -93,11 +88,7 @@ class EstimateTable(Result):
 
     def csv(self) -> str:
         """The table with the columns COLUMNS; an empty field means unknown."""
-        rows = self.rows()
-        texts = [
-            {name: spell(value) if isinstance(value, bool) else value for name, value in row.items()} for row in rows
-        ]
-        return csv_text(list(rows[0]) if rows else COLUMNS, texts)
+        return csv_text(COLUMNS, [{name: _cell(value) for name, value in row.items()} for row in self.rows()])
 
     def to_dict(self) -> dict[str, object]:
         """Run, region, rows, remarks and warnings."""
@@ -116,7 +107,7 @@ class EstimateTable(Result):
         sentences += [self.open_command] if self.open_command else []
         if not any(spec.has_instances for spec, _ in self.jobs):
             return sentences
-        dates = dates_of(item.price for item in self.estimates)
+        dates = dates_of(item.price for _, item in self.jobs if item is not None)
         of = f"prices of {self.region}, SageMaker Training, on demand{dates and f', {dates}'}"
         return [f"{of}; data and model are counted, storage is not", *sentences]
 
@@ -136,7 +127,7 @@ class EstimateTable(Result):
                 {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}", "batch": ""}
                 | {name: texts[name] or "-" for name in varying}
                 | {"time (80 % interval)": _time(item), "USD (80 % interval)": _dollars(item)}
-                | (_of_ours(item) if isinstance(item, Estimate) else {})
+                | ({} if item is None else _of_ours(item))
                 | {"basis": _UNKNOWN if item is None else item.basis}
             )
         columns = {name: [line[name] for line in lines] for name in lines[0]}
@@ -224,21 +215,16 @@ def _our_table(
     refuse(faults)
     facts = _facts(specs, home_of(environment))
     refuse(list(dict.fromkeys(_faults(specs, facts))))
-    estimator, jobs, estimates = opened().estimator, [], []
+    estimator, jobs = opened().estimator, []
     for (spec, price), facts_of_rows in zip(priced, facts, strict=True):
-        architecture = built[spec.model]
-        item = estimator.estimate(spec, architecture, price, facts=facts_of_rows)
+        item = estimator.estimate(spec, built[spec.model], price, facts=facts_of_rows)
         if item is not None:
-            item = replace(item, largest_batch=estimator.largest_batch(item, architecture, facts_of_rows))
-            estimates.append(item)
-        disk = bytes_on_disk(spec, JobInputs(), architecture)
+            item = replace(item, largest_batch=estimator.largest_batch(item, built[spec.model], facts_of_rows))
+        disk = bytes_on_disk(spec, JobInputs(), built[spec.model])
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
-    return EstimateTable(
-        jobs=[(item.spec, item) for item in estimates],
-        region=region,
-        remarks=_remarks(estimates),
-        warnings=warnings_of(jobs),
-    )
+    estimates = [job.estimate for job in jobs if job.estimate is not None]
+    pairs = [(item.spec, item) for item in estimates]
+    return EstimateTable(jobs=pairs, region=region, remarks=_remarks(estimates), warnings=warnings_of(jobs))
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
@@ -246,7 +232,7 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
 
     def look_up(spec: JobSpec) -> _Facts:
         inputs = load_cached_inputs(spec, home)
-        return None if inputs is None or inputs.dataset is None else inputs.dataset.facts
+        return inputs.dataset.facts if inputs and inputs.dataset else None
 
     of_data = [JobSpec.read({name: spec.as_text()[name] for name in _OF_THE_DATA}) for spec in specs]
     return [look_up(spec) or look_up(local) for spec, local in zip(specs, of_data, strict=True)]
@@ -281,18 +267,18 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     return remarks
 
 
-def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
+def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
     """The estimates that are on the front of seconds and dollars; none that does not fit or lacks a price."""
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)
-        if item is not None and item.cost_usd is not None and _fits(item)
+        if item is not None and item.cost_usd is not None and item.fits != "no"
     }
     marks = dict(zip(points, pareto.front(list(points.values()), maximise=(False, False)), strict=True))
     return [marks.get(index, False) for index in range(len(estimates))]
 
 
-def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
+def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
     columns = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
     row: Row = {name: getattr(spec, name, None) if name in columns else None for name in COLUMNS}
     row |= {"on_front": is_best, "basis": _UNKNOWN}
@@ -303,13 +289,12 @@ def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
     row |= {"cost_usd": item.cost_usd, "basis": item.basis}
     for phase, seconds in item.phases.items():
         row |= {f"{phase}_{name}": round(getattr(seconds, name), 1) for name in _SECONDS}
-    if isinstance(item, Estimate):
+    if (memory := item.memory) is not None:
         row |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
+        row |= {f"memory_gib_{end}": round(getattr(memory, f"gib_{end}"), 3) for end in ("low", "high")}
         row |= {
-            "memory_gib_per_device": round(item.memory.gib, 3),
-            "memory_gib_low": round(item.memory.gib_low, 3),
-            "memory_gib_high": round(item.memory.gib_high, 3),
-            "memory_gib_usable": round(item.usable_gib, 3),
+            "memory_gib_per_device": round(memory.gib, 3),
+            "memory_gib_usable": round(memory.usable_gib, 3),
             "fits": item.fits,
             "steps": item.time.steps,
             "seconds_per_step": round(item.time.step_seconds, 6),
@@ -322,11 +307,11 @@ def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
     return row
 
 
-def _fits(item: TimeEstimate) -> bool:
-    return not (isinstance(item, Estimate) and item.fits == "no")
+def _cell(value: object) -> object:
+    return spell(value) if isinstance(value, bool) else value
 
 
-def _time(item: TimeEstimate | None) -> str:
+def _time(item: Estimate | None) -> str:
     if item is None:
         return "-"
     middle, low, high = (_span(getattr(item.time, name)) for name in _SECONDS)
@@ -341,7 +326,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 4 * _DAY_S else f"{seconds / _DAY_S:.1f} days"
 
 
-def _dollars(item: TimeEstimate | None) -> str:
+def _dollars(item: Estimate | None) -> str:
     if item is None or item.price is None:
         return "-" if item is None else "no price"
     middle, low, high = (_usd(item.usd(getattr(item.time, name)) or 0.0) for name in _SECONDS)
@@ -354,7 +339,9 @@ def _usd(value: float) -> str:
 
 def _of_ours(item: Estimate) -> dict[str, str]:
     """Batch, dollars of tokens, memory of a device and the largest batch, of paretune's own training."""
-    memory, steps = item.memory, item.plan.gradient_accumulation_steps
+    if (memory := item.memory) is None:
+        return {}
+    steps = item.plan.gradient_accumulation_steps
     suffix = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
@@ -362,6 +349,6 @@ def _of_ours(item: Estimate) -> dict[str, str]:
     return {
         "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
         "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
-        "GiB per device": f"{gib} of {item.usable_gib:.1f}{suffix}",
+        "GiB per device": f"{gib} of {memory.usable_gib:.1f}{suffix}",
         "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
     }

@@ -52,7 +52,16 @@ class ReportRequest(Parameters):
 
     def _all_faults(self) -> Iterator[str]:
         yield from region_faults(self.region)
-        yield from self._by_faults()
+        is_factor = self.by in FACTORS or str(self.by).partition(".")[0] in NESTED
+        if self.view == "compare" and self.by is None:
+            yield "view=compare needs the setting whose values are compared: set by, such as by=precision"
+        elif self.by is not None and self.view == "runs" and self.by not in TOTAL_KEYS:
+            hint = "set view=compare" if is_factor else did_you_mean(self.by, TOTAL_KEYS) or "choose one"
+            yield f"by must be one of {', '.join(TOTAL_KEYS)} with view=runs, got {self.by!r}: {hint}"
+        elif self.by is not None and self.view != "runs" and not is_factor:
+            must = f"by must be {SHAPE}, {DEVICES} or a parameter of a job with view={self.view}"
+            hint = did_you_mean(self.by, FACTORS, or_longer=True) or "see `paretune train --help all`"
+            yield f"{must}, got {self.by!r}: {hint}"
         terms = [name for name in ("region", "price_date") if getattr(self, name) is not None]
         if self.rate == "effective":
             yield from (f"{name} is a term of list prices, got rate=effective: leave one out" for name in terms)
@@ -63,20 +72,6 @@ class ReportRequest(Parameters):
             _ = self.on
         except ValueError:
             yield f"price_date must be a day such as 2026-11-20, got {self.price_date!r}"
-
-    def _by_faults(self) -> Iterator[str]:
-        is_total, is_factor = self.by in TOTAL_KEYS, self.by in FACTORS or str(self.by).partition(".")[0] in NESTED
-        if self.by is None:
-            if self.view == "compare":
-                yield "view=compare needs the setting whose values are compared: set by, such as by=precision"
-        elif not (is_total if self.view == "runs" else is_factor):
-            known = TOTAL_KEYS if self.view == "runs" else FACTORS
-            words = (
-                f"one of {', '.join(known)}" if known is TOTAL_KEYS else f"{SHAPE}, {DEVICES} or a parameter of a job"
-            )
-            guess = did_you_mean(self.by, known, or_longer=True) or "see `paretune report --help`"
-            hint = "set view=compare" if is_factor else guess
-            yield f"by must be {words} with view={self.view}, got {self.by!r}: {hint}"
 
     @property
     def on(self) -> date | None:

@@ -127,16 +127,14 @@ class SageMakerJob(Job):
         *,
         is_project: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self._account, self._storage, self._clock = name, account, storage, clock
         self.description: Mapping[str, Any] = description or {}  # the last answer; empty before there is one
-        self._account, self._storage, self._clock = account, storage, clock
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
         self._is_project = is_project
         self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
         self._model = ""  # URI of the trained model, read with them
         self._log = JobLog(account.client("logs"), name, is_project=is_project)
-        self._created = clock.now()
-        self._began = clock.monotonic()
+        self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (0.0 if description is None else 2.0)
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
@@ -235,8 +233,8 @@ class SageMakerJob(Job):
     def _facts(self, billed: float) -> dict[str, str]:
         """The place of the job in AWS, its image, and what spot saved."""
         description = self.description
-        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
-        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
+        facts = {"job_arn": description.get("TrainingJobArn"), "secondary_status": self.detail()}
+        facts["image_uri"] = description.get("AlgorithmSpecification", {}).get("TrainingImage")
         trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
         if description.get("EnableManagedSpotTraining") and trained:
             facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
@@ -302,21 +300,17 @@ class SageMakerJob(Job):
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
         if self.warm_pool() is None or not self._keeps_instances:
             return
-        refusal: Exception | None = None
+        none = {"KeepAlivePeriodInSeconds": 0}
         try:
-            self._account.client("sagemaker").update_training_job(
-                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-            )
+            self._account.client("sagemaker").update_training_job(TrainingJobName=self.name, ResourceConfig=none)
         except AWS_ERRORS as error:
-            refusal = error
+            if code(error) != "ValidationException":  # they have been reused, or have expired, this moment
+                raise LostContact(
+                    f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                    f"keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name {self.name} "
+                    f"--resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
+                ) from error
         self._due = self._clock.monotonic()
-        self._look()  # it may have been reused, or have expired, this moment
-        if refusal is not None and self._keeps_instances:
-            raise LostContact(
-                f"{explain(refusal, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
-                f"keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name {self.name} "
-                f"--resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
-            ) from refusal
 
     @property
     def _keeps_instances(self) -> bool:
@@ -366,18 +360,17 @@ class SageMakerJob(Job):
                 ) from error
 
     def _describe(self) -> None:
-        """Ask for the description. The job is gone when neither Describe nor List has known it for GONE_AFTER_S."""
-        if (description := described(self._account, self.name)) is not None:
-            self.description, self._missing_since = description, None
-        elif is_listed(self._account, self.name):
+        """Ask for the description. The job is gone when nothing has shown it for GONE_AFTER_S."""
+        now, description = self._clock.monotonic(), described(self._account, self.name)
+        self.description = description or self.description
+        if description is not None:
             self._missing_since = None
-        else:
-            now = self._clock.monotonic()
-            self._missing_since = now if self._missing_since is None else self._missing_since
-            if now - self._missing_since >= GONE_AFTER_S:
-                noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
-                ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
-                self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
+        elif self._missing_since is None:
+            self._missing_since = now
+        elif now - self._missing_since >= GONE_AFTER_S:
+            noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+            ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
+            self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
 
     def _drain(self) -> None:
         """Read the rest of an ended job's log, once."""
@@ -413,22 +406,21 @@ class SageMakerJob(Job):
 
 
 def described(account: Account, name: str) -> Mapping[str, Any] | None:
-    """The answer of DescribeTrainingJob; None if it knows no such job. Raises boto's errors."""
+    """The answer of DescribeTrainingJob; {} if only ListTrainingJobs shows the job, None if neither does.
+
+    One answer of one service is no proof that there is no job. Raises boto's errors.
+    """
+    sagemaker = account.client("sagemaker")
     try:
-        answer: Mapping[str, Any] = account.client("sagemaker").describe_training_job(TrainingJobName=name)
+        answer: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
+        return answer
     except AWS_ERRORS as error:
-        if code(error) in {"ValidationException", "ResourceNotFound"}:
-            return None
-        raise
-    return answer
-
-
-def is_listed(account: Account, name: str) -> bool:
-    """Whether ListTrainingJobs shows the job; False if this identity may not list. Raises boto's errors."""
+        if code(error) not in {"ValidationException", "ResourceNotFound"}:
+            raise
     try:
-        answer = account.client("sagemaker").list_training_jobs(NameContains=name[:63], MaxResults=100)
+        summaries = sagemaker.list_training_jobs(NameContains=name[:63], MaxResults=100)["TrainingJobSummaries"]
     except AWS_ERRORS as error:
         if is_denied(error):
-            return False
+            return None
         raise
-    return any(summary["TrainingJobName"] == name for summary in answer["TrainingJobSummaries"])
+    return {} if any(summary["TrainingJobName"] == name for summary in summaries) else None

@@ -23,11 +23,11 @@ from paretune.estimating.hardware import accelerator_of
 from paretune.estimating.phases import billed_after_limit_s, deadline_s, is_compressed
 from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, Job, Launcher, checkpoint_folder, run_of
+from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to, was_heard
-from paretune.launchers.sagemaker.jobs import SageMakerJob, described, is_listed
+from paretune.launchers.sagemaker.jobs import SageMakerJob, described
 from paretune.launchers.sagemaker.storage import Storage
-from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
 from paretune.specification.inputs import SCRIPT_CHANNELS
@@ -142,16 +142,10 @@ class SageMakerLauncher(Launcher):
         return self._job(document.job_name, storage)
 
     def attach(self, job_name: str) -> SageMakerJob | None:
-        """The job with this name in this account and region.
-
-        One answer of DescribeTrainingJob is no proof that there is none, so ListTrainingJobs is asked as well. Raises
-        LaunchRefused if AWS does not tell.
-        """
+        """The job with this name in this account and region; raises LaunchRefused if AWS does not tell."""
         with refused_to(f"look at the training job {job_name}"):
             description = described(self.account, job_name)
-            if description is None and not is_listed(self.account, job_name):
-                return None
-        return self._job(job_name, self._storage(), description)
+        return None if description is None else self._job(job_name, self._storage(), description)
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region."""

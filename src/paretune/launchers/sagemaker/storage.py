@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-from botocore.config import Config
 
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.account import PREFIX
+from paretune.launchers.sagemaker.account import PREFIX, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, refused_to
 from paretune.specification.inputs import IN_S3
 from paretune.storage.archives import unpack
@@ -31,7 +30,6 @@ from paretune.storage.archives import unpack
 _EMPTY_ARCHIVE_BYTES = 256  # and less has the archive of a folder without files
 _OUTPUT_FOLDERS = ("output", "data")
 """Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
-_TRIES = 5
 
 
 @dataclass
@@ -134,11 +132,9 @@ def _digest(files: dict[str, Path]) -> str:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
-    """A client with this machine's credentials, in us-east-1, which finds all buckets by default; raises BadInput."""
+    """A client with this machine's credentials; raises BadInput without any."""
     try:
-        session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
-        config = Config(retries={"mode": "standard", "total_max_attempts": _TRIES}, connect_timeout=10, read_timeout=60)
-        return session.client("s3", region_name=session.region_name or "us-east-1", config=config)
+        return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
     except AWS_ERRORS as error:
         raise BadInput([explain(error, "read from S3")]) from error
 

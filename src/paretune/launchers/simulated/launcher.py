@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import collecting, refuse
 from paretune.estimating.phases import billed_after_limit_s, read_phases
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
@@ -35,8 +35,7 @@ _ROUNDING_S = 1e-6  # rounding error of a time stamp: four times the resolution 
 class VirtualClock:
     """A `Clock` whose `sleep` advances to the next change of a watched job, at least by the seconds given.
 
-    A new clock starts at the machine's time; a later process continues at the time in the file simulated/clock of
-    `home`.
+    A new one starts at the machine's time, a later process at the time in the file simulated/clock of `home`.
     """
 
     def __init__(self, home: Path) -> None:
@@ -91,14 +90,10 @@ class SimulatedJob(Job):
     def __init__(
         self, document: JobDocument, created: float, stop_file: Path, clock: VirtualClock, timeline: Timeline
     ) -> None:
-        self.name = document.job_name
-        self._document = document
-        self._created = created
-        self._stop_file = stop_file
-        self._clock = clock
+        self.name, self._document, self._created = document.job_name, document, created
+        self._stop_file, self._clock = stop_file, clock
         self._timeline = timeline.limited(document.max_seconds)
-        self._asked_to_stop = False
-        self._events_read = 0
+        self._asked_to_stop, self._events_read = False, 0
         clock.watch(self)
 
     def state(self) -> JobState:
@@ -197,17 +192,12 @@ class SimulatedLauncher(Launcher):
         self._timeline_of = timeline_of
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
-        """Create the job at the virtual time, or adopt the existing one with its name."""
-        existing = self.attach(document.job_name)
-        if existing is not None:
+        """Create the job at the virtual time, or adopt the one with its name."""
+        if (existing := self.attach(document.job_name)) is not None:
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
-        raw = {
-            **document.as_json(),
-            "created": self._clock.now(),
-            "timeline": TIMELINE.dump_python(timeline, mode="json"),
-        }
-        write_json_once(self._path(document.job_name), raw)
+        added = {"created": self._clock.now(), "timeline": TIMELINE.dump_python(timeline, mode="json")}
+        write_json_once(self._path(document.job_name), document.as_json() | added)
         return self._read(document.job_name)  # which another process may have created meanwhile
 
     def attach(self, job_name: str) -> SimulatedJob | None:
@@ -228,8 +218,7 @@ class SimulatedLauncher(Launcher):
         for candidate in spec.clusters():
             with collecting(faults):
                 self._timeline_of(JobDocument(job_name="paretune-check", spec=candidate, plan=candidate.plan()))
-        if faults:
-            raise BadInput(list(dict.fromkeys(faults)))
+        refuse(list(dict.fromkeys(faults)))
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The metrics that the job will have."""

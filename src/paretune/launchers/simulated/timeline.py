@@ -120,10 +120,11 @@ class TimelineFactory:
                 raise
             # A smaller batch after an out-of-memory failure, not in the table.
             sentence = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
-            return _failed(0.0, FailureKind.ERROR, sentence)
+            return Timeline(phases=(("Pending", 0.0),), failure=(FailureKind.ERROR, sentence), log=(sentence,))
         if settings.share("capacity", *job) < settings.capacity_error_rate:
             sentence = f"no capacity for {document.spec.instance_type} (simulated)"
-            return _failed(CAPACITY_SECONDS, FailureKind.CAPACITY, sentence)
+            phases = (("Pending", CAPACITY_SECONDS),)
+            return Timeline(phases=phases, failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
         return _timeline(document, answer, job)
 
     def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
@@ -137,13 +138,13 @@ class TimelineFactory:
         if estimate is None:
             remedy = "set simulation.runs to a table of recorded runs, or set max_train_samples"
             raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
-        basis = f"the estimate ({estimate.basis})"
-        if estimate.did_not_fit is not None or estimate.memory.gib > estimate.usable_gib:
+        basis, memory = f"the estimate ({estimate.basis})", estimate.memory
+        if memory is not None and (estimate.did_not_fit is not None or memory.gib > memory.usable_gib):
             return ReplayedJob(
                 billable_seconds=estimate.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
-                basis=f"{estimate.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
+                basis=f"{memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
             )
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,
@@ -152,13 +153,8 @@ class TimelineFactory:
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,
             uploaded_bytes=estimate.time.uploaded_bytes,
-            measured={metrics.PEAK_MEMORY_GIB: estimate.memory.gib},
+            measured={} if memory is None else {metrics.PEAK_MEMORY_GIB: memory.gib},
         )
-
-
-def _failed(seconds: float, kind: FailureKind, sentence: str) -> Timeline:
-    """A job that fails before its instances are there."""
-    return Timeline(phases=(("Pending", seconds),), failure=(kind, sentence), log=(sentence,))
 
 
 def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> ReplayedJob:
@@ -225,7 +221,7 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[s
 
 def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
-    measured: dict[str, float] = {metrics.TRAIN_SECONDS: training}
+    measured = {metrics.TRAIN_SECONDS: training}
     facts: dict[str, str | int | float | bool] = {
         "simulated": True,
         "basis": answer.basis,

@@ -79,7 +79,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     Attributes:
         accepts: whether a job may be begun now, such as within a budget. Set it before a trial is asked for.
-        depends_on_type: whether quality depends on the instance type, as far as the last decision knew.
     """
 
     def __init__(
@@ -121,7 +120,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self._fits: Callable[[Footprint], bool]  # of the last decision
         self._ways: dict[Any, tuple[list[Job], Terms, np.ndarray]] = {}
         self.accepts: Callable[[Job], bool] = lambda job: True
-        self.depends_on_type = False
         self.space: dict[str, BaseDistribution] = {**searched, **grid.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -255,7 +253,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         usd, settled = belief.seconds.to_numpy() * self._usd_per_s, self._settled(rows, MOST_TRIES)
         spent = sum(row.seconds * self.price_of(row.job.spec) for row in rows)
         options: list[tuple[float, Job]] = []
-        by_type = self.depends_on_type = bool(quality.type_probability >= BY_TYPE)
+        by_type = quality.type_probability >= BY_TYPE
         for i in map(int, np.argsort(-(of_knowing + of_running), kind="stable")[:MOST_COMPARED]):
             ways = [(of_knowing[i] + of_running[i], usd[i], self._jobs[i])] if new[i] else []
             if of_knowing[i] >= LEAST_GAIN:

@@ -291,7 +291,7 @@ class Driver:
         ended, told = self.table.trials()[1], self.table.told()
         self._pools.find(ended)
         running = [job.trial for job in self.running]
-        self.history = History(self.file, ended, running=running)
+        self.history = History(self.file, ended, running)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import compress
@@ -39,68 +38,54 @@ class History:
     Attributes:
         trials: by number; those that were tried again and cost nothing are left out.
         settled: identity of a job that need not run again, because its outcome is known, to its trial.
-        failures: identity to the times that a job failed by itself: it is not tried again unless the sampler insists.
+        failed: identities of jobs that failed by themselves: they are not tried again unless the sampler insists.
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
         most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
     """
 
-    def __init__(
-        self,
-        file: StudyFile,
-        ended: Sequence[Trial],
-        *,
-        running: Sequence[Trial] = (),  # whose jobs are not tried again beside themselves
-    ) -> None:
+    def __init__(self, file: StudyFile, ended: Sequence[Trial], running: Sequence[Trial] = ()) -> None:
         self._file = file
         self.trials = {trial.number: trial for trial in ended}
         self.settled: dict[str, int] = {}
-        self.failures = Counter[str]()
+        self.failed = set[str]()
         self.retries: dict[str, tuple[Trial, float]] = {}
         self.longest_s: dict[str, float] = {}
-        self._full: list[Footprint] = []  # jobs that ran out of memory
-        self._tries = Counter[str]()
-        self._unpaid: dict[str, int] = {}  # identity to its last trial, if that was retryable and has cost nothing
-        for trial in ended:
-            if trial.given:
-                self._add(trial)
-        for trial in running:
-            self.retries.pop(trial.identity, None)
+        of_jobs: dict[str, list[Trial]] = {}
         self.most_running, self.asked_again_at, self.refused = math.inf, 0.0, 0
         for trial in ended:
+            of_jobs.setdefault(trial.identity, []).append(trial)
+            if (seconds := trial.measured.get(metrics.JOB_SECONDS)) is not None:
+                alike = trial.spec.spec_hash(but=["seed"])
+                self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
             if (beside := trial.refused_beside) is not None:
                 self.most_running = beside
                 self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
                 self.refused += not beside
             elif trial.cost_usd:  # its job was created
                 self.refused = 0
+        full = [trial.spec for trial in ended if trial.status is TrialStatus.OUT_OF_MEMORY]
+        self._full = [Footprint.of(spec, spec.plan()) for spec in full]
+        under_way = {trial.identity for trial in running}
+        for identity, trials in of_jobs.items():
+            self._conclude(identity, trials, is_under_way=identity in under_way)
 
-    def _add(self, trial: Trial) -> None:
-        identity = trial.identity
-        if trial.status is TrialStatus.OUT_OF_MEMORY:
-            self._full.append(Footprint.of(trial.spec, trial.spec.plan()))
-        if metrics.JOB_SECONDS in trial.measured:
-            alike = trial.spec.spec_hash(but=["seed"])
-            self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), trial.measured[metrics.JOB_SECONDS])
-        self.trials.pop(self._unpaid.pop(identity, -1), None)  # it was tried again
-        self.retries.pop(identity, None)
-        if trial.is_retryable:
-            self._plan_retry(trial)
-        elif trial.follows is Next.NOTHING or self.failures[identity] + 1 >= MOST_FAILURES:
-            self.settled[identity] = trial.number
-        else:
-            self.failures[identity] += 1
-
-    def _plan_retry(self, trial: Trial) -> None:
-        if not trial.cost_usd:
-            self._unpaid[trial.identity] = trial.number
-        self._tries[trial.identity] += 1
-        tries = self._tries[trial.identity]
-        if tries > MOST_TRIES:
-            self.failures[trial.identity] += 1
-        else:
-            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if trial.follows is Next.LATER else 0.0
-            self.retries[trial.identity] = trial, trial.ended_at + pause_s
+    def _conclude(self, identity: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
+        """Whether a job is settled, has failed or is tried again, by all its trials in their order."""
+        *earlier, last = trials
+        for trial in earlier:
+            if trial.is_retryable and not trial.cost_usd:
+                del self.trials[trial.number]
+        tries = sum(trial.is_retryable for trial in trials)
+        failures = sum(trial.follows is Next.INSIST for trial in trials) + max(0, tries - MOST_TRIES)
+        if failures:
+            self.failed.add(identity)
+        if not last.is_retryable:
+            if last.follows is Next.NOTHING or failures >= MOST_FAILURES:
+                self.settled[identity] = last.number
+        elif tries <= MOST_TRIES and not is_under_way:
+            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if last.follows is Next.LATER else 0.0
+            self.retries[identity] = last, last.ended_at + pause_s
 
     @property
     def counted(self) -> int:

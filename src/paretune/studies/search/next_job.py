@@ -33,11 +33,8 @@ _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 _TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
-_ENOUGH = "no job would add more to the front than it costs to find out"
-_SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
 RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
 MOST_REPEATS = 12  # of a study: twice what three recommended points need, as repeats may change the recommendation
-MOST_SHARE = 1.0  # most dollars of all repeats, as a share of the dollars of the search
 
 
 class Sampled:
@@ -86,7 +83,7 @@ class Sampled:
         return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 
     def _is_open(self, spec: JobSpec) -> bool:
-        return spec.spec_hash() not in self._driver.history.failures and not self._driver.why_not(spec)
+        return spec.spec_hash() not in self._driver.history.failed and not self._driver.why_not(spec)
 
     def _can_be_paid(self, spec: JobSpec) -> bool:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
@@ -145,7 +142,7 @@ class Split:
             constraints=file.constraints,
         )
         self.sampler.accepts = self._accepts
-        self._limited: dict[Any, JobSpec] = {}
+        self._limited: dict[Any, JobSpec] = {}  # by the identity of a job, of those that were accepted
         self._is_short = False  # a job was too dear
 
     def begin_next(self) -> str:
@@ -206,7 +203,7 @@ class Split:
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
-            return _ENOUGH + (f"; {label(name)} {_SHIFTED}" if self.sampler.depends_on_type else "")
+            return "no job would add more to the front than it costs to find out"
         return f"no training has measured {label(name)}"
 
     def _predicted(self, job: Job, belief: Any, *, number: int) -> Trial:
@@ -285,7 +282,7 @@ class Verification:
             return f"a study makes {MOST_REPEATS} repeats at most"
         if self._is_without_chance(spec):
             return "the training does not depend on the seed: all repeats gave exactly the same values"
-        if usd[True] + (all_under_way + 1) * (point.usd_per_run or 0.0) > MOST_SHARE * usd[False]:
+        if usd[True] + (all_under_way + 1) * (point.usd_per_run or 0.0) > usd[False]:
             return f"repeats would cost more than the search has cost ({usd[False]:.4g} USD)"
         begun = driver.begin(point.trial.point, changes, point.number)
         return "its job could not be started again" if begun is None else ""

@@ -10,7 +10,7 @@ import logging
 import math
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -72,8 +72,7 @@ class StudyTable:
         except Exception as error:  # SQLAlchemy's and each driver's own
             raise unusable(storage, error) from None
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
-        sampler = _sampler(file, (file.seed + 7919 * count) % 2**32)
-        self.study.sampler = self._chosen = _Chosen(sampler, self.distributions, self._of_sampler)
+        self._sampler = _sampler(file, (file.seed + 7919 * count) % 2**32)
         if [direction.name.lower() for direction in self.study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
@@ -114,7 +113,7 @@ class StudyTable:
         """
         own = {name: changes[name] for name in self._of_sampler if name in changes}
         draws = 0 if accepts is None else _MOST_DRAWS
-        return self._asked(lambda draw: next(filter(accepts, (draw() for _ in range(draws))), {**point, **own}))
+        return self._asked(lambda draw: next(filter(accepts, (draw() for _ in range(draws))), {**point, **own}), own)
 
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
@@ -122,13 +121,14 @@ class StudyTable:
             return None
         return self._asked(lambda draw: draw())
 
-    def _asked(self, choose: "_Choose") -> tuple[int, Point]:
+    def _asked(self, choose: "_Choose", own: Iterable[str] = ()) -> tuple[int, Point]:
         self.look_again()
         self._lock.check()
-        self._chosen.choose = choose
+        space = self.distributions | {name: self._of_sampler[name] for name in own}
+        self.study.sampler = _Chosen(self._sampler, space, choose)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trial = self.study.ask(self._chosen.space)
+            trial = self.study.ask(space)
         return trial.number, {name: trial.params[name] for name in self._file.search}
 
     def save(self, trial: Trial) -> None:
@@ -226,18 +226,13 @@ _Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]
 
 
 class _Chosen(BaseSampler):
-    """Gives each trial the point that `choose` makes of the points that a sampler draws."""
+    """Gives a trial the point that `choose` makes of the points that a sampler draws."""
 
-    def __init__(
-        self, sampler: BaseSampler, drawn: Mapping[str, BaseDistribution], further: Mapping[str, IntDistribution]
-    ) -> None:
-        self._sampler, self._drawn = sampler, drawn
-        self._plain = {name: each.low for name, each in further.items()}  # values that change nothing
-        self.space: dict[str, BaseDistribution] = {**drawn, **further}
-        self.choose: _Choose
+    def __init__(self, sampler: BaseSampler, space: dict[str, BaseDistribution], choose: _Choose) -> None:
+        self._sampler, self._space, self._choose = sampler, space, choose
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.space
+        return self._space
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -246,15 +241,13 @@ class _Chosen(BaseSampler):
 
         def draw() -> dict[str, Any]:
             drawn = sampler.sample_relative(study, trial, sampler.infer_relative_search_space(study, trial))
-            rest = {name: each for name, each in self._drawn.items() if name not in drawn}
+            rest = {name: each for name, each in search_space.items() if name not in drawn}
             return drawn | {name: sampler.sample_independent(study, trial, name, each) for name, each in rest.items()}
 
-        return {**self._plain, **self.choose(draw)}
+        return dict(self._choose(draw))
 
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+    def sample_independent(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError  # every parameter is in the space
 
 
 def _shown(trial: Trial) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
+from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock

@@ -1,8 +1,6 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
@@ -17,20 +15,12 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED
-from paretune.tracking import Run, Tracking
+from paretune.tracking import Run
 from tests.scripted_jobs import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
-from tests.scripted_study import RATES, Desk, QuickClock, always_done, searched, until_ended
+from tests.scripted_study import RATES, Desk, always_done, searched, until_ended
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
-
-
-@pytest.fixture
-def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
-    clock = QuickClock()
-    made = Desk(tmp_path, clock, Tracking({}, clock))
-    yield made
-    made.close()
 
 
 def rates(driver: Driver, *statuses: TrialStatus) -> list[float]:

@@ -1,28 +1,18 @@
 """Studies against budgets that they share with others; a job costs 0.01 USD and 0.0117 at worst."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.studies.search.driver import Driver
-from paretune.tracking import Tracking
 from tests.scripted_jobs import SECONDS, SMALL
-from tests.scripted_study import Desk, QuickClock, searched
+from tests.scripted_study import Desk, searched
 
 USD = SECONDS / 3600
 BUDGETS = (
     "budgets:\n  - {{name: all, usd_per_month: {all}}}\n  - {{name: nlp, usd_per_month: {nlp}, tags: {{team: nlp}}}}\n"
 )
-
-
-@pytest.fixture
-def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
-    clock = QuickClock()
-    made = Desk(tmp_path, clock, Tracking({}, clock))
-    yield made
-    made.close()
 
 
 def team(*, nlp: float, everything: float = 100.0, storage: str = "") -> None:

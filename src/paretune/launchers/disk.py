@@ -1,7 +1,4 @@
-"""The bytes on an instance's disk: data, model, checkpoints and results, and the volume that they need.
-
-Also the most that its main memory holds, while a model is loaded and while it is saved.
-"""
+"""The bytes on an instance's disk, the volume that they need, and the most that its main memory holds."""
 
 import math
 from pathlib import Path

@@ -1,0 +1,17 @@
+"""The desk of a study whose jobs end as tests want them to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paretune.tracking import Tracking
+from tests.scripted_study import Desk, QuickClock
+
+
+@pytest.fixture
+def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
+    clock = QuickClock()
+    made = Desk(tmp_path, clock, Tracking({}, clock))
+    yield made
+    made.close()
