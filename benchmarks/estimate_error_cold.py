@@ -225,7 +225,11 @@ def memory(rates: Sequence[Rate]) -> str:
     """Error of the memory by formula, and false answers to whether a job fits; every job of a table has run."""
     peaks = [rate for rate in rates if rate.row.get("published_memory_gib")]
     alike = [rate for rate in peaks if not any(note in rate.row["memory_note"] for note in NOT_COMPARABLE)]
-    errors = [rate.estimate.memory.gib / float(rate.row["published_memory_gib"]) - 1 for rate in alike]
+    errors = [
+        memory.gib / float(rate.row["published_memory_gib"]) - 1
+        for rate in alike
+        if (memory := rate.estimate.memory) is not None
+    ]
     refused = sum(rate.estimate.fits == "no" for rate in rates)
     sentence = f"{refused} of {len(rates)} jobs, all of which have run, are said not to fit."
     median, worst = statistics.median(map(abs, errors)), max(errors, key=abs)

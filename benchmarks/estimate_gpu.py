@@ -162,6 +162,7 @@ def compare() -> None:
         assert built is not None
         item = Estimator(Evidence()).estimate(spec, built, None, facts=facts)
         assert item is not None
+        assert item.memory is not None
         speed, memory = item.plan.global_batch_size / item.time.step_seconds / rate - 1, item.memory.gib / peak - 1
         inside += item.memory.gib_low <= peak <= item.memory.gib_high
         memories.append(abs(memory))

@@ -20,8 +20,9 @@ import published
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, of_config, well_known
-from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence
+from paretune.estimating.memory import MemoryPrediction
 from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
 
@@ -56,8 +57,7 @@ def main() -> None:
     rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in csv.DictReader(PEAKS.open())]
     with mock.patch.object(hardware, "processor_flags", return_value={"avx512_bf16"}):  # of the machine that measured
         results = [(model, estimated(model, json.loads(changes)), peak) for model, changes, peak in rows]
-    for (model, item, peak), (_, changes, _) in zip(results, rows, strict=True):
-        memory = item.memory
+    for (model, memory, peak), (_, changes, _) in zip(results, rows, strict=True):
         interval = f"({memory.gib_low:.2f} to {memory.gib_high:.2f}; {memory.gib / peak - 1:+6.1%})"
         print(f"  {peak:5.2f} GiB measured, {memory.gib:5.2f} {interval}: {model}; {changes}")
     report(results)
@@ -71,27 +71,28 @@ def architecture(model: str, task: str) -> Architecture:
     return built
 
 
-def estimated(model: str, changes: Mapping[str, str]) -> Estimate:
-    """The estimate of a job of two steps on 300 rows of 600 tokens, which a language model cuts into as long ones."""
+def estimated(model: str, changes: Mapping[str, str]) -> MemoryPrediction:
+    """The memory of a job of two steps on 300 rows of 600 tokens, which a language model cuts into as long ones."""
     spec = JobSpec.read({"dataset": "rows.csv", "max_train_samples": "300", "seed": "1", **changes})
     cut = max(1.0, 600 / spec.max_seq_length) if spec.task == "causal-lm" else 1.0
     facts = {"train_rows": 300 * cut, "train_tokens": 300 * cut * spec.max_seq_length, "validation_rows": 16 * cut}
     item = Estimator(Evidence()).estimate(spec, architecture(model, spec.task), None, facts=facts)
     assert item is not None
-    return item
+    assert item.memory is not None
+    return item.memory
 
 
-def report(results: list[tuple[str, Estimate, float]]) -> None:
+def report(results: list[tuple[str, MemoryPrediction, float]]) -> None:
     """The errors of the models that constants were chosen on, of the others, and of all."""
-    exceeded = sum(measured > item.memory.gib_high for _, item, measured in results)
-    inside = sum(item.memory.gib_low <= measured <= item.memory.gib_high for _, item, measured in results)
+    exceeded = sum(measured > item.gib_high for _, item, measured in results)
+    inside = sum(item.gib_low <= measured <= item.gib_high for _, item, measured in results)
     rows = []
     for title, models in (
         ("models whose jobs the constants were chosen on", CHOSEN_ON),
         ("models that were kept aside", tuple(name for name in MODELS if name not in CHOSEN_ON)),
         ("all", tuple(MODELS)),
     ):
-        off = [abs(item.memory.gib / measured - 1) for model, item, measured in results if model in models]
+        off = [abs(item.gib / measured - 1) for model, item, measured in results if model in models]
         rows.append([title, str(len(off)), f"{statistics.median(off):.1%}", f"{max(off):.1%}"])
     low, high = min(each[2] for each in results), max(each[2] for each in results)
     message = [

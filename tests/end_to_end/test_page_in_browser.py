@@ -11,7 +11,7 @@ import mlflow.server
 import pytest
 
 from paretune.studies.results.page import page
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 pytestmark = pytest.mark.slow
@@ -63,11 +63,6 @@ def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, **also: Any) -> 
     return page(result, address)
 
 
-def predicted(number: int, cost: float, f1: float) -> Trial:
-    ends = {"cost_usd": (0.8 * cost, 1.2 * cost), "f1": (f1 - 0.01, f1 + 0.01)}
-    return replace(trial_of(number, cost, f1), run_id="", origin=PREDICTED, intervals=ends)
-
-
 def with_outlier() -> list[Trial]:
     """60 trials, one of them a hundred times as dear and with a model that learnt nothing; and repeats."""
     trials = many_trials(60)
@@ -100,8 +95,7 @@ def bottom(output: Any, kind: str) -> float:
 
 @pytest.mark.parametrize("width", [590, 1440])
 def test_the_answer_and_the_front_are_on_the_first_screen(opened: Open, width: int) -> None:
-    forecast = [predicted(90, 1.3, 0.93)]
-    output = opened(page_of(many_trials(60, origin="simulated"), ALL_THREE, forecast=forecast), width=width)
+    output = opened(page_of(many_trials(60, origin="simulated"), ALL_THREE), width=width)
 
     assert bottom(output, "#answer") < bottom(output, "#plot") < 900
     assert "Take trial" in output.locator("#answer").inner_text()
@@ -109,7 +103,7 @@ def test_the_answer_and_the_front_are_on_the_first_screen(opened: Open, width: i
 
 def test_pointing_at_a_mark_shows_its_parameters_and_a_click_opens_its_run(opened: Open) -> None:
     ladder = [trial_of(n, 1.0 + n, 0.8 + n / 50) for n in range(5)]
-    output = opened(page_of(ladder, forecast=[predicted(90, 1.3, 0.93)]))
+    output = opened(page_of(ladder))
     message = hover(output, "on the front")
 
     assert re.search(r"Trial \d+, \d runs?: on the front", message)
@@ -120,9 +114,6 @@ def test_pointing_at_a_mark_shows_its_parameters_and_a_click_opens_its_run(opene
     output.mouse.up()
     assert output.evaluate("window.opened").startswith(address(""))
     assert output.locator("#run a").get_attribute("href").startswith(address(""))
-    output.locator(".legend .traces", has_text="predicted").locator(".legendtoggle").click()
-    output.wait_for_timeout(500)
-    assert "Predicted, not run" in hover(output, "predicted")
 
 
 def test_tables_are_sorted_by_number(opened: Open) -> None:

@@ -18,8 +18,6 @@ import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-_LONGEST_NAME = 200  # characters that may be a typing error; difflib takes minutes for some longer texts
-
 
 class ParetuneError(Exception):
     """Root of the tree. `exit_code` is the exit code of the command."""
@@ -115,9 +113,7 @@ def did_you_mean(
     `cutoff` is the least similarity of difflib, 0 to 1. With `or_longer`, names that contain `name` are suggested if
     none is similar.
     """
-    if len(name) > _LONGEST_NAME:
-        return ""
-    similar = difflib.get_close_matches(name, names, n=most, cutoff=cutoff)
+    similar = difflib.get_close_matches(name[:200], names, n=most, cutoff=cutoff)
     if or_longer and name and not similar:
         similar = [other for other in names if name in other][:most]
     return f"{lead}did you mean {' or '.join(similar)}?" if similar else ""

@@ -43,14 +43,19 @@ _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeEstimate:
-    """Predicted seconds and dollars of one job."""
+class Estimate:
+    """Predicted time and dollars of one job; with paretune's own training also its memory."""
 
     spec: JobSpec
+    plan: BatchPlan
     measured_here: int  # number of similar jobs that have run on this cluster
-    time: Seconds
+    time: Prediction
     price: Price | None  # of one instance; None if unknown, then the dollars are None, too
     basis: str  # evidence for the prediction, in words
+    memory: MemoryPrediction | None = None  # None for a training of the user's own
+    did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, needing no more than this one
+    tokens: float | None = None  # of the whole training of a causal language model; None for other tasks
+    largest_batch: int | None = None  # power of two of rows per device that is said to fit; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
@@ -62,9 +67,15 @@ class TimeEstimate:
         return self.usd(self.time.seconds)
 
     @property
+    def usd_per_billion_tokens(self) -> float | None:
+        """Predicted dollars of the whole job per billion tokens, or None without a price or tokens."""
+        return None if self.cost_usd is None or not self.tokens else self.cost_usd / self.tokens * 1e9
+
+    @property
     def phases(self) -> Mapping[str, Seconds]:
         """Seconds of each of `PHASES`; only `training` on this machine."""
-        return phases_of(self.time, self.spec)
+        time = self.time
+        return phases_of(time, self.spec, factor=time.startup_factor, uploaded_bytes=time.uploaded_bytes)
 
     @property
     def exceeds_limit(self) -> bool:
@@ -75,6 +86,14 @@ class TimeEstimate:
         spec = self.spec
         is_exempt = spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
         return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
+
+    @property
+    def fits(self) -> str:
+        """`yes`, `no`, or `unsure` if the memory of the device is unknown or inside the predicted interval."""
+        memory = self.memory
+        if self.did_not_fit is not None or (memory is not None and memory.gib_low > memory.usable_gib):
+            return "no"
+        return "yes" if memory is not None and memory.gib_high <= memory.usable_gib else "unsure"
 
     def sentence(self) -> str:
         """Return the estimate in one line: seconds with their interval, dollars, and the evidence."""
@@ -89,43 +108,10 @@ class TimeEstimate:
             metrics.ESTIMATED_SECONDS: self.time.seconds,
             f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
             f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
+            metrics.ESTIMATED_COST_USD: self.cost_usd,
+            metrics.ESTIMATED_MEMORY_GIB: None if self.memory is None else self.memory.gib,
         }
-        return values if self.cost_usd is None else values | {metrics.ESTIMATED_COST_USD: self.cost_usd}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate(TimeEstimate):
-    """Predicted time, dollars and memory of one job with paretune's own training."""
-
-    plan: BatchPlan
-    time: Prediction
-    memory: MemoryPrediction
-    usable_gib: float  # memory of one device that the job may use
-    did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, needing no more than this one
-    tokens: float | None = None  # of the whole training of a causal language model; None for other tasks
-    largest_batch: int | None = None  # power of two of rows per device that is said to fit; 0 if none, None if unknown
-
-    @property
-    def phases(self) -> Mapping[str, Seconds]:
-        """Seconds of each phase, by what earlier jobs took around their steps and the bytes of the model."""
-        time = self.time
-        return phases_of(time, self.spec, factor=time.startup_factor, uploaded_bytes=time.uploaded_bytes)
-
-    @property
-    def usd_per_billion_tokens(self) -> float | None:
-        """Predicted dollars of the whole job per billion tokens, or None without a price or tokens."""
-        return None if self.cost_usd is None or not self.tokens else self.cost_usd / self.tokens * 1e9
-
-    @property
-    def fits(self) -> str:
-        """`yes`, `no`, or `unsure` if the memory of the device is inside the predicted interval."""
-        if self.did_not_fit is not None or self.memory.gib_low > self.usable_gib:
-            return "no"
-        return "yes" if self.memory.gib_high <= self.usable_gib else "unsure"
-
-    def as_metrics(self) -> dict[str, float]:
-        """Return what a job's run records of its estimate, memory included."""
-        return super().as_metrics() | {metrics.ESTIMATED_MEMORY_GIB: self.memory.gib}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Estimator:
@@ -161,7 +147,6 @@ class Estimator:
             measured_here=len(self.evidence.runs_like(described)[0]),
             time=time,
             memory=self._memory.predict(described.memory),
-            usable_gib=described.usable_gib,
             price=price,
             basis=self._basis(described) + ("; the time of offloading is not counted" if offloads else ""),
             did_not_fit=Footprint.of(spec, plan, described.memory).why_full(self.evidence.did_not_fit),
@@ -178,8 +163,9 @@ class Estimator:
             features = describe(item.spec, plan, built, facts)
             if features is None:
                 return True
-            did_not_fit = Footprint.of(item.spec, plan, features.memory).why_full(self.evidence.did_not_fit)
-            return self._memory.predict(features.memory).gib_high > features.usable_gib or did_not_fit is not None
+            if Footprint.of(item.spec, plan, features.memory).why_full(self.evidence.did_not_fit) is not None:
+                return True
+            return self._memory.predict(features.memory).gib_high > features.memory.usable_gib
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
         return sizes[fitting - 1] if fitting else 0
@@ -205,7 +191,7 @@ def _count(runs: Sequence[Measurement]) -> str:
     return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
 
 
-def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> TimeEstimate | None:
+def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
     """Return the estimate of a training of the user's own from finished jobs and their seconds.
 
     Of N jobs that are equal but for the seed the geometric mean, with an 80 % interval of the next one; None if N = 0.
@@ -217,9 +203,9 @@ def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpe
     middle, scatter = float(np.exp(logs.mean())), Scatter(squares=float(logs.var() * count), degrees=count - 1)
     deviation = posterior_deviation(_SPREAD, _SPREAD_DEGREES, scatter)
     factor = math.exp(Z80 * deviation * math.sqrt(1.0 + 1.0 / count))
-    time = Seconds(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
+    time = Prediction(seconds=middle, seconds_low=middle / factor, seconds_high=middle * factor)
     basis = f"{count} run{'s' if count > 1 else ''} of this training on this cluster: equal ones"
-    return TimeEstimate(spec=spec, measured_here=count, time=time, price=price, basis=basis)
+    return Estimate(spec=spec, plan=spec.plan(), measured_here=count, time=time, price=price, basis=basis)
 
 
 class Forecast:
@@ -267,7 +253,7 @@ class Forecast:
         self.__dict__.pop("own_runs", None)
         self.__dict__.pop("estimator", None)
 
-    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> TimeEstimate | None:
+    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
         """Return the estimate of a job with this batch; of a training of the user's own from its finished runs.
 
         Returns None if its model or its rows are unknown, or no training like it has run there.

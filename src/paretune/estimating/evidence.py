@@ -77,7 +77,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             continue
         if described is None:
             continue
-        if (batch := _batch_that_did_not_fit(job, spec, plan)) is not None and described.usable_gib > 0:
+        if (batch := _batch_that_did_not_fit(job, spec, plan)) is not None and described.memory.usable_gib > 0:
             footprint = Footprint.of(spec, plan, described.memory)
             did_not_fit.append(replace(footprint, rows=batch, run_id=job.run_id))
         if not job.is_completed:

@@ -50,12 +50,11 @@ _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 
 @dataclass(frozen=True, kw_only=True)
 class JobFeatures:
-    """Features of one job; `usable_gib` is the memory of one device, `tokens` the count of all training tokens."""
+    """Features of one job."""
 
     time: TimingFeatures
     memory: MemorySetting
-    usable_gib: float
-    tokens: float
+    tokens: float  # trained on in all
 
 
 class DeviceShare:
@@ -92,7 +91,6 @@ def describe(
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
         memory=_memory(spec, plan, built, work, share),
-        usable_gib=share.usable_gib,
         tokens=work.steps * plan.global_batch_size * work.tokens,
     )
 
@@ -123,6 +121,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         state_sharers=share.state_sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
         logits=max(rows, evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
+        usable_gib=share.usable_gib,
     )
 
 

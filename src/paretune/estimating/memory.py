@@ -46,6 +46,7 @@ class MemorySetting:
     logits: float  # rows x tokens x vocabulary; 0 for classification
     frozen_bytes: float = 4.0  # bytes of a weight that is not trained
     offloads_weights: bool = False  # whether weights and state are in the memory of the machine
+    usable_gib: float = math.inf  # memory of the device that the job may use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class MemoryPrediction:
     gib: float
     gib_low: float
     gib_high: float
+    usable_gib: float  # memory of the device that the job may use
 
 
 class MemoryModel:
@@ -73,7 +75,7 @@ class MemoryModel:
         total, activations, framework = _bytes(setting, shift)
         width = math.hypot(deviation * activations / total, of_framework * framework / total, _NOISE)
         gib, factor = total / GIB, math.exp(Z80 * width)
-        return MemoryPrediction(gib=gib, gib_low=gib / factor, gib_high=gib * factor)
+        return MemoryPrediction(gib=gib, gib_low=gib / factor, gib_high=gib * factor, usable_gib=setting.usable_gib)
 
 
 def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float, float]]:

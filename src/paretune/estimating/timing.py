@@ -159,11 +159,11 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(Seconds):
-    """Billable seconds of paretune's own training."""
+    """Billable seconds of a job; those of steps are 0 for a training of the user's own."""
 
-    startup_seconds: float  # the time around the steps, evaluation included
-    step_seconds: float
-    steps: int
+    startup_seconds: float = 0.0  # the time around the steps, evaluation included
+    step_seconds: float = 0.0
+    steps: int = 0
     startup_factor: float = 1.0  # start-up of such jobs, as measured so far, against the usual one of public jobs
     uploaded_bytes: float = 0.0  # of the model
 

@@ -13,7 +13,7 @@ from typing import Any
 from paretune.core.commands import options
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
-from paretune.estimating.estimator import Estimate, TimeEstimate, known_architecture
+from paretune.estimating.estimator import Estimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
@@ -45,7 +45,7 @@ class ForeseenJob:
     region: str  # region of its price
     disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
     price: Price | None  # price of one instance; None if unknown
-    estimate: TimeEstimate | None  # None if its model or its rows are unknown, or its own training has never run
+    estimate: Estimate | None  # None if its model or its rows are unknown, or its own training has never run
     host_bytes: tuple[float, float] | None = None  # most bytes of main memory while a known model is loaded, and saved
 
 
@@ -120,22 +120,22 @@ def limit_refusal(job: ForeseenJob) -> str:
     )
 
 
-def _with_interval(estimate: TimeEstimate) -> str:
+def _with_interval(estimate: Estimate) -> str:
     time = estimate.time
     interval = f"80 % interval {duration(time.seconds_low)} to {duration(time.seconds_high)}"
     return f"{duration(time.seconds)} ({interval})"
 
 
-def _higher_limit(estimate: TimeEstimate) -> str:
+def _higher_limit(estimate: Estimate) -> str:
     return options(max_runtime_minutes=math.ceil(estimate.time.seconds_high / 60))
 
 
 def nearly_full(job: ForeseenJob) -> str:
     """Warn if an earlier job ran out of memory although it needed no more, or if 90 % of a device are estimated."""
     estimate = job.estimate
-    if not isinstance(estimate, Estimate):
+    if estimate is None or estimate.memory is None:
         return ""
-    gib, usable_gib, failed = estimate.memory.gib, estimate.usable_gib, estimate.did_not_fit
+    gib, usable_gib, failed = estimate.memory.gib, estimate.memory.usable_gib, estimate.did_not_fit
     if failed is None and gib <= MOST_MEMORY * usable_gib:
         return ""
     reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"

@@ -23,7 +23,6 @@ class Look(NamedTuple):
 MARKS = {
     "dominated": Look("dominated", "#8C8C8C", "circle", 7),
     "unmet": Look("a constraint is not met", "#B5651D", "x", 8),
-    "predicted": Look("predicted, not run", "#009E73", "triangle-up-open", 10, 2),
     "front": Look("on the front", "#0072B2", "diamond", 10),
 }
 """Each kind of mark; later ones are drawn over earlier ones."""

@@ -14,15 +14,7 @@ from paretune.core.commands import command_line
 from paretune.specification import catalog, metrics
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
 from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
-from paretune.specification.parameters import (
-    COMPUTES,
-    Effect,
-    Parameters,
-    Rules,
-    affecting,
-    parameter,
-    spell,
-)
+from paretune.specification.parameters import COMPUTES, Effect, Parameters, Rules, affecting, parameter, spell
 from paretune.specification.rules import LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights

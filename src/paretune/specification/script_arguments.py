@@ -44,7 +44,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     Another one gets only what the user has given, and `output_dir` if it declares it; with Hydra or OmegaConf as
     overrides `key=value`. Last come all of `training_arguments`, the script's own.
     """
-    script = read_own_script(at_home(spec.entry_script or "").resolve())
+    script = read_own_script(_path(spec))
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
     if script.has_hugging_face_parser:
         usual = {"output_dir": output_dir, "learning_rate": plan.learning_rate}
@@ -70,8 +70,7 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
 
     `wanted` are the metrics that somebody needs of it.
     """
-    path = at_home(spec.entry_script or "").resolve()
-    script, unclear = read_own_script(path), list[str]()
+    script, unclear = read_own_script(_path(spec)), list[str]()
     if script.reads_anything and not script.has_hugging_face_parser:
         unclear.append("how it reads its arguments: those that are given are passed by Hugging Face's names")
     elif not script.reads_anything and not script.is_complete:
@@ -99,10 +98,9 @@ def own_settings(spec: JobSpec) -> str:
 
 def accumulates(spec: JobSpec) -> bool:
     """Whether the job can train with a smaller per-device batch and more accumulation steps; True if nothing tells."""
-    path = at_home(spec.entry_script or "").resolve()
-    if spec.project is not None or spec.entry_script is None or not path.is_file():
+    if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
-    script = read_own_script(path)
+    script = read_own_script(_path(spec))
     return script.has_hugging_face_parser or script.argument("gradient_accumulation_steps") is not None
 
 
@@ -114,7 +112,7 @@ def takes_seed(spec: JobSpec) -> bool:
 
 def argument_faults(spec: JobSpec) -> list[str]:
     """The given parameters that the script has no argument for, and the arguments that it needs and would not get."""
-    path = at_home(spec.entry_script or "").resolve()
+    path = _path(spec)
     script = read_own_script(path)
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
     if faults := start_faults(path, names):
@@ -174,6 +172,10 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
     else:
         return []
     return [f"{path.name} {text}\n    {first}\n    {second}"]
+
+
+def _path(spec: JobSpec) -> Path:
+    return at_home(spec.entry_script or "").resolve()
 
 
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:

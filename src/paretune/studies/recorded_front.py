@@ -54,8 +54,8 @@ class Front(Result):
 
     def to_dict(self) -> dict[str, object]:
         """Objectives, rows on the front and remarks."""
-        shown = {"study": self.name or None, "objectives": dict(self.objectives)}
-        return {**shown, "rows": as_json(self.rows()), "remarks": list(self.remarks)}
+        described = {"study": self.name or None, "objectives": dict(self.objectives)}
+        return {**described, "rows": as_json(self.rows()), "remarks": list(self.remarks)}
 
     def notes(self) -> list[str]:
         """The remarks."""
@@ -192,29 +192,29 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
         raise BadInput([f"study {name} has no trial that has ended: record it when one has"])
     tracking = Tracking(dict(os.environ), SystemClock())
     tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: f"optuna {name}"}
-    known = tracking.runs(f"tags.`{schema.KIND}` = 'study' and tags.`{schema.STUDY_MARK}` = 'optuna {name}'", newest=1)
-    run = tracking.run(known[0].run_id) if known else tracking.create(f"study {name}", tags)
+    earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = 'optuna {name}'", newest=1)
+    run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
     recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
     trials = []
-    for told in ended:
-        values, params = zip(objectives, told.values or (), strict=False), told.params.items()
+    for each in ended:
+        values = zip(objectives, each.values or (), strict=False)
         trial = Trial(
-            number=told.number,
-            point={key: each if isinstance(each, str | int | float) else spell(each) for key, each in params},
+            number=each.number,
+            point={key: v if isinstance(v, str | int | float) else spell(v) for key, v in each.params.items()},
             given=FOREIGN,
-            status=_ENDED[told.state.name],
+            status=_ENDED[each.state.name],
             values={metric: value for metric, value in values if math.isfinite(value)},
-            repeats=(repeats or {}).get(told.number),
-            reason="" if told.state.name == "COMPLETE" else told.state.name.lower(),
+            repeats=(repeats or {}).get(each.number),
+            reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
-        trials.append(replace(trial, run_id=_run_of(trial, recorded.get(str(told.number)), run.run_id, tracking)))
+        trials.append(replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking)))
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}))
     run.reopen()
     record_answer(answer, run, tracking)
     run.log_params({"objectives": spell(objectives)})
     run.end(RunStatus.FINISHED)
-    shown = tracking.open_command(run.run_id)
-    return StudyResult(answer=answer, run_id=run.run_id, ending=f"{len(trials)} trials of Optuna", open_command=shown)
+    ending, command = f"{len(trials)} trials of Optuna", tracking.open_command(run.run_id)
+    return StudyResult(answer=answer, run_id=run.run_id, ending=ending, open_command=command)
 
 
 def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:

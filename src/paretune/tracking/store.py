@@ -7,7 +7,6 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import TROUBLE, Run, RunStatus, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
-_PAGE = 1000  # runs per request
+_MOST_RUNS = 100_000
 
 
 class Tracking:
@@ -121,25 +120,22 @@ class Tracking:
             BadInput: `condition` is not in that language.
             TrackingUnavailable: MLflow does not answer.
         """
-        runs: list[RecordedRun] = []
         with self._usable(condition):
-            experiments = [item.experiment_id for item in mlflow.search_experiments()]
-            search = partial(self._client.search_runs, experiments, condition, order_by=["attributes.start_time DESC"])
-            token = None
-            while token != "" and (newest is None or len(runs) < newest):
-                most = _PAGE if newest is None else min(_PAGE, newest - len(runs))
-                page = search(max_results=most, page_token=token)
-                runs += map(_recorded, page)  # at once, because MLflow's own runs take ten times the memory
-                token = page.token or ""
-        return runs
+            runs = mlflow.search_runs(
+                filter_string=condition,
+                max_results=newest or _MOST_RUNS,
+                order_by=["attributes.start_time DESC"],
+                output_format="list",
+                search_all_experiments=True,
+            )
+        return [_recorded(run) for run in runs]
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
         """The text of an artifact of a run; None if it has none of that path. Raises TrackingUnavailable."""
         with self._usable():
             if path not in [item.path for item in self._client.list_artifacts(run_id)]:
                 return None
-            with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                return Path(self._client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
+            return mlflow.artifacts.load_text(f"runs:/{run_id}/{path}")
 
     def register_model(self, name: str, run_id: str) -> str | None:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""

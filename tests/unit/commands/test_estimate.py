@@ -16,9 +16,9 @@ from paretune.commands.estimate import EstimateRequest
 from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import well_known
-from paretune.estimating.estimator import Estimate, Estimator, TimeEstimate
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.estimating.phases import Seconds
+from paretune.estimating.timing import Prediction
 from paretune.pricing import Price
 from paretune.specification.job import JobSpec
 
@@ -274,8 +274,8 @@ def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
 
 def test_a_training_of_one_s_own_has_seconds_and_dollars_where_one_has_run() -> None:
     spec = JobSpec(entry_script="train.py", instance_type="ml.g5.xlarge")
-    time = Seconds(seconds=100.0, seconds_low=50.0, seconds_high=200.0)
-    item = TimeEstimate(spec=spec, measured_here=1, time=time, price=PRICE, basis="1 run")
+    time = Prediction(seconds=100.0, seconds_low=50.0, seconds_high=200.0)
+    item = Estimate(spec=spec, plan=spec.plan(), measured_here=1, time=time, price=PRICE, basis="1 run")
     own = EstimateTable(jobs=[(spec, item), (spec.replace(instance_count=2), None)], region="us-east-1")
     known, unknown = csv.DictReader(io.StringIO(own.csv()))
 

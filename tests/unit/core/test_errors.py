@@ -13,8 +13,6 @@ def test_a_misspelt_name_is_asked_about() -> None:
     reference = ("learning_rate", "learning_rate_scaling", "seed")
 
     assert did_you_mean("learning_rat", reference) == "did you mean learning_rate or learning_rate_scaling?"
-    # Nobody has mistyped a name of thousands of letters, and difflib would take minutes.
-    assert did_you_mean("learning_rate" * 20_000, reference) == ""
     assert did_you_mean("learning_rat", reference, most=1) == "did you mean learning_rate?"
     assert did_you_mean("rate", reference) == did_you_mean("", reference, or_longer=True) == ""
     assert did_you_mean("rate", reference, or_longer=True) == "did you mean learning_rate or learning_rate_scaling?"

@@ -40,7 +40,7 @@ def test_a_gpu_cluster_in_numbers() -> None:
     assert time.peak_flops == 312e12 * 1.3  # auto is bf16 on an A100, which sustains more than others
     assert time.network_bytes_per_s == 50e9  # 400 Gbit/s
     assert time.chip == "NVIDIA A100 bf16"
-    assert found.usable_gib == pytest.approx(40 - 0.9)
+    assert found.memory.usable_gib == pytest.approx(40 - 0.9)
     # After steps 2, 4 and 5; a forward pass is a third of a forward and a backward one.
     assert time.evaluated_flops == pytest.approx(3 * 100 * time.flops_per_row / 3)
 
@@ -65,7 +65,7 @@ def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None
     assert found.time.peak_flops == 16 * 96e9
     assert found.time.chip == "m5 auto"
     assert found.memory.on_processor
-    assert found.usable_gib == pytest.approx(64 * 0.85)
+    assert found.memory.usable_gib == pytest.approx(64 * 0.85)
 
 
 def test_local_processes_share_the_machine() -> None:
@@ -73,7 +73,7 @@ def test_local_processes_share_the_machine() -> None:
 
     assert (four.time.instances, four.time.devices, four.time.is_local) == (1, 4, True)
     assert four.time.peak_flops == one.time.peak_flops / 4 == 8 * 96e9 / 4
-    assert four.usable_gib == one.usable_gib / 4 == 16 * 0.85 / 4
+    assert four.memory.usable_gib == one.memory.usable_gib / 4 == 16 * 0.85 / 4
 
 
 def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.Monkey
 
     assert (found.time.chip, found.time.devices, found.time.is_local) == ("local bf16", 2, True)
     assert found.time.peak_flops == 70e12 * 0.85
-    assert found.usable_gib == pytest.approx(22888 / 1024 - 0.9)
+    assert found.memory.usable_gib == pytest.approx(22888 / 1024 - 0.9)
     assert not found.memory.on_processor
 
 

@@ -23,7 +23,7 @@ def png_of(report: JobReport) -> bytes:
     """Rendered as MLflow does it, without a warning: matplotlib warns of each character that it draws as a box."""
     stream = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("error", message="Glyph")
         confusion_figure(report).savefig(stream, format="png")
     return stream.getvalue()
 

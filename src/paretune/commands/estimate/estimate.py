@@ -14,7 +14,7 @@ from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
-from paretune.estimating.estimator import Estimate, Forecast, TimeEstimate, estimate_own
+from paretune.estimating.estimator import Estimate, Forecast, estimate_own
 from paretune.estimating.phases import PHASES
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
@@ -68,7 +68,7 @@ _UNKNOWN = "nothing known: run one"
 class EstimateTable(Result):
     """Estimates of jobs that have not run, one row each."""
 
-    jobs: Sequence[tuple[JobSpec, TimeEstimate | None]]
+    jobs: Sequence[tuple[JobSpec, Estimate | None]]
     """Each job with its estimate, None for a training of the user's own that has never run on its cluster."""
     region: str
     remarks: Sequence[str] = ()  # sentences about dollars and intervals
@@ -127,7 +127,7 @@ class EstimateTable(Result):
                 {"": "*" if is_best else "", "cluster": f"{spec.instance_count} x {spec.instance_type}", "batch": ""}
                 | {name: texts[name] or "-" for name in varying}
                 | {"time (80 % interval)": _time(item), "USD (80 % interval)": _dollars(item)}
-                | (_of_ours(item) if isinstance(item, Estimate) else {})
+                | ({} if item is None else _of_ours(item))
                 | {"basis": _UNKNOWN if item is None else item.basis}
             )
         columns = {name: [line[name] for line in lines] for name in lines[0]}
@@ -250,7 +250,7 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
             )
 
 
-def _remarks(estimates: Sequence[TimeEstimate]) -> list[str]:
+def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     remarks = []
     if any(item.spec.spot for item in estimates):
         remarks.append(
@@ -267,18 +267,18 @@ def _remarks(estimates: Sequence[TimeEstimate]) -> list[str]:
     return remarks
 
 
-def on_front(estimates: Sequence[TimeEstimate | None]) -> list[bool]:
+def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
     """The estimates that are on the front of seconds and dollars; none that does not fit or lacks a price."""
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)
-        if item is not None and item.cost_usd is not None and not (isinstance(item, Estimate) and item.fits == "no")
+        if item is not None and item.cost_usd is not None and item.fits != "no"
     }
     marks = dict(zip(points, pareto.front(list(points.values()), maximise=(False, False)), strict=True))
     return [marks.get(index, False) for index in range(len(estimates))]
 
 
-def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
+def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
     columns = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
     row: Row = {name: getattr(spec, name, None) if name in columns else None for name in COLUMNS}
     row |= {"on_front": is_best, "basis": _UNKNOWN}
@@ -289,12 +289,12 @@ def _row(spec: JobSpec, item: TimeEstimate | None, is_best: bool) -> Row:
     row |= {"cost_usd": item.cost_usd, "basis": item.basis}
     for phase, seconds in item.phases.items():
         row |= {f"{phase}_{name}": round(getattr(seconds, name), 1) for name in _SECONDS}
-    if isinstance(item, Estimate):
+    if (memory := item.memory) is not None:
         row |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
-        row |= {f"memory_gib_{end}": round(getattr(item.memory, f"gib_{end}"), 3) for end in ("low", "high")}
+        row |= {f"memory_gib_{end}": round(getattr(memory, f"gib_{end}"), 3) for end in ("low", "high")}
         row |= {
-            "memory_gib_per_device": round(item.memory.gib, 3),
-            "memory_gib_usable": round(item.usable_gib, 3),
+            "memory_gib_per_device": round(memory.gib, 3),
+            "memory_gib_usable": round(memory.usable_gib, 3),
             "fits": item.fits,
             "steps": item.time.steps,
             "seconds_per_step": round(item.time.step_seconds, 6),
@@ -311,7 +311,7 @@ def _cell(value: object) -> object:
     return spell(value) if isinstance(value, bool) else value
 
 
-def _time(item: TimeEstimate | None) -> str:
+def _time(item: Estimate | None) -> str:
     if item is None:
         return "-"
     middle, low, high = (_span(getattr(item.time, name)) for name in _SECONDS)
@@ -326,7 +326,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 4 * _DAY_S else f"{seconds / _DAY_S:.1f} days"
 
 
-def _dollars(item: TimeEstimate | None) -> str:
+def _dollars(item: Estimate | None) -> str:
     if item is None or item.price is None:
         return "-" if item is None else "no price"
     middle, low, high = (_usd(item.usd(getattr(item.time, name)) or 0.0) for name in _SECONDS)
@@ -339,7 +339,9 @@ def _usd(value: float) -> str:
 
 def _of_ours(item: Estimate) -> dict[str, str]:
     """Batch, dollars of tokens, memory of a device and the largest batch, of paretune's own training."""
-    memory, steps = item.memory, item.plan.gradient_accumulation_steps
+    if (memory := item.memory) is None:
+        return {}
+    steps = item.plan.gradient_accumulation_steps
     suffix = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
@@ -347,6 +349,6 @@ def _of_ours(item: Estimate) -> dict[str, str]:
     return {
         "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
         "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
-        "GiB per device": f"{gib} of {item.usable_gib:.1f}{suffix}",
+        "GiB per device": f"{gib} of {memory.usable_gib:.1f}{suffix}",
         "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
     }

@@ -138,13 +138,13 @@ class TimelineFactory:
         if estimate is None:
             remedy = "set simulation.runs to a table of recorded runs, or set max_train_samples"
             raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
-        basis = f"the estimate ({estimate.basis})"
-        if estimate.did_not_fit is not None or estimate.memory.gib > estimate.usable_gib:
+        basis, memory = f"the estimate ({estimate.basis})", estimate.memory
+        if memory is not None and (estimate.did_not_fit is not None or memory.gib > memory.usable_gib):
             return ReplayedJob(
                 billable_seconds=estimate.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
-                basis=f"{estimate.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
+                basis=f"{memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
             )
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,
@@ -153,12 +153,11 @@ class TimelineFactory:
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,
             uploaded_bytes=estimate.time.uploaded_bytes,
-            measured={metrics.PEAK_MEMORY_GIB: estimate.memory.gib},
+            measured={} if memory is None else {metrics.PEAK_MEMORY_GIB: memory.gib},
         )
 
 
 def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> ReplayedJob:
-    """`answer` with the run-to-run noise of seconds and F1."""
     factor = math.exp(settings.normal(settings.seconds_noise, "seconds", *job))
     shift = settings.normal(settings.f1_noise, "f1", *job)
     if factor == 1.0 and shift == 0.0:
@@ -173,7 +172,6 @@ def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> Replaye
 
 
 def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline:
-    """The timeline of a job with the seconds and F1 of `answer`, with the failure drawn."""
     settings, work = document.spec.simulation, answer.billable_seconds
     failure: tuple[FailureKind, str] | None = None
     if answer.status == OUT_OF_MEMORY:

@@ -152,7 +152,7 @@ class StudyFile(Parameters):
         entries, faults = dict[str, Choices | Range](), list[Fault]()
         for name, raw in value.items():
             try:
-                entries[name] = raw if name == ROW and isinstance(raw, Choices) else read_entry(name, raw)
+                entries[name] = read_entry(name, raw)
             except BadInput as error:
                 sentences = _own_names(name, others.data.get("job")) or error.faults
                 faults += [Fault((name,), text) for text in sentences]
@@ -417,18 +417,18 @@ def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[st
         document = dict(source)
     typed = {name.replace("-", "_"): text for name, text in overrides.items() if text.strip()}
     located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
-    made, found = cls.check(document)
-    for fault in [*faults, *found]:
+    study, of_study = cls.check(document)
+    for fault in [*faults, *of_study]:
         keys = tuple(map(str, fault.path))
         is_typed = any(name in keys[:2] for name in typed if name != "seed" or keys[:1] == ("seed",))
         line = 0 if is_typed or not path else root.line_at(keys)
         located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
-    if located or made is None:
+    if located or study is None:
         raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
     if path:
         shown = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
-        made._command = command_line("study", {"study": str(source)} | shown)
-    return made
+        study._command = command_line("study", {"study": str(source)} | shown)
+    return study
 
 
 def _plain(node: Node, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
@@ -471,8 +471,6 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
     search, job = document.get("search"), document.get("job", {})
     entry = search.get(name) if isinstance(search, dict) else None
     if isinstance(entry, dict) and "choices" in entry and "," in text and not text.lstrip().startswith("{"):
-        if not all(part.strip() for part in text.split(",")):
-            return [f"{name} must have a value between all commas, got {text!r}"]
         entry["choices"] = [Plain(part) for part in split_list(text)]
         return []
     if isinstance(search, dict):

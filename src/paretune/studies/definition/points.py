@@ -171,7 +171,7 @@ class Design:
         if not self._levels:
             return {name: spell(value) for name, value in row.items() if name != "seed"}
         return {
-            factor: next((_label(level) for level in levels if level.items() <= row.items()), "")
+            factor: next((" / ".join(map(spell, each.values())) for each in levels if each.items() <= row.items()), "")
             for factor, levels in self._levels.items()
         }
 
@@ -237,11 +237,3 @@ def _table(path: str) -> list[Level]:
     if not rows:
         raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
     return rows
-
-
-def _label(level: Level) -> str:
-    """A short text for a level: its values, such as `2 x ml.g5.xlarge / bf16`."""
-    rest, cluster = dict(level), []
-    if {"instance_type", "instance_count"} <= rest.keys():
-        cluster = [f"{spell(rest.pop('instance_count'))} x {spell(rest.pop('instance_type'))}"]
-    return " / ".join([*cluster, *map(spell, rest.values())])

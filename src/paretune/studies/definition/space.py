@@ -107,7 +107,7 @@ def read_value(name: str, raw: Any) -> Value:
 def read_entry(name: str, raw: Any) -> Choices | Range:
     """One entry of `search`. Raises BadInput with all its faults."""
     if isinstance(raw, Choices | Range):
-        raw = raw.as_json()
+        return raw
     prefix, _, inner = name.partition(INSIDE)
     if prefix not in JobSpec.model_fields or (inner and not is_inside(name)):
         raise BadInput([unknown(JobSpec, name)])

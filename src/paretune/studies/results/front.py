@@ -134,15 +134,12 @@ class StudyFront:
         unit = self.unit(name)[1]
         return f"{label(name)} ({unit})" if unit else label(name)
 
-    def number(self, name: str, value: float, error: float | None = None, *, has_error: bool = True) -> str:
-        """The value in the unit of its quantity, with its error if that is known: 2.310 ± 0.032.
-
-        Without an error it has the digits that one run can know; without `has_error` only its digits are used.
-        """
+    def number(self, name: str, value: float, error: float | None = None) -> str:
+        """The value in the unit of its quantity, with its error if given (2.310 ± 0.032), else as one run can know."""
         size = self.unit(name)[0]
         if error is None and name in self.noises:
-            error, has_error = self.noises[name].of_one_run(value), False
-        return (with_error if has_error else to_error)(value / size, None if error is None else error / size)
+            return to_error(value / size, self.noises[name].of_one_run(value) / size)
+        return with_error(value / size, None if error is None else error / size)
 
     def text(self, name: str, value: float, error: float | None = None) -> str:
         """`number` with its unit."""
@@ -156,15 +153,6 @@ class StudyFront:
     def in_words(self, point: Point) -> str:
         """`figures` as one text."""
         return "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
-
-    def predicted(self, trial: Trial) -> dict[str, str]:
-        """Name to predicted value with unit, and the ends of its interval: 0.9130 (0.9080 to 0.9170)."""
-        texts = {}
-        for name, value in trial.values.items():
-            low, high = trial.intervals.get(name, (value, value))
-            ends = [self.number(name, each, (high - low) / 2, has_error=False) for each in (value, low, high)]
-            texts[label(name)] = f"{ends[0]} ({ends[1]} to {ends[2]}) {self.unit(name)[1]}".strip()
-        return texts
 
     def best_in_pair(self, pair: Sequence[str]) -> list[Point]:
         """Feasible points on the front over these objectives only."""

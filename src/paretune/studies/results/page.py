@@ -4,7 +4,7 @@ The chart is drawn with plotly on the page and in a notebook.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -14,9 +14,8 @@ from paretune.core.untrusted import code_span, markdown, printable
 from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
 from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import INTERVAL
 from paretune.studies.results.recommendation import Pick, failures
-from paretune.studies.results.trials import Trial, label
+from paretune.studies.results.trials import label
 from paretune.tracking import Run, Tracking, schema
 
 _MOST_POINTS = 30  # rows of the table of the front
@@ -60,23 +59,20 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     figure = front_figure(front, answer.picks, web_address)
     about = "Chart of all configurations; the tables below have the same values"
     chart = "" if figure is None else chart_html(figure, about)
-    goals = [f"{'less' if way == 'minimize' else 'more'} {label(name)}" for name, way in front.objectives.items()]
-    limits = [
-        f"{label(name)} {'at least' if end == 'min' else 'at most'} {front.text(name, limit, 0.0)}"
-        for name, ends in front.constraints.items()
-        for end, limit in ends.items()
-    ]
+    goals = [f"{way} {label(name)}" for name, way in front.objectives.items()]
+    bounds = [(name, end, bound) for name, ends in front.constraints.items() for end, bound in ends.items()]
+    words = {"min": "at least", "max": "at most"}
+    goals += [f"{label(name)} {words[end]} {front.text(name, bound, 0.0)}" for name, end, bound in bounds]
     text = template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
         chart=chart,
-        goal=f"Wanted: {', '.join(goals)}" + (f"; required: {', '.join(limits)}" if limits else ""),
+        goal=f"Wanted: {', '.join(goals)}",
         failures=failures(front.trials),
         front_table=front_table(front),
         most=_MOST_POINTS,
         trials_table=trials_table(front),
         web_address=web_address,
-        interval=f"{INTERVAL:.0%}",
         label=label,
     )
     return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's script for secrets
@@ -85,7 +81,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
 
-    Predicted points are in the legend and hidden. `address` gives the URL of a run id.
+    `address` gives the URL of a run id.
     """
     import plotly.graph_objects as go
 
@@ -96,19 +92,18 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     for kind, look in MARKS.items():
         if (group := marks[marks["kind"] == kind]).empty:
             continue
-        bars = {"type": "data", "symmetric": False, "color": look.colour, "thickness": 1, "width": 0}
+        bars = {"color": look.colour, "thickness": 1, "width": 0}
         figure.add_scatter(
             x=group[x],
             y=group[y],
-            error_x={**bars, "array": group[f"{x} up"], "arrayminus": group[f"{x} down"]},
-            error_y={**bars, "array": group[f"{y} up"], "arrayminus": group[f"{y} down"]},
+            error_x={**bars, "array": group[f"{x} error"]},
+            error_y={**bars, "array": group[f"{y} error"]},
             mode="markers",
             name=f"{look.name} ({len(group)})",
-            marker={"symbol": look.symbol, "color": look.colour, "size": look.size, "line": {"width": look.edge}},
+            marker={"symbol": look.symbol, "color": look.colour, "size": look.size},
             hovertemplate="%{hovertext}<extra></extra>",
-            hovertext=group["text"].map(as_html),
+            hovertext=group["text"],
             customdata=group["url"],
-            visible="legendonly" if kind == "predicted" else True,
         )
     picked, middle = marks[marks["label"] != ""], (marks[x].min() + marks[x].max()) / 2
     figure.add_scatter(
@@ -127,42 +122,30 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     line = {"color": MARKS["front"].colour, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
     figure.add_scatter(x=best[x], y=best[y], mode="lines", line=line, hoverinfo="skip", showlegend=False)
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
-        values = marks.loc[marks["kind"] != "predicted", name]
-        is_log = name != front.quality and 0 < _LOG_FROM * values.min() < values.max()
+        is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
         update(title={"text": title}, type="log" if is_log else "linear")
     return figure
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:
-    """A row for each configuration with every objective, and for each predicted one.
+    """A row for each configuration with every objective, whose values and errors have the unit that is shown.
 
-    `kind` is a key of MARKS, `text` the tooltip, `url` the address of its run, `label` that of a recommended one. Each
-    objective has its value and how far its bars reach "up" and "down", in the unit that is shown.
+    `kind` is a key of MARKS, `text` the tooltip, `url` the address of its run, `label` that of a recommended one.
     """
     picked, rows = {pick.point.number: pick for pick in picks}, list[dict[str, Any]]()
-
-    def add(trial: Trial, kind: str, lines: list[str], values: Mapping[str, float], ends: Any, **more: str) -> None:
-        text = "\n".join([*lines, *trial.settings()])
-        row: dict[str, Any] = {"number": trial.number, "kind": kind, "text": text, "url": "", "label": "", **more}
-        for name in front.objectives:
-            (low, high), size = ends[name], front.unit(name)[0]
-            row |= {name: values[name] / size}
-            row |= {f"{name} up": (high - values[name]) / size, f"{name} down": (values[name] - low) / size}
-        rows.append(row)
-
     for point in front.measured:
         kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([pick.title] if pick else []), *point.unmet]
         lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
-        ends = {name: (point.means[name] - error, point.means[name] + error) for name, error in point.errors.items()}
-        text = ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if pick else ""
-        add(point.trial, kind, lines, point.means, ends, url=address(point.trial.run_id), label=text)
-    for trial in front.forecast:
-        lines = ["Predicted, not run", *(f"{name}: {text}" for name, text in front.predicted(trial).items())]
-        ends = {name: (value, value) for name, value in trial.values.items()} | trial.intervals
-        add(trial, "predicted", lines, trial.values, ends)
+        row: dict[str, Any] = {"number": point.number, "kind": kind, "url": address(point.trial.run_id)}
+        row["text"] = as_html("\n".join([*lines, *point.trial.settings()]))
+        row["label"] = ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if pick else ""
+        for name in front.objectives:
+            size = front.unit(name)[0]
+            row |= {name: point.means[name] / size, f"{name} error": point.errors[name] / size}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

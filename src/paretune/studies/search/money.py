@@ -11,7 +11,6 @@ from dataclasses import replace
 from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
 from paretune.estimating import phases
-from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
@@ -149,7 +148,7 @@ class Money:
         if identity not in self._estimates:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
             seconds = math.inf if estimate is None else estimate.time.seconds_high
-            exceeds_limit = isinstance(estimate, Estimate) and estimate.exceeds_limit
+            exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
             self._estimates[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
         return self._estimates[identity]
 

@@ -133,8 +133,7 @@ ESTIMATE = Estimate(
     plan=JobSpec().plan(),
     measured_here=0,
     time=TIME,
-    memory=MemoryPrediction(gib=9.5, gib_low=9.0, gib_high=10.0),
-    usable_gib=16.0,
+    memory=MemoryPrediction(gib=9.5, gib_low=9.0, gib_high=10.0, usable_gib=16.0),
     price=None,
     basis="data sheets",
 )
@@ -163,7 +162,8 @@ def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Pat
 
 
 def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
-    timeline = factory(predict=lambda _: replace(ESTIMATE, usable_gib=9.4))(document(None))
+    full = MemoryPrediction(gib=9.5, gib_low=9.0, gib_high=10.0, usable_gib=9.4)
+    timeline = factory(predict=lambda _: replace(ESTIMATE, memory=full))(document(None))
 
     assert timeline.failure is not None
     assert timeline.failure[0] is FailureKind.OUT_OF_MEMORY

@@ -109,15 +109,13 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
         trial_of(40, 900.0, 0.2, more={"train_seconds": 9e3}),
         trial_of(41, 0.02, 0.0, values={"cost_usd": 0.02}),
     ]
-    guess = trial_of(90, 1.0, 0.99, more={"train_seconds": 9.0})
-    front = answer(trials, ALL_THREE, {}, name="a", forecast=[guess]).front
+    front = answer(trials, ALL_THREE, {}, name="a").front
     picks = recommend(front)
     figure = json.loads(front_figure(front, picks, lambda run: f"http://h/{run}").to_json())
     traces = {trace.get("name", "line").partition(" (")[0]: trace for trace in figure["data"]}
     drawn = [name for name in ("dominated", "on the front") for _ in traces[name]["hovertext"]]
 
     assert len(drawn) == len(front.measured)  # without the job that was cut off to learn seconds
-    assert traces["predicted, not run"]["visible"] == "legendonly"
     assert len(traces["recommended"]["text"]) == len(picks)
     assert "<br>rate 2.45e-5" in traces["on the front"]["hovertext"][0]
     assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
