@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 PERMISSIONS = {  # operation to IAM action, where their names differ
     "HeadBucket": "s3:ListBucket",
     "ListObjectsV2": "s3:ListBucket",
+    "HeadObject": "s3:GetObject",
     "CreateMultipartUpload": "s3:PutObject",
     "UploadPart": "s3:PutObject",
     "CompleteMultipartUpload": "s3:PutObject",

@@ -7,7 +7,6 @@ What a service does here is what its documentation says and no more than the lau
 import datetime
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import botocore.session
 from botocore.exceptions import ClientError
+from botocore.paginate import Paginator
 from botocore.validate import ParamValidator
 
 from paretune.launchers.sagemaker.jobs import GROUP
@@ -62,6 +62,15 @@ def _model(service: str) -> Any:
     return botocore.session.get_session().get_service_model(service)
 
 
+@cache
+def _pages(service: str) -> Any:
+    return botocore.session.get_session().get_paginator_model(service)
+
+
+def _operation(method: str) -> str:
+    return "".join(part.capitalize() for part in method.split("_"))
+
+
 class Client:
     """Stands for a boto client."""
 
@@ -76,7 +85,7 @@ class Client:
 
     def __getattr__(self, method: str) -> Any:
         def call(**parameters: Any) -> Any:
-            operation = "".join(part.capitalize() for part in method.split("_"))
+            operation = _operation(method)
             shape = _model(self._name).operation_model(operation).input_shape
             faults = ParamValidator().validate(parameters, shape)
             assert not faults.has_errors(), faults.generate_report()
@@ -102,30 +111,15 @@ class Client:
         result = self._answer("GetObject", {"Bucket": bucket, "Key": key}, self._service.get_object)
         Path(path).write_bytes(result["Body"].read())
 
-    def get_paginator(self, method: str) -> "Paginator":
-        return Paginator(self, method)
+    def get_paginator(self, method: str) -> Paginator:
+        operation = _operation(method)
+        config = _pages(self._name).get_paginator(operation)
+        return Paginator(getattr(self, method), config, _model(self._name).operation_model(operation))
 
     def _answer(self, operation: str, parameters: dict[str, Any], carry_out: Any) -> Any:
         self._aws.calls.append(Call(self._name, operation, parameters))
         self._aws.meet(operation)
         return carry_out(**parameters)
-
-
-class Paginator:
-    """Stands for boto's; follows either kind of token."""
-
-    def __init__(self, client: Client, method: str) -> None:
-        self._call = getattr(client, method)
-
-    def paginate(self, PaginationConfig: Any = None, **parameters: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
-        while True:
-            page = self._call(**parameters)
-            yield page
-            tokens = [("NextToken",) * 2, ("nextToken",) * 2, ("NextContinuationToken", "ContinuationToken")]
-            more = {there: page[here] for here, there in tokens if page.get(here)}
-            if not more:
-                return
-            parameters |= more
 
 
 class Aws:
@@ -315,7 +309,8 @@ class S3:
         keys = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
         page = _page("Contents", keys, request, 1000, "ContinuationToken")
         page["Contents"] = [{"Key": key, "Size": len(self.objects[key])} for key in page["Contents"]]
-        return {f"Next{name}" if name == "ContinuationToken" else name: value for name, value in page.items()}
+        token = page.pop("ContinuationToken", None)
+        return page | {"IsTruncated": token is not None, **({"NextContinuationToken": token} if token else {})}
 
 
 class Sts:

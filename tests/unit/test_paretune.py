@@ -127,7 +127,7 @@ def test_the_profile_completes_a_specification_for_instances(
 
     table = paretune.estimate([SIMULATED, SIMULATED.replace(max_cost_usd=2.0)])
     assert table.region == "eu-west-1"
-    assert [item.spec.max_cost_usd for item in table.estimates] == [0.5, 2.0]
+    assert [spec.max_cost_usd for spec, _ in table.jobs] == [0.5, 2.0]
     with pytest.raises(paretune.ParetuneError, match="max_cost_usd"):
         paretune.launch(SIMULATED)
 

@@ -14,7 +14,7 @@ from paretune.estimating.estimator import Estimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
-from paretune.launchers.processes import is_alive, this_process
+from paretune.launchers.processes import is_alive, process_text
 from paretune.projects.collection import collect_from
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobInputs
@@ -34,8 +34,7 @@ class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
     `run` is by default the one that `mlflow run` has opened for this command, or a new one; `study` is the name of the
-    study that the job is part of. `retries_smaller` says whether the job is tried again with a smaller batch if it runs
-    out of memory; it is recorded, and what is recorded counts for an adopted job. A project's job never is.
+    study that the job is a trial of.
     """
 
     def __init__(
@@ -45,12 +44,10 @@ class JobRecord:
         *,
         run: Run | None = None,
         study: str = "",
-        retries_smaller: bool = True,
     ) -> None:
         self.spec, self.workplace = spec, workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
-        self.retries_smaller = retries_smaller and spec.project is None
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
@@ -76,6 +73,11 @@ class JobRecord:
             self.run.log_metrics(self.former_metrics)
 
     @property
+    def is_trial(self) -> bool:
+        """Whether the job is a trial of a study."""
+        return bool(self.attribution.study)
+
+    @property
     def data_facts(self) -> dict[str, float]:
         """Counts and baselines of the data, without the estimate."""
         if self.spec.project is not None:
@@ -88,11 +90,10 @@ class JobRecord:
         tags = self.run.tags()
         self.is_adopted = True
         watched_by = tags.get(schema.WATCHED_BY, "")
-        self.is_beside = watched_by not in ("", this_process()) and is_alive(watched_by) is not False
+        self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
-        self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, "true") == "true"
         with self.run.later():
             self._describe_request()
             self.watch()
@@ -106,7 +107,6 @@ class JobRecord:
             {
                 schema.ORIGIN: launcher.origin,
                 schema.SPEC_HASH: spec.spec_hash(),
-                schema.RETRIES_SMALLER: spell(self.retries_smaller),
                 **{f"{schema.PREFIX}{name}": text for name, text in ours.items()},
                 **price_tags(launcher.price(spec)),
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
@@ -117,11 +117,11 @@ class JobRecord:
     def watch(self) -> None:
         """Record that this process watches the job."""
         if not self.is_beside:
-            self.run.set_tags({schema.WATCHED_BY: this_process()})
+            self.run.set_tags({schema.WATCHED_BY: process_text()})
 
     def leave(self) -> None:
         """Record that this process no longer watches the job; the job goes on, and its run stays open."""
-        if self.run.has_gap or self.run.tags().get(schema.WATCHED_BY) in {None, "", this_process()}:
+        if self.run.has_gap or self.run.tags().get(schema.WATCHED_BY) in {None, "", process_text()}:
             self.run.set_tags({schema.WATCHED_BY: ""})  # else another process has taken over
 
     def begin_again(self) -> None:
@@ -211,7 +211,7 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.CLAIMED_AT: _now(workplace),
         schema.COMMAND: spec.command(),
         schema.LAUNCHER: workplace.launcher.name,
-        schema.WATCHED_BY: this_process(),
+        schema.WATCHED_BY: process_text(),
         **schema.given_tag(spec.given()),
     }
 

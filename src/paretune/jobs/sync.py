@@ -19,7 +19,7 @@ from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
-from paretune.launchers.processes import is_alive, is_watched
+from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -100,7 +100,8 @@ class Sync:
 
     def _adopt(self, run: RecordedRun) -> None:
         """Begin to follow the job of a run, or say why it is not followed; raises one of _UNKNOWN."""
-        if is_watched(run.tags.get(schema.WATCHED_BY, "")):
+        watched_by = run.tags.get(schema.WATCHED_BY, "")
+        if watched_by != process_text() and is_alive(watched_by):
             self._say(run.run_id, "another process on this machine is watching it")
             return
         spec, workplace = self._location(run)

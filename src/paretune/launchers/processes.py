@@ -1,7 +1,6 @@
 """Processes of this machine, identified by process id and start time: whether they run, and how to end them."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -70,7 +69,6 @@ class Fork:
 
 
 def _close(server: "subprocess.Popen[str]") -> None:
-    """End a process that forks jobs."""
     with server:
         server.kill()
 
@@ -82,25 +80,16 @@ def out_of_memory_kills() -> int:
     return int(counters.get("oom_kill", 0))
 
 
-def this_process() -> str:
-    """The current process as text for `is_alive`."""
-    return process_text(os.getpid())
-
-
-def process_text(pid: int) -> str:
-    """A process of this machine as text for `is_alive`: `HOST PID START`."""
-    return f"{socket.gethostname()} {pid} {psutil.Process(pid).create_time():.0f}"
+def process_text(pid: int | None = None) -> str:
+    """A process of this machine, by default this one, as text for `is_alive`: `HOST PID START`."""
+    process = psutil.Process(pid)
+    return f"{socket.gethostname()} {process.pid} {process.create_time():.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Whether the process with a `this_process` text runs; None if it is on another machine."""
+    """Whether the process with a `process_text` runs; None if it is on another machine."""
     host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():
         return None
     return living(int(pid), float(created)) is not None
-
-
-def is_watched(watched_by: str) -> bool:
-    """Whether another process, given by its `this_process` text, is known to run."""
-    return watched_by != this_process() and bool(is_alive(watched_by))

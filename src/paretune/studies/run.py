@@ -6,7 +6,6 @@ it has left: Optuna's storage and the tags of runs.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.notice import send
-from paretune.launchers.processes import this_process
+from paretune.launchers.processes import process_text
 from paretune.ledger.lock import locked
 from paretune.presentation.text import plain
 from paretune.pricing import dates_of
@@ -146,7 +145,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
     """Begin or go on with a study; returns its result. Raises CallAgain if another process works on it."""
     if file.job.dry_run:
         raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
-    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
+    workplaces = Workplaces.of_process()
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
@@ -163,11 +162,13 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
             text = f"{budgets.file.path} on a server, too, for later commands may run on other machines: it is in "
             text += f"{budgets.shown_address}; set {STORAGE_VARIABLE}, or storage in that file"
             raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
+        if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
+            say("preparing model and data")
         _check_jobs(jobs, workplace)
         _check_quality(file, jobs, workplace)
         workplaces.home.mkdir(parents=True, exist_ok=True)
         with (
-            locked(storage, file.name, this_process()) as lock,
+            locked(storage, file.name, process_text()) as lock,
             closing(StudyTable(file, storage, lock, workplace.launcher.origin)) as table,
             table.reachable(),
         ):

@@ -18,7 +18,7 @@ import pytest
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
-from paretune.launchers.processes import is_alive, is_watched, living, this_process
+from paretune.launchers.processes import is_alive, living, process_text
 from paretune.specification.container import (
     FailureKind,
     JobDocument,
@@ -397,9 +397,8 @@ Path(os.environ["SM_OUTPUT_DATA_DIR"], "report.json").write_text(json.dumps(repo
 def test_a_process_is_known_by_host_id_and_start() -> None:
     host = socket.gethostname()
 
-    assert is_alive(this_process()) is True
+    assert is_alive(process_text()) is True
     assert is_alive(f"{host} 4194304 {psutil.Process().create_time():.0f}") is False  # no process has this id
     assert is_alive(f"{host} {os.getpid()} 1") is False  # another process had this id
     assert is_alive(f"elsewhere {os.getpid()} {psutil.Process().create_time():.0f}") is None
     assert is_alive("") is None
-    assert not is_watched(this_process())

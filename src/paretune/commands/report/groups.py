@@ -3,7 +3,7 @@
 Least squares, lack of fit, Tukey's test and intervals of differences are those of statsmodels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from paretune.commands.report import DEVICES, SHAPE
 from paretune.commands.report.document import Chart, Report, Section, scatter
 from paretune.commands.report.jobs import DEFAULTS, QUANTITIES, VERSIONS, dates, frame_of, records
 from paretune.core.errors import BadInput
-from paretune.presentation.text import duration, p_value, plain, texts, with_error
+from paretune.presentation.text import duration, p_value, plain, texts
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
@@ -102,12 +102,10 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     numbers["n"] = levels.size()
     numbers["devices"] = _devices(runs)
     table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
-    for name, header in QUANTITIES.items():
-        mean, deviation = numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = (
-            levels[name].mean(),
-            levels[name].std(),
-        )
-        table[header] = [_mean(name, mean[level], deviation[level]) for level in names]
+    for name, (header, written) in QUANTITIES.items():
+        mean, deviation = levels[name].mean()[names], levels[name].std()[names]
+        numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = mean, deviation
+        table[header] = list(map(partial(_mean, written), mean, deviation))
     table["n"] = numbers.n.astype(str)
     for name, header in _COMPARED.items():
         columns = [f"{name}_{'difference' if name == metrics.F1 else 'ratio'}{end}" for end in ("", "_low", "_high")]
@@ -149,15 +147,13 @@ def _against_first(group: Group, quantity: str, level: str) -> np.ndarray:
     return difference(values, base) if is_f1 else np.exp(difference(np.log(values), np.log(base)))
 
 
-def _mean(quantity: str, mean: float, deviation: float) -> str:
-    """A mean ± its sample standard deviation."""
-    if np.isnan(mean):
-        return ""
-    if quantity == metrics.COST_USD and mean < 1:
-        return with_error(mean, deviation)
-    decimals = {metrics.F1: 4, metrics.THROUGHPUT_SAMPLES: 1}.get(quantity, 2)
-    write = duration if quantity.endswith("seconds") else f"{{:,.{decimals}f}}".format
-    return write(mean) + ("" if np.isnan(deviation) else f" ± {write(deviation)}")
+def _mean(written: Callable[[float], str], mean: float, deviation: float) -> str:
+    """A mean ± its sample standard deviation, with as many decimals."""
+    if np.isnan(mean) or np.isnan(deviation):
+        return "" if np.isnan(mean) else written(mean)
+    text = written(mean)
+    error = duration(deviation) if written is duration else f"{deviation:,.{len(text.partition('.')[2])}f}"
+    return f"{text} ± {error}"
 
 
 def _interval(quantity: str, value: float, low: float, high: float) -> str:

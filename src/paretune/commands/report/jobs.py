@@ -1,7 +1,7 @@
 """Recorded jobs as a pandas frame: a row per job, with its settings as texts and its measurements as numbers."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -9,22 +9,24 @@ import pandas as pd
 from paretune.commands.report import DEVICES, NESTED, SHAPE
 from paretune.core.errors import BadInput
 from paretune.core.result import Row
+from paretune.presentation.text import dollars, duration
 from paretune.specification import catalog, metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.tracking import RecordedJob, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
 
-QUANTITIES = {
-    metrics.THROUGHPUT_SAMPLES: "samples/s",
-    metrics.TRAIN_SECONDS: "training time",
-    metrics.BILLABLE_SECONDS: "billed time",
-    metrics.COST_USD: "cost (USD)",
-    metrics.PEAK_MEMORY_GIB: "memory per device (GiB)",
-    metrics.F1: "F1",
-    metrics.PERPLEXITY: "perplexity",
-    metrics.ESTIMATED_SECONDS: "estimated before",
+QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
+    metrics.THROUGHPUT_SAMPLES: ("samples/s", "{:,.1f}".format),
+    metrics.TRAIN_SECONDS: ("training time", duration),
+    metrics.BILLABLE_SECONDS: ("billed time", duration),
+    metrics.COST_USD: ("cost (USD)", dollars),
+    metrics.PEAK_MEMORY_GIB: ("memory per device (GiB)", "{:,.2f}".format),
+    metrics.F1: ("F1", "{:.4f}".format),
+    metrics.PERPLEXITY: ("perplexity", "{:,.2f}".format),
+    metrics.ESTIMATED_SECONDS: ("estimated before", duration),
 }
+"""Metric to its name and how a value is written."""
 ESTIMATES = {
     metrics.ESTIMATED_SECONDS: ("billable seconds", metrics.BILLABLE_SECONDS),
     metrics.ESTIMATED_COST_USD: ("cost, USD", metrics.COST_USD),

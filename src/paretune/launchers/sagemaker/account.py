@@ -37,6 +37,17 @@ def has_credentials() -> bool:
         return True
 
 
+def client_of(session: boto3.Session, service: Any) -> Any:
+    """The boto client of a service, in us-east-1, which finds all buckets, if the session has no region."""
+    config = Config(
+        retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
+        user_agent_extra=f"paretune/{version('paretune')}",
+        connect_timeout=10,
+        read_timeout=60,
+    )
+    return session.client(service, region_name=session.region_name or "us-east-1", config=config)
+
+
 class Account:
     """An AWS identity in one region. No call is made before its answer is needed.
 
@@ -59,13 +70,7 @@ class Account:
     def client(self, service: str) -> Any:
         """The boto client of a service; it backs off when AWS throttles."""
         if service not in self._clients:
-            config = Config(
-                retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
-                user_agent_extra=f"paretune/{version('paretune')}",
-                connect_timeout=10,
-                read_timeout=60,
-            )
-            client = self._clients[service] = self.session.client(service, config=config)
+            client = self._clients[service] = client_of(self.session, service)
             if service == "s3":
                 client.meta.events.register("provide-client-params.s3", self._name_bucket_owner)
         return self._clients[service]

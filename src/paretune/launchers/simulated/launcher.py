@@ -160,7 +160,6 @@ class SimulatedJob(Job):
 
     @property
     def _course(self) -> Timeline:
-        """The timeline, cut at the stop request if there is one."""
         if not self._asked_to_stop and self._stop_file.exists():
             self._asked_to_stop = True
             self._timeline = self._timeline.stopped(json.loads(self._stop_file.read_text())["time"] - self._created)
