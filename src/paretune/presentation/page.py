@@ -1,4 +1,4 @@
-"""HTML pages: templates that share one style and the macros for tables and lists, and charts of plotly on them."""
+"""HTML pages: templates that share one style, and charts of plotly on them."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ def _printable(value: object) -> object:
 
 @cache
 def template(package: str, name: str) -> jinja2.Template:
-    """The template `name` of a package; it may include `style.css` and import `macros.html` of this one."""
+    """The template `name` of a package; it may include `style.css` and `tables.js` of this one."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(folder, "") for folder in (package, "paretune.presentation")]),
         autoescape=True,
