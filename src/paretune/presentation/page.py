@@ -30,7 +30,7 @@ PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
 def chart_html(figure: Any, about: str, *, has_script: bool = True) -> Markup:
-    """The figure as HTML with the id `plot`, and with plotly's script; or without both, for a page of several charts.
+    """The figure as HTML with the id `plot`, and with plotly's script; without both if it is not the first of a page.
 
     `about` is for screen readers.
     """
