@@ -76,7 +76,7 @@ class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Single rows, as `datasets` would give them; unpadded."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self._rows = TokenRows(folder / f"{split}.arrow", pad_id=0)
+        self._rows = TokenRows(folder / split, pad_id=0)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -239,6 +239,6 @@ def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> N
 
 def _rows_of(options: argparse.Namespace, prepared: PreparedDataset) -> tuple[TokenRows, GlobalBatchSampler]:
     """The rows and the batches of a paretune job."""
-    rows = TokenRows(prepared.folder / "train.arrow", pad_id=0, pad_multiple=8 if device.has_gpu() else 1)
+    rows = TokenRows(prepared.folder / "train", pad_id=0, pad_multiple=8 if device.has_gpu() else 1)
     plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch)
     return rows, GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)

@@ -6,7 +6,7 @@ What follows an attempt depends only on the run and on how the attempts before i
 started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -111,7 +111,7 @@ class Attempts:
         """The attempt that follows, and a message about it; None, and why no smaller batch is tried.
 
         `kind` is how the attempt failed, None if it was stopped as asked; `billed_s` are its billed seconds. After a
-        lack of memory the per-device batch is halved, unless the run says that the job is not tried again; after a lack
+        lack of memory the per-device batch is halved, but not of a trial, whose batch is searched; after a lack
         of capacity the next instance type is tried. A spot job that waited too long has found no capacity either: its
         seconds are billed, and the next type continues from its checkpoints.
         """
@@ -136,7 +136,7 @@ class Attempts:
         batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
         if plan is None:
             return None, "with the smallest per-device batch that could be tried"
-        if not self.record.retries_smaller:
+        if self.record.is_trial:
             return None, f"{batch}; a trial of a study is not tried again with a smaller one"
         if (smaller := attempt(plan=plan)) is None:
             return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
@@ -154,7 +154,7 @@ class Attempts:
 
     def stop(self) -> None:
         """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
-        if self._may_be_created:
+        if self._may_be_created or (self.record.is_adopted and self.current is None):
             self.current, self._may_be_created = self._find(SHOWN_WITHIN_S), False
         if self.current is None:
             return
@@ -201,17 +201,16 @@ class Attempts:
         with suppress(ParetuneError):  # a notice hurts no job
             if self.record.is_beside or self._launcher.origin != "measured" or not notify_address(environment):
                 return
-            is_trial = schema.TRIAL in self.record.run.tags()
-            if (of_trials if is_trial else of_jobs) and (problem := send(f"paretune: {line}", environment)):
+            if (of_trials if self.record.is_trial else of_jobs) and (problem := send(f"paretune: {line}", environment)):
                 self.record.workplace.say(f"warning: no notice was sent: {problem}")
 
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
         inputs = self.inputs or inputs_of(self.record.spec, workplace)
-        work = workplace.working_on("uploading code, data and model, and creating the job")
-        with work if self.document.spec.on_sagemaker else nullcontext():
-            return self._launcher.submit(self.document, inputs)
+        if self.document.spec.on_sagemaker:
+            workplace.say("uploading code, data and model, and creating the job")
+        return self._launcher.submit(self.document, inputs)
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""
@@ -231,7 +230,7 @@ class Attempts:
         self.record.workplace.on_events(events)
 
     def _go_on(self, document: JobDocument, message: str) -> None:
-        """Turn to the next attempt; it is adopted at once, so that an interruption stops and bills it."""
+        """Turn to the next attempt, which the next poll begins or adopts."""
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.document, self.current = document, None
         if has_moved:
@@ -244,9 +243,6 @@ class Attempts:
             self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self.record.workplace.say(message)
-        if self.record.is_adopted and (adopted := self._find()) is not None:
-            self.record.name_attempt(adopted.name)
-            self.current = adopted
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):

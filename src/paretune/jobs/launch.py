@@ -84,7 +84,7 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
     workplaces = Workplaces.of_process()
     with watched(workplaces.interruption, quiet=quiet) as on_events:
-        workplace = replace(workplaces, shows_work=not quiet, on_events=on_events).of(spec)
+        workplace = replace(workplaces, on_events=on_events).of(spec)
         return preview(spec, workplace) if spec.dry_run else run_job(spec, workplace)
 
 

@@ -6,13 +6,11 @@ prints those of the jobs that it recommends.
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.commands import command_line, options
-from paretune.core.errors import BadInput, Interrupted, JobFailed, LostContact, OutOfMemory
-from paretune.core.own_script import read_own_script
+from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.estimating.noise import binomial_error
@@ -208,7 +206,8 @@ def conclude(
     a job that completed all the same is kept. What a tracking server that is away does not take, `sync` records.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
-    bill.recorded_usd = record.recorded_usd()
+    if spec.project is None:  # whose command may log any
+        bill.recorded_usd = record.run.metrics().get(metrics.COST_USD)
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
         error = None
     is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)
@@ -349,7 +348,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """Sentences on results that a user's own script or project did not leave, and how to make it leave them."""
+    """A sentence if a user's own script or project has left nothing but losses, and how to make it leave more."""
     if report is None or not spec.runs_user_code:
         return []
     if spec.project is not None:
@@ -358,22 +357,13 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
             "all_results.json, or print lines such as accuracy=0.9"
         )
         return [] if report.metrics else [no_metric]
-    path, trains_alike = at_home(str(spec.entry_script)), False
-    with suppress(BadInput, OSError):  # it may have changed since the launch, and the job is to be booked
-        trains_alike = read_own_script(path).has_hugging_face_parser
-    of_training = ("train_", "throughput_") if trains_alike else ()
-    if any("loss" not in name and not name.startswith(of_training) for name in report.metrics):
+    if any("loss" not in name and not name.startswith(("train_", "throughput_")) for name in report.metrics):
         return []
-    if not trains_alike:
-        lacks = "no metric but its loss" if report.metrics else "no metric"
-        remedy = "print a line such as `accuracy: 0.9`, or set metric_definitions"
-        return [f"{path.name} printed {lacks} that was read: {remedy}"]
-    lacks = "results of an evaluation" if report.metrics else "metrics"
     switches = json.dumps({"do_train": True, "do_eval": True})
     return [
-        f"{path.name} has left no {lacks} in its output_dir, so nothing of them is recorded: a script has to save its "
-        "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
-        f"{options(training_arguments=switches)}"
+        f"{at_home(str(spec.entry_script)).name} has left no metric of an evaluation: print a line such as "
+        "`accuracy: 0.9`, set metric_definitions, or save metrics in output_dir (Trainer.save_metrics), as Hugging "
+        f"Face's examples do with {options(training_arguments=switches)}"
     ]
 
 

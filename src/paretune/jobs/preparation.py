@@ -119,12 +119,13 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         try:
             with collecting(faults):
                 meanwhile()
-            with workplace.working_on("preparing model and data") as update:
-                while child.poll() is None:
-                    workplace.interruption.check()
-                    messages = [line.removeprefix(TELLS) for line in _lines(log) if line.startswith(TELLS)]
-                    update(messages[-1] if messages else "")
-                    workplace.clock.sleep(_POLL_S)
+            workplace.say("preparing model and data")
+            messages = list[str]()
+            while child.poll() is None:
+                workplace.interruption.check()
+                before, messages = messages, [line[len(TELLS) :] for line in _lines(log) if line.startswith(TELLS)]
+                workplace.say(*messages[len(before) :])
+                workplace.clock.sleep(_POLL_S)
         finally:
             if child.poll() is None:
                 child.kill()

@@ -60,18 +60,6 @@ class ProgressPrinter:
         self._bar.refresh()
 
 
-@contextmanager
-def work(title: str, stream: TextIO | None = None) -> Iterator[Callable[[str], None]]:
-    """Show that something takes a while: a spinner in a terminal, else a line; yields a function for its progress."""
-    console = _console(stream)
-    if not console.is_terminal:
-        _print(console, f"{title} ...")
-        yield lambda _: None
-        return
-    with console.status(Text(printable(title))) as status:
-        yield lambda detail: status.update(Text(printable(f"{title}: {detail}" if detail else title)))
-
-
 def say_on_stderr(text: str) -> None:
     """Print a text on standard error, at once, without control characters."""
     _print(_console(None), text)

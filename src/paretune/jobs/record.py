@@ -16,7 +16,6 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import is_alive, process_text
 from paretune.projects.collection import collect_from
-from paretune.specification import metrics
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
@@ -34,8 +33,7 @@ class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
     `run` is by default the one that `mlflow run` has opened for this command, or a new one; `study` is the name of the
-    study that the job is part of. `retries_smaller` says whether the job is tried again with a smaller batch if it runs
-    out of memory; it is recorded, and what is recorded counts for an adopted job. A project's job never is.
+    study that the job is a trial of.
     """
 
     def __init__(
@@ -45,12 +43,10 @@ class JobRecord:
         *,
         run: Run | None = None,
         study: str = "",
-        retries_smaller: bool = True,
     ) -> None:
         self.spec, self.workplace = spec, workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
-        self.retries_smaller = retries_smaller and spec.project is None
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
@@ -76,6 +72,11 @@ class JobRecord:
             self.run.log_metrics(self.former_metrics)
 
     @property
+    def is_trial(self) -> bool:
+        """Whether the job is a trial of a study."""
+        return bool(self.attribution.study)
+
+    @property
     def data_facts(self) -> dict[str, float]:
         """Counts and baselines of the data, without the estimate."""
         if self.spec.project is not None:
@@ -92,7 +93,6 @@ class JobRecord:
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
-        self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, "true") == "true"
         with self.run.later():
             self._describe_request()
             self.watch()
@@ -106,7 +106,6 @@ class JobRecord:
             {
                 schema.ORIGIN: launcher.origin,
                 schema.SPEC_HASH: spec.spec_hash(),
-                schema.RETRIES_SMALLER: spell(self.retries_smaller),
                 **{f"{schema.PREFIX}{name}": text for name, text in ours.items()},
                 **price_tags(launcher.price(spec)),
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
@@ -155,10 +154,6 @@ class JobRecord:
             self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
         self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks
-
-    def recorded_usd(self) -> float | None:
-        """Dollars that another process has recorded for the job; None for a project, whose command may log any."""
-        return None if self.spec.project else self.run.metrics().get(metrics.COST_USD)
 
     def log_attempt(self, plan: BatchPlan, tags: Mapping[str, str | None]) -> None:
         """Record the batch of an attempt that is not as the job was asked for, and tags that say what differs."""

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, Interruption, SystemClock
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
-from paretune.jobs.progress import work
 from paretune.launchers.base import Launcher
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
@@ -98,7 +96,6 @@ class Workplace:
     environment: Mapping[str, str]  # environment variables of the command
     interruption: Interruption
     store: "Tracking | None" = None  # the MLflow store; by default the one that MLflow's own settings name
-    shows_work: bool = False  # whether to show work that takes a while on standard error
     on_events: Callable[[list[Event]], None] = lambda _: None  # called with all that jobs report, and with messages
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
@@ -129,16 +126,14 @@ class Workplace:
             BadInput: the file of the budgets has faults, or its storage cannot be opened.
             LaunchRefused: the storage of the budgets does not answer.
         """
-        with _refused_if_away():
-            if (ledger := self.budget_ledger(spec.budget)) is None:
-                return []
-            return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
+        ledger = self.budget_ledger(spec.budget)
+        request = self._request(spec, self.attribution(spec, study), "", worst_usd)
+        return [] if ledger is None else ledger.check(request)
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
         """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
-        with _refused_if_away():
-            if (ledger := self.budget_ledger(spec.budget)) is not None:
-                ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
+        if (ledger := self.budget_ledger(spec.budget)) is not None:
+            ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
     def book(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
         """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
@@ -188,10 +183,6 @@ class Workplace:
                 reasons.append(sentence.format(recorded=recorded, current=current))
         return "; ".join(reasons)
 
-    def working_on(self, title: str) -> AbstractContextManager[Callable[[str], None]]:
-        """Show that something takes a while; yields a function to call now and then with its progress."""
-        return work(title) if self.shows_work else nullcontext(lambda _: None)
-
     @cached_property
     def tracking(self) -> "Tracking":
         """The MLflow store; raises TrackingUnavailable if it does not answer."""
@@ -208,15 +199,6 @@ class Workplace:
         return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
 
 
-@contextmanager
-def _refused_if_away() -> Iterator[None]:
-    """Refuse the launch in the block if the storage of the budgets does not answer."""
-    try:
-        yield
-    except LostContact as error:
-        raise LaunchRefused(f"{error}; nothing was launched") from error
-
-
 @dataclass(frozen=True, kw_only=True)
 class Workplaces:
     """The workplaces of one process: jobs of one launcher, region and bucket share one."""
@@ -224,7 +206,6 @@ class Workplaces:
     environment: Mapping[str, str]
     interruption: Interruption
     home: Path
-    shows_work: bool = False
     on_events: Callable[[list[Event]], None] = lambda _: None
     _clock: Clock = field(default_factory=lambda: SystemClock())
     _workplaces: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
@@ -252,7 +233,6 @@ class Workplaces:
                 clock=clock,
                 environment=self.environment,
                 interruption=self.interruption,
-                shows_work=self.shows_work,
                 on_events=self.on_events,
             )
         return self._workplaces[key]

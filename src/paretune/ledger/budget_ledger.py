@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BudgetRefused, LostContact, first_line
+from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact, ParetuneError, first_line
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable
@@ -97,7 +97,8 @@ class BudgetLedger:
     """The ledger of the budgets of a file, in the database that it names, else in `storage`, as SQLAlchemy takes it.
 
     The first reservation of a month records in the folder `beside`, if given, which database has its accounts; another
-    one is refused then. Raises BadInput if the database does not answer, and LostContact later: jobs go on.
+    one is refused then. Raises BadInput if the database does not answer; later LaunchRefused for a job that is to be
+    launched, and LostContact for others, which go on.
     """
 
     def __init__(self, file: BudgetFile, storage: str, beside: Path | None = None) -> None:
@@ -122,7 +123,7 @@ class BudgetLedger:
         A job that was booked and is started again needs its worst case once more. Raises BudgetRefused, and writes
         nothing, if some budget does not cover it, or its price is unknown.
         """
-        with self._transaction() as connection:
+        with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
             if row is not None and row.booked_usd is None:
                 return
@@ -142,7 +143,7 @@ class BudgetLedger:
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
         """The budgets that a job counts against; nothing is reserved. Raises BudgetRefused as `reserve`."""
-        with self._transaction() as connection:
+        with self._transaction(LaunchRefused) as connection:
             return self._admit(connection, request, month_of(request.now))
 
     def statuses(self, now: float, origin: str) -> list[BudgetStatus]:
@@ -213,15 +214,15 @@ class BudgetLedger:
         return statuses
 
     @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        """One at a time, whatever the tags of a job."""
+    def _transaction(self, lost: type[ParetuneError] = LostContact) -> Iterator[sa.Connection]:
+        """One at a time, whatever the tags of a job; raises `lost` if the database does not answer."""
         try:
             with self._engine.begin() as connection:
                 exclude_others(connection)
                 yield connection
         except SQLAlchemyError as error:
             text = f"storage {self.shown_address} of {self.file.path} does not answer ({first_line(error)})"
-            raise LostContact(f"{text}: try again when it does") from error
+            raise lost(f"{text}: try again when it does") from error
 
 
 def month_of(now: float) -> str:

@@ -6,7 +6,6 @@ it has left: Optuna's storage and the tags of runs.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +145,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
     """Begin or go on with a study; returns its result. Raises CallAgain if another process works on it."""
     if file.job.dry_run:
         raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
-    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
+    workplaces = Workplaces.of_process()
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
@@ -163,6 +162,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
             text = f"{budgets.file.path} on a server, too, for later commands may run on other machines: it is in "
             text += f"{budgets.shown_address}; set {STORAGE_VARIABLE}, or storage in that file"
             raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
+        if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
+            say("preparing model and data")
         _check_jobs(jobs, workplace)
         _check_quality(file, jobs, workplace)
         workplaces.home.mkdir(parents=True, exist_ok=True)

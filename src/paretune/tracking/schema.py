@@ -55,11 +55,6 @@ WARM_POOL = "paretune.warm_pool"
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 
-RETRIES_SMALLER = "paretune.retries_smaller"
-"""Whether a job that runs out of memory is tried again with a smaller per-device batch: `true` or `false`.
-
-Every process that follows the job obeys it.
-"""
 REGION = "paretune.region"  # AWS region of the job
 BUCKET = "paretune.bucket"  # S3 bucket of its data and results
 TRAINING_SECONDS = "paretune.training_seconds"
@@ -116,7 +111,7 @@ SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in it
 
 FOR_PROGRAMS = {
-    *(GIVEN, DATASET_KEY, MACHINE, ESTIMATE_BASIS, RETRIES_SMALLER, CLAIMED_AT),
+    *(GIVEN, DATASET_KEY, MACHINE, ESTIMATE_BASIS, CLAIMED_AT),
     *(BUCKET, ACCOUNT, TRAINING_SECONDS, USED_BATCH, USED_ACCUMULATION, USED_PRECISION, USED_DEVICE),
     *(PRICE_USD_PER_HOUR, PRICE_REGION, PRICE_AS_OF, PRICE_SOURCE),
 }
@@ -149,8 +144,5 @@ def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
 
 def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
     """The given parameters of a job, or None if its tags hold none."""
-    try:
-        document = json.loads(tags.get(GIVEN, ""))
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+    given: dict[str, Any] | None = json.loads(tags[GIVEN]) if GIVEN in tags else None
+    return given

@@ -182,7 +182,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._pause = self.stopwatch.paused()
         self._pause.__enter__()
         if processes.is_first():
-            checkpoints.unseal(checkpoint)
+            (checkpoint / checkpoints.COMPLETE).unlink(missing_ok=True)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Mark the checkpoint as complete, and set when the next one of a training on spot instances is due."""

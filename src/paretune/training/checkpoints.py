@@ -9,13 +9,12 @@ full size on every instance. One that is not needed any more is emptied, so that
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 from paretune.specification.container import write_json
 from paretune.training import processes
 
-_COMPLETE = "complete.json"
+COMPLETE = "complete.json"
 
 
 def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:
@@ -26,26 +25,15 @@ def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:
     processes.wait_for_all()
     sizes = {name: size for part in processes.gather(_file_sizes(checkpoint)) for name, size in part.items()}
     if processes.is_first():
-        write_json(checkpoint / _COMPLETE, sizes)
+        write_json(checkpoint / COMPLETE, sizes)
     if keep is None:
         return
-    sealed = [path.parent.name for path in checkpoint.parent.glob(f"*/{_COMPLETE}") if path.stat().st_size]
+    sealed = [path.parent.name for path in checkpoint.parent.glob(f"*/{COMPLETE}") if path.stat().st_size]
     needed = processes.of_first({*sorted(sealed, key=_step)[-keep:], Path(best or "").name})
     for path in checkpoint.parent.glob("checkpoint-*") if processes.is_first(of_instance=True) else ():
         for file in () if path.name in needed else path.rglob("*"):
             if file.is_file() and file.stat().st_size:
                 os.truncate(file, 0)
-
-
-def unseal(checkpoint: Path) -> None:
-    """Mark the checkpoint as incomplete; called before any of its files is written again."""
-    (checkpoint / _COMPLETE).unlink(missing_ok=True)
-
-
-def remove(folder: Path) -> None:
-    """Remove all checkpoints of a finished training from `folder`; called once per instance."""
-    for path in folder.glob("checkpoint-*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def agree(folder: Path) -> Path | None:
@@ -61,7 +49,7 @@ def _step(name: str) -> int:
 
 def _is_complete(checkpoint: Path) -> bool:
     try:
-        sizes: dict[str, int] = json.loads((checkpoint / _COMPLETE).read_text())
+        sizes: dict[str, int] = json.loads((checkpoint / COMPLETE).read_text())
         return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError):
         return False

@@ -102,26 +102,13 @@ def device_faults(spec: JobSpec) -> list[str]:
 
 def machine_faults(spec: JobSpec) -> list[str]:
     """The reasons why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
-    if not has_gpu():
-        return [] if os.environ.get(ALLOW_NO_GPU) == "1" else _missing_gpu(spec)
-    if spec.processes <= torch.cuda.device_count():
-        return []
-    visible = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
-    return [f"{visible}, and the job needs {spec.processes}: set sagemaker.training_image to another image"]
-
-
-def machine_remarks(spec: JobSpec) -> list[str]:
-    """Warnings about this machine: the job runs although its GPU is missing, or `auto` has chosen fp16."""
-    missing = [] if has_gpu() else _missing_gpu(spec)
-    remarks = [f"{fault}; {ALLOW_NO_GPU}=1: training on the CPU" for fault in missing]
-    if spec.precision == "auto" and choose_precision("auto") == "fp16":  # numbers up to 65,504
-        remarks.append(f"precision auto: fp16 with loss scaling, because {device_name()} has no bf16")
-    return remarks
-
-
-def _missing_gpu(spec: JobSpec) -> list[str]:
+    if has_gpu():
+        if spec.processes <= torch.cuda.device_count():
+            return []
+        visible = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
+        return [f"{visible}, and the job needs {spec.processes}: set sagemaker.training_image to another image"]
     instance = spec.instance() if spec.on_sagemaker else None
-    if instance is None or not instance.has_gpu:
+    if instance is None or not instance.has_gpu or os.environ.get(ALLOW_NO_GPU) == "1":
         return []
     hardware_of_type = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs only"

@@ -2,13 +2,13 @@
 
 import importlib.metadata
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 
 from paretune.estimating.architecture import of_config
@@ -20,7 +20,7 @@ from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
 from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import Shape, build_model, load_tokenizer, write_model
+from paretune.training.model import build_model, load_tokenizer, parameter_counts, write_model
 from paretune.training.processes import StopSignal
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, as_batch
 from paretune.training.strategies import Division
@@ -40,15 +40,14 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     strategies.begin(spec)
     inputs = _open(spec, folder)
     trainer = _trainer(document, inputs, stop_signal)
-    for remark in device.machine_remarks(spec):
-        trainer.callback.events.write(0, {}, message=remark)
     checkpoint = checkpoints.agree(folder.checkpoints)
     if not _fit(trainer, document, folder, checkpoint):
         return False
     _write_results(trainer, inputs, document, resumed=checkpoint is not None)
     processes.wait_for_all()
     if processes.is_first(of_instance=True):
-        checkpoints.remove(folder.checkpoints)
+        for path in folder.checkpoints.glob("checkpoint-*"):
+            shutil.rmtree(path, ignore_errors=True)
     return True
 
 
@@ -77,15 +76,15 @@ class _Inputs:
     tokenizer: Any
     model: Any  # the share of it that this process has
     division: Division | None
-    shape: Shape
+    counts: tuple[int, int]  # of all weights of the whole model, and of those that are trained
 
     def rows(self, split: str) -> TokenRows | None:
         """The rows of a split, those of an evaluation longest first; None if the data set does not have it."""
-        path, pad_id = self.folder.dataset / f"{split}.arrow", self.tokenizer.pad_token_id
+        folder, pad_id = self.folder.dataset / split, self.tokenizer.pad_token_id
         multiple = 8 if device.has_gpu() else 1  # tensor cores are fastest with multiples of 8
-        if not path.exists():
+        if not folder.exists():
             return None
-        return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
+        return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
 
 def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
@@ -103,8 +102,8 @@ def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
 
     division = Division(spec, build) if strategies.divides(spec) else None
     model = build()[0] if division is None else division.model
-    shape = Shape.of(model) if division is None else division.shape
-    return _Inputs(folder=folder, prepared=prepared, tokenizer=tokenizer, model=model, division=division, shape=shape)
+    counts = parameter_counts(model) if division is None else division.counts
+    return _Inputs(folder=folder, prepared=prepared, tokenizer=tokenizer, model=model, division=division, counts=counts)
 
 
 def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) -> LengthGroupedTrainer:
@@ -153,14 +152,20 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
         if test is not None:
             test_quality = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test", spec.task)
             quality |= {f"test_{name}": value for name, value in test_quality.items()}
-    speed = _speed(trainer, inputs.shape, document)  # before the model is written, which takes memory of its own
+    speed = _speed(trainer, inputs.counts, document)  # before the model is written, which takes memory of its own
     if not is_probe:
         _save(trainer, inputs, spec)
     if not processes.is_first():
         return
     report = JobReport(
         metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # marks seconds of a part of the training
-        facts=_facts(document, trainer, inputs, resumed=resumed),
+        facts={
+            "device": device.device_name(),
+            "precision": device.choose_precision(spec.precision),
+            "steps": trainer.state.global_step,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
+        },
         labels=() if is_probe else inputs.prepared.labels,
         **report_entries,
     )
@@ -199,13 +204,14 @@ def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, f
     return quality
 
 
-def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -> dict[str, float]:
+def _speed(trainer: LengthGroupedTrainer, counts: tuple[int, int], document: JobDocument) -> dict[str, float]:
+    total, trainable = counts
     built = of_config(trainer.model.config.to_dict(), document.spec.task)
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
         metrics.PEAK_MEMORY_GIB: max(processes.gather(device.peak_memory_gib())),
-        metrics.TRAINABLE_PARAMETERS: shape.trainable,
-        metrics.TOTAL_PARAMETERS: shape.total,
+        metrics.TRAINABLE_PARAMETERS: trainable,
+        metrics.TOTAL_PARAMETERS: total,
     }
     if built is not None:
         measured |= {"layers": built.layers, "hidden_size": built.hidden_size, "vocabulary": built.vocabulary}
@@ -218,26 +224,10 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
     if peak is not None and built is not None:
         flops = metrics.training_flops(
             parameters=built.matrices,
-            trained_share=shape.trainable / shape.total,
+            trained_share=trainable / total,
             layers=built.layers,
             hidden_size=built.hidden_size,
             mean_length=float(trainer.train_dataset.lengths.mean()),
         )
         measured[metrics.MFU] = flops * throughput[1] / (peak * document.plan.devices)
     return measured
-
-
-def _facts(document: JobDocument, trainer: LengthGroupedTrainer, inputs: _Inputs, *, resumed: bool) -> dict[str, Any]:
-    return {
-        "model_class": inputs.shape.name,
-        "device": device.device_name(),
-        "precision": device.choose_precision(document.spec.precision),
-        **asdict(document.plan),
-        "global_batch_size": document.plan.global_batch_size,
-        "steps": trainer.state.global_step,
-        "attempt": document.attempt,
-        "resumed": resumed,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
-    }

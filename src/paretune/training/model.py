@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -72,13 +72,18 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
+def load_config(name: str, folder: Path) -> Any:
+    """The configuration of the model `name` in `folder`; raises BadInput if transformers cannot load it."""
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        fault = f"model {name} has no configuration that transformers can load: {first_line(error)}"
+        raise BadInput([fault]) from error
+
+
 def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     """The reasons why the model in `folder` cannot do the task; empty if it can."""
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:
-        return [f"model {spec.model} has no configuration that transformers can load: {first_line(error)}"]
-    faults = []
+    config, faults = load_config(spec.model, folder), list[str]()
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     model_classes = auto_class(spec.task)._model_mapping
@@ -276,24 +281,14 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     return layers
 
 
-class Shape(NamedTuple):
-    """Class name and parameter counts of a model, taken before it is distributed over devices."""
-
-    name: str
-    total: int
-    trainable: int
-
-    @classmethod
-    def of(cls, model: Any) -> "Shape":
-        """The counts of `model`."""
-        trained = (item for item in model.parameters() if item.requires_grad)
-        return cls(type(model).__name__, _count(model.parameters()), _count(trained))
-
-
-def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
-    """Number of weights in these parameters, also of quantised ones, which have packed bytes."""
-    states = ((item, getattr(item, "quant_state", None)) for item in parameters)
-    return sum(item.numel() if state is None else math.prod(state.shape) for item, state in states)
+def parameter_counts(model: Any) -> tuple[int, int]:
+    """Numbers of all weights and of the trainable ones, also of quantised weights, which have packed bytes."""
+    total = trainable = 0
+    for item in model.parameters():
+        state = getattr(item, "quant_state", None)
+        count = item.numel() if state is None else math.prod(state.shape)
+        total, trainable = total + count, trainable + count * item.requires_grad
+    return total, trainable
 
 
 def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], None], division: Any = None) -> None:

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import sys
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
-    import datasets  # these read HF_HUB_OFFLINE when they are imported
-    import transformers
+    import datasets  # reads HF_HUB_OFFLINE when it is imported, as transformers does
 
     from paretune.training import device, model
     from paretune.training.rows import sources, tokenised
@@ -61,11 +59,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init)
         faults += model.model_faults(spec, folder)
-        config = None
-        with suppress(Exception):  # `model_faults` has reported why it cannot be loaded
-            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        if config is not None and spec.entry_script is None:
-            faults += division_faults(spec, config)
+        faults += division_faults(spec, model.load_config(spec.model, folder))
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         _print_progress(f"reading {spec.dataset}")

@@ -27,8 +27,6 @@ from paretune.specification.parallelism import DEVICE_MAP
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint ends itself
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
 Value = TypeVar("Value")
-MASTER_PORT = "7777"  # of the SDK's torchrun driver (3.27); SM_MASTER_PORT, which it sets, replaces it
-MEETING_TIMEOUT_S = 600  # longest wait for the other instances at the start, in seconds; torch's default
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
@@ -57,8 +55,7 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
             f"--node-rank={hosts.rank}",
             f"--nproc-per-node={spec.processes}",
             f"--master-addr={hosts.names[0]}",
-            f"--master-port={os.environ.get('SM_MASTER_PORT', MASTER_PORT)}",
-            f"--rdzv-conf=timeout={MEETING_TIMEOUT_S}",
+            f"--master-port={os.environ.get('SM_MASTER_PORT', '7777')}",
         ]
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import PContext

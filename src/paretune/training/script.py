@@ -19,7 +19,7 @@ from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.script_arguments import LOGGING_STEPS, script_arguments
-from paretune.training import device
+from paretune.training import device, processes
 from paretune.training.callback import EventWriter
 
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
@@ -31,12 +31,11 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     Raises any exception of the script, and RuntimeError if it ended with an exit code other than 0.
     """
     script = at_home(document.spec.entry_script or "").resolve()
-    rank = int(os.environ.get("RANK", "0"))
     sys.argv = [str(script), *script_arguments(document.spec, document.plan, str(folder.model))]
     sys.path.insert(0, str(script.parent))
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
     streams, began, printed = (sys.stdout, sys.stderr), time.time(), PrintedNumbers(document.spec.metric_definitions)
-    if rank == 0:
+    if processes.is_first():
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
         sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps)
         sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # where Python's logging writes
@@ -48,22 +47,14 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
             raise RuntimeError(f"{script.name} ended with {end.code}{': ' if reason else ''}{reason}") from end
     finally:
         sys.stdout, sys.stderr = streams
-    if rank != 0:
+    if not processes.is_first():
         return
     if document.deadline_s is not None:
         trim_model_folder(folder.model)
     # Not the files of the current folder: another job may run in it at the same time.
     files = numbers_of_files([folder.report.parent, folder.model], began)
     metrics, sources = printed.results(files, {}, SCRIPT_METRICS)
-    facts: dict[str, str | int | float | bool] = {
-        "entry_script": script.name,
-        "device": device.device_name(),
-        "devices": document.plan.devices,
-        "global_batch_size": document.plan.global_batch_size,
-        "learning_rate": document.plan.learning_rate,
-        "attempt": document.attempt,
-        "metrics_from": sources,
-    }
+    facts = {"device": device.device_name(), "metrics_from": sources}
     JobReport(metrics=metrics, facts=facts).write(folder.report)
 
 

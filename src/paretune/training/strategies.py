@@ -43,7 +43,7 @@ from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, ZERO3
 from paretune.training import device, processes
-from paretune.training.model import Shape, layers_of
+from paretune.training.model import layers_of, parameter_counts
 from paretune.training.pipeline import Pipeline
 
 PROCESS_TIMEOUT_S = 600
@@ -219,7 +219,7 @@ class Division(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         self._device = torch.device("cpu") if spec.cpu_offload else self._compute
         whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
         model, _ = build(drawn=processes.of_first(drawn))
-        self.model, self.shape = model, Shape.of(model)
+        self.model, self.counts = model, parameter_counts(model)
         shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
         names = ("pipeline", "replicate", "shard", "tensor")  # as the ranks: those of a tensor group are adjacent
         mesh = init_device_mesh(self._compute.type, shape, mesh_dim_names=names)

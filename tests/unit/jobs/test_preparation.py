@@ -67,7 +67,7 @@ def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(
     spec = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32)
     first = _prepare(spec, workplace / "home")
     assert first.dataset is not None
-    written = (first.dataset.folder / "train.arrow").stat().st_mtime_ns
+    written = (first.dataset.folder / "train" / "tokens.npy").stat().st_mtime_ns
 
     second = _prepare(spec, workplace / "home")
 
@@ -76,7 +76,7 @@ def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(
     assert first.dataset.labels == ("negative", "positive")
     assert first.dataset.facts["train_rows"] == 108
     assert first.dataset.folder.is_relative_to(workplace / "home")
-    assert (first.dataset.folder / "train.arrow").stat().st_mtime_ns == written
+    assert (first.dataset.folder / "train" / "tokens.npy").stat().st_mtime_ns == written
 
 
 def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:

@@ -2,7 +2,7 @@
 
 import io
 
-from paretune.jobs.progress import ProgressPrinter, work
+from paretune.jobs.progress import ProgressPrinter
 from paretune.specification.container import Event
 
 EVENTS = [
@@ -35,9 +35,8 @@ def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
     progress.close()
 
 
-def test_work_shows_names_that_look_like_commands_of_a_terminal_or_of_markup_as_they_are() -> None:
+def test_names_that_look_like_commands_of_a_terminal_or_of_markup_are_shown_as_they_are() -> None:
     stream = Terminal()
-    with work("reading \x1b]0;title\x07[/x].csv", stream) as update:
-        update("gnp\u202efdp[/]")
+    ProgressPrinter(stream)([Event(time=1.0, step=0, message="reading \x1b]0;title\x07[/x].gnp\u202efdp[/]")])
 
-    assert r"reading \x1b]0;title\x07[/x].csv: gnp\u202efdp[/]" in stream.getvalue()
+    assert r"reading \x1b]0;title\x07[/x].gnp\u202efdp[/]" in stream.getvalue()

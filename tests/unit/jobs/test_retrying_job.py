@@ -269,11 +269,10 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
     assert desk.tags["warm_pool"] == "Available"
 
 
-def test_a_job_whose_run_says_so_is_not_tried_again_by_any_process(desk: Desk, names: Names) -> None:
+def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([MEMORY, DONE])
     desk.attempts(launcher, per_device_train_batch_size=16)
-    assert desk.tags["retries_smaller"] == "true"
-    desk.client.set_tag(desk.run_id or "", "paretune.retries_smaller", "false")
+    desk.client.set_tag(desk.run_id or "", schema.STUDY, "a study")
 
     with pytest.raises(OutOfMemory) as caught:
         desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # another process
@@ -282,7 +281,6 @@ def test_a_job_whose_run_says_so_is_not_tried_again_by_any_process(desk: Desk, n
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
     assert "with per-device batch 16; a trial of a study is not tried again with a smaller one" in str(caught.value)
     assert "smallest" not in desk.tags["failure_reason"]
-    assert desk.tags["retries_smaller"] == "false"
 
 
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:

@@ -99,7 +99,7 @@ def trainer_of(rows: TokenRows, tiny_model: Path, folder: JobFolder) -> LengthGr
 def test_an_evaluation_does_not_depend_on_processes_and_batches(
     prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = TokenRows(prepared / "validation.arrow", pad_id=0, longest_first=True)
+    rows = TokenRows(prepared / "validation", pad_id=0, longest_first=True)
     trainer = trainer_of(rows, tiny_model, folder)
     alone = trainer.evaluate()
     trainer.args.per_device_eval_batch_size = 5
@@ -119,7 +119,7 @@ def test_an_evaluation_does_not_depend_on_processes_and_batches(
 def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
     prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = TokenRows(prepared / "validation.arrow", pad_id=0, longest_first=True)
+    rows = TokenRows(prepared / "validation", pad_id=0, longest_first=True)
     trainer = trainer_of(rows, tiny_model, folder)
     expected, forward = trainer.evaluate(), trainer.model.forward
 

@@ -29,7 +29,7 @@ class TrialJob:
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
-        self.record = JobRecord(self.spec, workplace, run=run, study=file.name, retries_smaller=False)
+        self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
         self._job = Attempts(self.record)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:

@@ -1,8 +1,8 @@
-"""Data sets as token ids in Arrow files, memory-mapped by every job with equal rows and an equal tokenizer; batches.
+"""Data sets as arrays of token ids, memory-mapped by every job with equal rows and an equal tokenizer, and batches.
 
-<key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>); label, absent for causal-lm: int64, or
-                                                   list<float32>[C] for C labels per row, or list<int32> for tokens
-<key>/dataset.json                                 PreparedDataset; written last, so that it marks a complete folder
+<key>/train/, validation/, test/    tokens.npy (all of all rows, int32), lengths.npy (N,), and but for causal-lm
+                                    labels.npy: (N,) int64, or (N, C) float32, or those of all tokens, int32
+<key>/dataset.json                  PreparedDataset; written last, so that it marks a complete folder
 
 `key` is a hash of rows, labels, tokenizer, task and max_seq_length.
 """
@@ -13,11 +13,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from paretune.core.errors import BadInput
@@ -27,7 +27,7 @@ from paretune.specification.metrics import CAUSAL_LM, DROPPED_ROWS, TOKEN_CLASSI
 from paretune.specification.parallelism import BatchPlan
 from paretune.training.tasks import text_baselines, word_baselines
 
-_FORMAT = 3
+_FORMAT = 4
 _BATCH = 1000  # texts given to the tokenizer at once
 POOL_STEPS = 50  # steps sorted by length together, as in transformers' LengthGroupedSampler
 
@@ -54,23 +54,12 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     sorted by descending length: batches need little padding.
     """
 
-    def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
-        column = table.column("input_ids").chunk(0)
-        self._tokens: np.ndarray = column.values.to_numpy(zero_copy_only=True)
-        offsets: np.ndarray = column.offsets.to_numpy(zero_copy_only=True)
-        self._start = offsets[:-1]
-        self.lengths: np.ndarray = np.diff(offsets)
-        self._labels: np.ndarray | None = None  # classes (N,), flags (N, C), or those of all tokens of all rows
-        if "label" in table.column_names:
-            label = table.column("label").chunk(0)
-            self._has_token_labels = pa.types.is_large_list(label.type)
-            if self._has_token_labels:
-                self._labels = label.values.to_numpy()
-            elif pa.types.is_fixed_size_list(label.type):
-                self._labels = label.flatten().to_numpy().reshape(len(label), label.type.list_size)
-            else:
-                self._labels = label.to_numpy()
+    def __init__(self, folder: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
+        self._tokens = np.asarray(np.load(folder / "tokens.npy", mmap_mode="r"))
+        self.lengths: np.ndarray = np.load(folder / "lengths.npy")
+        self._start = np.cumsum(self.lengths) - self.lengths
+        path = folder / "labels.npy"
+        self._labels = np.asarray(np.load(path, mmap_mode="r")) if path.exists() else None
         self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
         self._pad_id = pad_id
         self._pad_multiple = pad_multiple
@@ -92,7 +81,7 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         tokens = np.where(inside, self._tokens[positions], self._pad_id).astype(np.int64)
         if self._labels is None:
             labels = np.where(inside, tokens, -100)
-        elif self._has_token_labels:
+        elif self._labels.dtype == np.int32:  # those of all tokens of all rows
             labels = np.where(inside, self._labels[positions], -100).astype(np.int64)
         else:
             labels = self._labels[rows]
@@ -259,7 +248,7 @@ def _write_splits(
             tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
         if split == "train" and truncated is not None:
             facts[TRUNCATED_SHARE] = truncated / len(tokens)
-        _write_split(folder / f"{split}.arrow", tokens, labels)
+        _write_split(folder / split, tokens, labels)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
     return facts
 
@@ -313,15 +302,11 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
     return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
 
 
-def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
-    numbers = pa.large_list(pa.int32())
-    columns = {"input_ids": pa.array(tokens, numbers)}
+def _write_split(folder: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
+    folder.mkdir()
+    np.save(folder / "tokens.npy", np.fromiter(chain.from_iterable(tokens), np.int32))
+    np.save(folder / "lengths.npy", np.array([len(row) for row in tokens], np.int64))
     if isinstance(labels, list):
-        columns["label"] = pa.array(labels, numbers)
-    elif labels is not None and labels.ndim == 2:
-        columns["label"] = pa.FixedSizeListArray.from_arrays(pa.array(labels.reshape(-1)), labels.shape[1])
-    elif labels is not None:
-        columns["label"] = pa.array(labels, pa.int64())
-    table = pa.table(columns)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+        labels = np.fromiter(chain.from_iterable(labels), np.int32)
+    if labels is not None:
+        np.save(folder / "labels.npy", labels)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -18,22 +17,12 @@ from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import TRUNCATED_SHARE
 from paretune.training.rows import tokenised
-from paretune.training.rows.tokenised import Rows, TokenRows, prepare, tokenise_words
+from paretune.training.rows.tokenised import Rows, TokenRows, _write_split, prepare, tokenise_words
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
 TOKEN_CLASSIFICATION = {"[UNK]": 0, "[END]": 1, "a": 2, "b": 3, "c": 4, "d": 5, "e": 6}
 LABELS = ("bad", "good")
-
-
-def write_split(path: Path, rows: list[list[int]], labels: list[int] | None = None) -> Path:
-    columns: dict[str, Any] = {"input_ids": pa.array(rows, pa.large_list(pa.int32()))}
-    if labels is not None:
-        columns["label"] = pa.array(labels, pa.int64())
-    table = pa.table(columns)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return path
 
 
 def padded(rows: list[list[int]], multiple: int, fill: int) -> list[list[int]]:
@@ -75,7 +64,7 @@ def prepare_words(
 
 
 def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
-    rows = TokenRows(prepared.folder / f"{split}.arrow", pad_id=0)
+    rows = TokenRows(prepared.folder / split, pad_id=0)
     return [rows[number]["input_ids"][0].tolist() for number in range(len(rows))]
 
 
@@ -89,8 +78,8 @@ def test_a_batch_is_what_padding_by_hand_gives(
     source = np.random.default_rng(0)
     rows = [source.integers(10, 99, size=size).tolist() for size in (3, 1, 7, 12, 2, 8, 5)]
     labels = [0, 1, 2, 0, 1, 2, 0]
-    path = write_split(tmp_path / "train.arrow", rows, labels if with_labels else None)
-    split = TokenRows(path, pad_id=PAD, pad_multiple=multiple, longest_first=longest_first)
+    _write_split(tmp_path / "train", rows, np.array(labels) if with_labels else None)
+    split = TokenRows(tmp_path / "train", pad_id=PAD, pad_multiple=multiple, longest_first=longest_first)
     order = sorted(range(7), key=lambda row: -len(rows[row])) if longest_first else list(range(7))
 
     for index in ([0], [4, 0, 2], [6, 5, 4, 3, 2, 1, 0], [1, 1]):
