@@ -95,12 +95,6 @@ class LauncherContract(ABC):
     def place(self) -> Place:
         """The launcher under test and its jobs."""
 
-    def test_submit_returns_a_job_that_runs(self, place: Place) -> None:
-        job = place.submit("long")
-
-        assert job.state() is JobState.RUNNING
-        assert not job.state().is_terminal
-
     def test_a_job_of_the_same_name_is_adopted_and_not_started_again(self, place: Place) -> None:
         document, inputs = place.order("long")
         first = place.launcher.submit(document, inputs)

@@ -95,7 +95,6 @@ def _is_in_git(folder: Path) -> bool:
 
 
 def _not_ignored(folder: Path) -> list[Path]:
-    """Files below `folder` that git does not ignore; all of them outside of a repository."""
     if not _is_in_git(folder):
         files = files_below(folder, _MOST_FILES)
         if files is None:

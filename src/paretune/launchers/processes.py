@@ -69,7 +69,6 @@ class Fork:
 
 
 def _close(server: "subprocess.Popen[str]") -> None:
-    """End a process that forks jobs."""
     with server:
         server.kill()
 

@@ -7,15 +7,13 @@ with the same columns, ~/.paretune/instances.csv, describes these and newer type
 """
 
 import csv
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 
 from paretune.core.errors import BadInput, did_you_mean, refuse
-from paretune.core.untrusted import LARGEST_TABLE, read_text
+from paretune.core.untrusted import LARGEST_TABLE, is_file, read_text
 
 OWN_TYPES = "~/.paretune/instances.csv"  # rows of the user's own, which win over the shipped ones
 
@@ -102,8 +100,7 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
 def rows() -> tuple[dict[str, str], ...]:
     """The rows of instances.csv, one per type, with its price; those of the user's own file win."""
     texts = [files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8")]
-    of_user = Path(os.path.expanduser(OWN_TYPES))
-    texts += [read_text(of_user, LARGEST_TABLE)] if of_user.is_file() else []
+    texts += [read_text(OWN_TYPES, LARGEST_TABLE)] if is_file(OWN_TYPES) else []
     by_type = {row["instance_type"]: row for text in texts for row in csv.DictReader(text.splitlines())}
     return tuple(by_type.values())
 

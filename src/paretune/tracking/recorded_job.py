@@ -45,9 +45,7 @@ class RecordedJob:
         self.was_retried = schema.OUT_OF_MEMORY_RETRIES in tags  # whether it ran out of memory and got a smaller batch
         self.is_completed = self.state == "Completed"
         reason = tags.get(schema.FAILURE_REASON, "")
-        self.ran_out_of_memory = self.state == "Failed" and reason.startswith(
-            "out of memory"
-        )  # with its smallest batch
+        self.ran_out_of_memory = self.state == "Failed" and reason.startswith("out of memory")
         self.f1 = measured.get(metrics.F1)  # on the validation split
         # Where it ran, at last
         self.launcher = tags.get(schema.LAUNCHER, "")  # empty for published jobs

@@ -144,8 +144,5 @@ def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
 
 def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
     """The given parameters of a job, or None if its tags hold none."""
-    try:
-        document = json.loads(tags.get(GIVEN, ""))
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+    given: dict[str, Any] | None = json.loads(tags[GIVEN]) if GIVEN in tags else None
+    return given

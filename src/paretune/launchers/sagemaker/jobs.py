@@ -206,7 +206,7 @@ class SageMakerJob(Job):
             state=state,
             seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
             billable_seconds=billed,
-            phase_seconds=read_phases(description, self.ended_at).seconds,
+            phase_seconds=read_phases(description, self.ended_at),
             report=self._report() if has_completed else None,
             failure=self._failure(state),
             facts=self._facts(billed),
@@ -231,7 +231,6 @@ class SageMakerJob(Job):
         return kind, sentence
 
     def _facts(self, billed: float) -> dict[str, str]:
-        """The place of the job in AWS, its image, and what spot saved."""
         description = self.description
         facts = {"job_arn": description.get("TrainingJobArn"), "secondary_status": self.detail()}
         facts["image_uri"] = description.get("AlgorithmSpecification", {}).get("TrainingImage")
@@ -314,7 +313,6 @@ class SageMakerJob(Job):
 
     @property
     def _keeps_instances(self) -> bool:
-        """Whether the job has ended and AWS has last said that its instances are kept."""
         return self.has_ended and self.description.get("WarmPoolStatus", {}).get("Status") in _KEPT
 
     def _results(self) -> Mapping[str, bytes] | None:
@@ -373,7 +371,6 @@ class SageMakerJob(Job):
             self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
 
     def _drain(self) -> None:
-        """Read the rest of an ended job's log, once."""
         if self.has_ended and not self._is_drained:
             with suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
                 self._log.read()

@@ -338,7 +338,6 @@ def image_faults(spec: JobSpec, region: str) -> list[str]:
 
 
 def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables of the job: for NCCL on instances with EFA, the package index for pip, and those of our training."""
     variables = {"PYTHONUNBUFFERED": "1", **(_RDMA if spec.instance().family in _RDMA_FAMILIES else {})}
     if spec.sagemaker.package_index:
         variables["PIP_INDEX_URL"] = spec.sagemaker.package_index

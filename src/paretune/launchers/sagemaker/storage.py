@@ -23,7 +23,7 @@ import boto3
 
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX, client_of
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, refused_to
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
 from paretune.storage.archives import unpack
 
@@ -163,7 +163,7 @@ def fetch(
         if not made.is_dir():
             _download(s3, bucket, prefix, etags, made, check)
     except AWS_ERRORS as error:
-        needed = "s3:ListBucket on the bucket and s3:GetObject on its objects are needed"
+        needed = "s3:GetObject on it is needed, and s3:ListBucket on the bucket for a prefix"
         raise BadInput([f"{explain(error, f'read {what}')}: check the spelling and AWS_PROFILE; {needed}"]) from error
     except OSError as error:
         room = "make room, or set PARETUNE_HOME to another disk"
@@ -173,12 +173,16 @@ def fetch(
 
 def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
     """A prefix, and name below it to ETag of the objects to download; raises BadInput if there are none."""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    objects = {entry["Key"]: entry["ETag"] for page in pages for entry in page.get("Contents", [])}
-    if key in objects and not key.endswith("/"):
-        return key[: key.rfind("/") + 1], {key.rpartition("/")[2]: objects[key]}
+    if key and not key.endswith("/"):
+        try:
+            folder, slash, name = key.rpartition("/")
+            return folder + slash, {name: s3.head_object(Bucket=bucket, Key=key)["ETag"]}
+        except AWS_ERRORS as error:
+            if code(error) not in {"404", "NoSuchKey", "NotFound"}:
+                raise
     prefix = f"{key.rstrip('/')}/" if key else ""
-    below = {name.removeprefix(prefix): etag for name, etag in objects.items() if name.startswith(prefix)}
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    below = {entry["Key"].removeprefix(prefix): entry["ETag"] for page in pages for entry in page.get("Contents", [])}
     etags = {
         name: etag
         for name, etag in below.items()

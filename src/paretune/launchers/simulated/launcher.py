@@ -120,7 +120,7 @@ class SimulatedJob(Job):
         """State and results, and virtual seconds; a job without instances has no phases."""
         state, course, until = self.state(), self._course, self._seconds
         transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in course.spans if begin < until]
-        phases = read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
+        phases = read_phases({"SecondaryStatusTransitions": transitions}, until)
         return JobStatus(
             state=state,
             seconds=until,
@@ -160,7 +160,6 @@ class SimulatedJob(Job):
 
     @property
     def _course(self) -> Timeline:
-        """The timeline, cut at the stop request if there is one."""
         if not self._asked_to_stop and self._stop_file.exists():
             self._asked_to_stop = True
             self._timeline = self._timeline.stopped(json.loads(self._stop_file.read_text())["time"] - self._created)

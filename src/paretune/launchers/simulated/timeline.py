@@ -158,7 +158,6 @@ class TimelineFactory:
 
 
 def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> ReplayedJob:
-    """`answer` with the run-to-run noise of seconds and F1."""
     factor = math.exp(settings.normal(settings.seconds_noise, "seconds", *job))
     shift = settings.normal(settings.f1_noise, "f1", *job)
     if factor == 1.0 and shift == 0.0:
@@ -173,7 +172,6 @@ def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> Replaye
 
 
 def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline:
-    """The timeline of a job with the seconds and F1 of `answer`, with the failure drawn."""
     settings, work = document.spec.simulation, answer.billable_seconds
     failure: tuple[FailureKind, str] | None = None
     if answer.status == OUT_OF_MEMORY:

@@ -80,21 +80,10 @@ def test_a_job_that_may_have_been_created_is_lost_sight_of_and_not_given_up(
         launcher.submit(order(), JobInputs())
 
 
-@pytest.mark.parametrize(
-    ("code", "message", "part"),
-    [
-        ("ThrottlingException", "Rate exceeded", "try again in a minute"),
-        ("ResourceLimitExceeded", "limit 'ml.m5.large for training job usage' is 0", "Service Quotas"),
-        ("AccessDeniedException", "no iam:PassRole", "does not allow this identity to create the training job"),
-        ("ValidationException", "1 validation error", "AWS would not create the training job: 1 validation error"),
-    ],
-)
-def test_a_job_that_aws_refuses_is_refused_with_the_reason(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, code: str, message: str, part: str
-) -> None:
-    aws.refuse("CreateTrainingJob", code, message)
+def test_a_job_that_aws_refuses_is_refused_with_the_reason(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
+    aws.refuse("CreateTrainingJob", "AccessDeniedException", "no iam:PassRole")
 
-    with pytest.raises(LaunchRefused, match=part):
+    with pytest.raises(LaunchRefused, match="does not allow this identity to create the training job: no iam:PassRole"):
         launcher.submit(order(), JobInputs())
 
     assert aws.sagemaker.jobs == {}

@@ -139,9 +139,9 @@ def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path, u
 
 
 def test_a_denied_object_names_the_permissions(s3: Any, tmp_path: Path) -> None:
-    def deny(_: str) -> None:
-        raise error("AccessDenied", "Forbidden", 403)
+    def deny(**_: Any) -> None:
+        raise error("403", "Forbidden", 403)
 
-    s3.get_paginator = deny
-    with pytest.raises(BadInput, match=r"does not allow .* s3:ListBucket on the bucket and s3:GetObject"):
+    s3.head_object = deny
+    with pytest.raises(BadInput, match=r"does not allow .* s3:GetObject on it is needed, and s3:ListBucket"):
         fetched(s3, f"s3://{FILMS}/rows.csv", tmp_path)
