@@ -134,10 +134,6 @@ class Money:
 
         return is_affordable
 
-    def fits(self, spec: JobSpec) -> bool:
-        """Whether the budgets now cover the worst case of the job, with the limit that it would get."""
-        return self.affordable()(self.limited(spec))
-
     def tightest_budget(self) -> str:
         """In words, the dollars left of the budget with the fewest left; empty without a budget."""
         budget_usd, status = self._file.budget_usd, self._shared_status()

@@ -273,7 +273,7 @@ class Verification:
         usd = {False: 0.0, True: 0.0}  # of the search, of repeats
         for trial in trials:
             usd[trial.repeats is not None] += trial.cost_usd or 0.0
-        if driver.money.has_budget and not driver.money.fits(spec):
+        if driver.money.has_budget and not driver.money.affordable()(driver.money.limited(spec)):
             return f"another does not fit {driver.money.tightest_budget()} at its worst"
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""

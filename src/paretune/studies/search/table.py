@@ -143,11 +143,10 @@ class StudyTable:
 
     def tell(self, trial: Trial) -> None:
         """Tell Optuna how a trial has ended, and `SplitSampler` what it has shown. A probe is pruned."""
-        values = None
-        if set(self._file.objectives) <= set(trial.values):
-            values, state = [trial.values[name] for name in self._file.objectives], None
-        else:
-            state = TrialState.PRUNED if trial.status is TrialStatus.COMPLETED else TrialState.FAIL
+        objectives, state = list(self._file.objectives), TrialState.FAIL
+        values = [trial.values[name] for name in objectives] if {*objectives} <= {*trial.values} else None
+        if trial.is_probe and trial.status is TrialStatus.COMPLETED:
+            state = TrialState.PRUNED
         with suppress(UpdateFinishedTrialError):  # somebody has told it
             for name, value in _shown(trial).items():
                 self._storage.set_trial_user_attr(self._id_of(trial.number), name, value)
@@ -155,7 +154,7 @@ class StudyTable:
                 of_optuna = optuna.Trial(self.study, self._id_of(trial.number))
                 for name, amount in violations(trial.values, self._file.constraints).items():
                     of_optuna.set_constraint(name, amount)
-        self._tell(trial.number, state, values)
+        self._tell(trial.number, state if values is None else None, values)
 
     def drop(self, number: int) -> None:
         """Tell Optuna that no job of a trial is begun."""
