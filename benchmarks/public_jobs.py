@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import arguments
 import numpy as np
@@ -25,7 +26,7 @@ import public_job_bounds
 import published
 
 from paretune.estimating.noise import Z80
-from paretune.estimating.phases import FINAL, UsualSeconds, read_phases, usual, usual_of_row
+from paretune.estimating.phases import FINAL, UsualSeconds, seconds_since_epoch, usual, usual_of_row
 
 PROGRAM = Path(__file__).parents[1] / "src" / "paretune" / "estimating" / "phases.csv"
 KINDS = ("any", "cpu", "gpu", "multi_gpu")
@@ -161,13 +162,20 @@ def print_uploads(jobs: pd.DataFrame, uploads: Callable[[str], Mapping[tuple[str
     )
 
 
+def billed_seconds(answer: Mapping[str, Any]) -> int:
+    """Return the seconds from the first download to the end of a job, counted from whole second to whole second."""
+    steps = answer["SecondaryStatusTransitions"]
+    begin = next(step for step in steps if step["Status"] == "Downloading")
+    return int(seconds_since_epoch(steps[-1]["StartTime"]) or 0) - int(seconds_since_epoch(begin["StartTime"]) or 0)
+
+
 def print_confirmed(folder: Path, rows: pd.DataFrame) -> None:
     """Print how many public jobs are behind each behaviour of AWS that the code relies on."""
     answers = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "describe").glob("*.json"))]
     statuses = [[step.get("Status") for step in answer.get("SecondaryStatusTransitions") or ()] for answer in answers]
     ended = [(answer, passed) for answer, passed in zip(answers, statuses, strict=True) if FINAL.intersection(passed)]
     exact = [answer for answer, _ in ended if answer.get("TrainingTimeInSeconds") is not None]
-    billed = sum(read_phases(answer).billed_seconds == answer["TrainingTimeInSeconds"] for answer in exact)
+    billed = sum(billed_seconds(answer) == answer["TrainingTimeInSeconds"] for answer in exact)
     in_order = sum(passed == ["Starting", "Downloading", "Training", "Uploading", "Completed"] for _, passed in ended)
     spot = sum(bool(answer.get("EnableManagedSpotTraining")) for answer in exact)
     billable, training = rows["billable_seconds_printed"], rows["training_seconds_printed"]

@@ -160,12 +160,8 @@ class Estimator:
 
         def is_too_large(size: int) -> bool:
             plan = replace(item.plan, per_device_train_batch_size=size)
-            features = describe(item.spec, plan, built, facts)
-            if features is None:
-                return True
-            if Footprint.of(item.spec, plan, features.memory).why_full(self.evidence.did_not_fit) is not None:
-                return True
-            return self._memory.predict(features.memory).gib_high > features.memory.usable_gib
+            estimate = self.estimate(item.spec, built, None, plan=plan, facts=facts)
+            return estimate is None or estimate.fits != "yes"
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
         return sizes[fitting - 1] if fitting else 0

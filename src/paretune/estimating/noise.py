@@ -32,22 +32,18 @@ TELLING_ERRORS = 2.0  # standard errors of a difference from which on two values
 class Scatter:
     """Scatter of repeats: the sum of squares around the mean of each group, and its degrees of freedom."""
 
-    squares: float = 0.0
-    degrees: int = 0
+    squares: float
+    degrees: int
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[float]], *, is_relative: bool = False) -> "Scatter":
         """Return the scatter in groups of values that differ only in seed; as shares of the mean if `is_relative`."""
-        scatter = cls()
+        squares, degrees = 0.0, 0
         for group in groups:
             if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
-                squares = statistics.variance(group) / scale**2 * (len(group) - 1)
-                scatter += cls(squares=squares, degrees=len(group) - 1)
-        return scatter
-
-    def __add__(self, other: "Scatter") -> "Scatter":
-        """Return the scatter of both."""
-        return Scatter(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
+                squares += statistics.variance(group) / scale**2 * (len(group) - 1)
+                degrees += len(group) - 1
+        return cls(squares=squares, degrees=degrees)
 
 
 def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float:

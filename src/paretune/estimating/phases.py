@@ -278,29 +278,18 @@ _PHASE_OF = {
 FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobPhases:
-    """The seconds that a job's transitions show."""
+def read_phases(description: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
+    """Return the seconds of each phase in an answer of DescribeTrainingJob, `downloading` for data and image.
 
-    seconds: Mapping[str, float]  # phase to seconds, `downloading` for data and image; absent without a transition
-    billed_seconds: int
-    """Whole seconds billed per instance on demand, from the first download to the end: SageMaker counts from whole
-    second to whole second, as 19 of 19 public answers with exact times do."""
-
-
-def read_phases(description: Mapping[str, Any], now: float | None = None) -> JobPhases:
-    """The phases in an answer of DescribeTrainingJob; a transition without a time is left out.
-
-    Times are datetimes, seconds since the epoch or ISO 8601 texts. The last phase of a job that has not ended lasts
-    until `now`, seconds since the epoch, or until the last time in the answer. A transition that begins before its
-    predecessor begins with it, and one of an unknown status belongs to the phase before it.
+    Times are datetimes, seconds since the epoch or ISO 8601 texts; a transition without one is left out. The last phase
+    of a job that has not ended lasts until `now`, seconds since the epoch, or until the last time in the answer. A
+    transition that begins before its predecessor begins with it, and one of an unknown status belongs to the phase
+    before it.
     """
     entries = description.get("SecondaryStatusTransitions") or ()
-    times = [(seconds_since_epoch(item.get("StartTime")), item) for item in entries]
-    begun = [(begin, item) for begin, item in times if begin is not None]
+    begun = [(begin, item) for item in entries if (begin := seconds_since_epoch(item.get("StartTime"))) is not None]
     begins = list(itertools.accumulate((begin for begin, _ in begun), max))
-    seconds: dict[str, float] = {}
-    billed, phase = 0, "starting"
+    seconds, phase = dict[str, float](), "starting"
     for number, (begin, (_, item)) in enumerate(zip(begins, begun, strict=True)):
         if item.get("Status") in FINAL:
             break
@@ -310,8 +299,7 @@ def read_phases(description: Mapping[str, Any], now: float | None = None) -> Job
         is_last = number == len(begun) - 1
         end = max(begin, seconds_since_epoch(item.get("EndTime")) or now or begin) if is_last else begins[number + 1]
         seconds[phase] = seconds.get(phase, 0.0) + end - begin
-        billed += 0 if phase in UNBILLED else math.floor(end) - math.floor(begin)
-    return JobPhases(seconds=seconds, billed_seconds=billed)
+    return seconds
 
 
 def seconds_since_epoch(value: object) -> float | None:

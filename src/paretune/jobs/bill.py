@@ -34,7 +34,7 @@ class Bill:
         self.seconds = 0.0  # wall time of the attempts that have ended
         self.billable_seconds = 0.0  # billed seconds per instance of these attempts
         self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
-        self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `JobPhases` names them
+        self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `read_phases` names them
         self.pool: WarmPoolStatus | None = None  # instances kept after the last attempt when last asked
         self.recorded_usd: float | None = None  # of an earlier process; booking never lowers them
         self._last: Job | None = None

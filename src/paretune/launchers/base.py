@@ -82,7 +82,7 @@ class JobStatus:
     state: JobState
     seconds: float  # wall-clock seconds from the start to the end, or to now
     billable_seconds: float  # seconds billed per instance
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # as `JobPhases` names them; empty if unknown
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # as `read_phases` names them; empty if unknown
     report: JobReport | None = None  # the result of a completed job
     failure: tuple[FailureKind, str] | None = None  # kind and reason if it failed, or was stopped not by `stop`
     facts: Mapping[str, str] = field(default_factory=dict)  # about where it ran; recorded as tags `paretune.*`

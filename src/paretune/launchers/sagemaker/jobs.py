@@ -206,7 +206,7 @@ class SageMakerJob(Job):
             state=state,
             seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
             billable_seconds=billed,
-            phase_seconds=read_phases(description, self.ended_at).seconds,
+            phase_seconds=read_phases(description, self.ended_at),
             report=self._report() if has_completed else None,
             failure=self._failure(state),
             facts=self._facts(billed),

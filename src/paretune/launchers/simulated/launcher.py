@@ -120,7 +120,7 @@ class SimulatedJob(Job):
         """State and results, and virtual seconds; a job without instances has no phases."""
         state, course, until = self.state(), self._course, self._seconds
         transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in course.spans if begin < until]
-        phases = read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
+        phases = read_phases({"SecondaryStatusTransitions": transitions}, until)
         return JobStatus(
             state=state,
             seconds=until,
