@@ -14,9 +14,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.text import aligned
-from paretune.specification import metrics
 from paretune.specification.parameters import spell
-from paretune.studies.definition.objectives import DIRECTIONS
+from paretune.studies.definition.objectives import DIRECTIONS, default_objectives
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     import optuna
     from pandas import DataFrame
 
-USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}  # objectives of runs if none are named
 _ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})")  # of columns in MLflow's data frames
 
 
@@ -94,7 +92,7 @@ def front(
     elif isinstance(runs, StudyResult):
         name, rows, usual = runs.answer.name, runs.rows(), dict(runs.answer.front.objectives)
     else:
-        name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
+        name, rows, usual = "", _rows_of(runs), default_objectives({})
     rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
     goals = dict(objectives or usual)
     columns, faults = {goal: [_number(row.get(goal)) for row in rows] for goal in goals}, list[str]()

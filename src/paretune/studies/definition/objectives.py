@@ -14,7 +14,7 @@ DIRECTIONS = ("minimize", "maximize")
 Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max": y} or both, the ends included
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Objective:
     """A metric that a study can optimise or bound."""
 
@@ -39,36 +39,23 @@ class Objective:
         return (self.lowest, self.highest) == (0.0, 1.0)
 
 
-def _of_the_cluster(metric: str, label: str, unit: str, direction: str = "minimize") -> Objective:
-    assert metric in metrics.OF_THE_CLUSTER  # else a study would take it for the model's quality
-    return Objective(metric=metric, direction=direction, label=label, unit=unit, lowest=0.0, is_relative=True)
+_OF_THE_CLUSTER: dict[str, Any] = {"is_relative": True, "lowest": 0.0}
+_SHARE: dict[str, Any] = {"noise": F1_NOISE, "lowest": 0.0, "highest": 1.0}
+# Perplexity is exp(loss): an absolute difference of the loss is a relative one of it.
+_PERPLEXITY: dict[str, Any] = {"noise": F1_NOISE, "is_relative": True, "lowest": 1.0}
 
-
-def _share(metric: str, label: str, task: str) -> Objective:
-    way = "maximize"
-    return Objective(metric=metric, direction=way, label=label, task=task, noise=F1_NOISE, lowest=0.0, highest=1.0)
-
-
-F1 = _share(metrics.F1, "F1", "classification")
+F1 = Objective(metrics.F1, "maximize", "F1", task="classification", **_SHARE)
 _TABLE = (
-    _of_the_cluster(metrics.COST_USD, "cost", "USD"),
-    _of_the_cluster(metrics.TRAIN_SECONDS, "training time", "s"),
-    _of_the_cluster(metrics.JOB_SECONDS, "job time", "s"),
-    _of_the_cluster(metrics.BILLABLE_SECONDS, "billed time", "s"),
+    Objective(metrics.COST_USD, "minimize", "cost", "USD", **_OF_THE_CLUSTER),
+    Objective(metrics.TRAIN_SECONDS, "minimize", "training time", "s", **_OF_THE_CLUSTER),
+    Objective(metrics.JOB_SECONDS, "minimize", "job time", "s", **_OF_THE_CLUSTER),
+    Objective(metrics.BILLABLE_SECONDS, "minimize", "billed time", "s", **_OF_THE_CLUSTER),
     F1,
-    _share(metrics.F1_MICRO, "micro F1", "multi-label"),
-    _share(metrics.SUBSET_ACCURACY, "rows all right", "multi-label"),
-    _of_the_cluster(metrics.THROUGHPUT_SAMPLES, "throughput", "samples/s", "maximize"),
-    Objective(
-        metric=metrics.PERPLEXITY,
-        direction="minimize",
-        label="perplexity",
-        task="causal-lm",
-        noise=F1_NOISE,
-        is_relative=True,  # it is exp(loss): an absolute difference of the loss is a relative one here
-        lowest=1.0,
-    ),
-    Objective(metric=metrics.EVAL_LOSS, direction="minimize", label="evaluation loss", noise=F1_NOISE, lowest=0.0),
+    Objective(metrics.F1_MICRO, "maximize", "micro F1", task="multi-label", **_SHARE),
+    Objective(metrics.SUBSET_ACCURACY, "maximize", "rows all right", task="multi-label", **_SHARE),
+    Objective(metrics.THROUGHPUT_SAMPLES, "maximize", "throughput", "samples/s", **_OF_THE_CLUSTER),
+    Objective(metrics.PERPLEXITY, "minimize", "perplexity", task="causal-lm", **_PERPLEXITY),
+    Objective(metrics.EVAL_LOSS, "minimize", "evaluation loss", noise=F1_NOISE, lowest=0.0),
 )
 OBJECTIVES = {objective.metric: objective for objective in _TABLE}
 """The known metrics, of those that measure a model the most informative first. A training of the user's own may log any

@@ -17,7 +17,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,6 +37,7 @@ _MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are 
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
 Level = dict[str, Any]  # the parameters that it sets
+Row = tuple[Level, ...]  # a level of each factor
 
 
 class Points(Parameters):
@@ -171,7 +172,7 @@ class Design:
         if not self._levels:
             return {name: spell(value) for name, value in row.items() if name != "seed"}
         return {
-            factor: next((" / ".join(map(spell, each.values())) for each in levels if each.items() <= row.items()), "")
+            factor: next((_label(level) for level in levels if level.items() <= row.items()), "")
             for factor, levels in self._levels.items()
         }
 
@@ -179,29 +180,24 @@ class Design:
 def _chosen(points: Points, seed: int) -> list[Level]:
     """The combinations of levels that run. Raises BadInput if there are not so many."""
     levels = list(points.levels.values())
-    sizes = list(map(len, levels))
-    if points.full:
-        rows: Iterable[Sequence[int]] = itertools.product(*map(range, sizes))
-    elif reason := missing("design"):
-        raise BadInput([reason])
-    else:
+    rows = every = list(itertools.product(*levels))
+    if not points.full:
+        if reason := missing("design"):
+            raise BadInput([reason])
         rows = (
-            _fraction(sizes, points.fractional) if points.fractional else _optimal(sizes, points.d_optimal or 1, seed)
+            _fraction(levels, points.fractional) if points.fractional else _optimal(every, points.d_optimal or 1, seed)
         )
-    return [
-        {name: value for of_factor, at in zip(levels, row, strict=True) for name, value in of_factor[at].items()}
-        for row in rows
-    ]
+    return [{name: value for level in row for name, value in level.items()} for row in rows]
 
 
-def _optimal(sizes: Sequence[int], count: int, seed: int) -> list[Sequence[int]]:
+def _optimal(every: Sequence[Row], count: int, seed: int) -> list[Row]:
     """The rows with the largest |X'X| of the main effects."""
     import numpy as np
     import pandas as pd
     from pydoe import optimal_design
 
-    every = list(itertools.product(*map(range, sizes)))
-    columns = pd.get_dummies(pd.DataFrame(every, dtype="category"), drop_first=True, dtype=float).to_numpy()
+    labels = pd.DataFrame([list(map(_label, row)) for row in every])
+    columns = pd.get_dummies(labels, drop_first=True, dtype=float).to_numpy()
     terms = columns.shape[1] + 1
     if count < terms:
         raise BadInput([f"points: d_optimal must be at least {terms}, the terms of the main effects, got {count}"])
@@ -215,17 +211,18 @@ def _optimal(sizes: Sequence[int], count: int, seed: int) -> list[Sequence[int]]
     return [every[int(np.abs(columns - row).sum(axis=1).argmin())] for row in rows]
 
 
-def _fraction(sizes: Sequence[int], count: int) -> list[Sequence[int]]:
+def _fraction(levels: Sequence[Sequence[Level]], count: int) -> list[Row]:
     """A generalised subset design: the largest with at most so many rows.
 
     Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
     """
     from pydoe import gsd
 
+    sizes = list(map(len, levels))
     for reduction in range(2, max(sizes) + 1):
         with suppress(ValueError):  # the reduction is too large for so few levels
             if len(rows := gsd(sizes, reduction)) <= count:
-                return [list(map(int, row)) for row in rows]
+                return [tuple(each[int(at)] for each, at in zip(levels, row, strict=True)) for row in rows]
     raise BadInput([f"points: no balanced fraction of {math.prod(sizes)} combinations has {count} rows: raise it"])
 
 
@@ -237,3 +234,11 @@ def _table(path: str) -> list[Level]:
     if not rows:
         raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
     return rows
+
+
+def _label(level: Level) -> str:
+    """A short text for a level: its values, such as `2 x ml.g5.xlarge / bf16`."""
+    rest, cluster = dict(level), []
+    if {"instance_type", "instance_count"} <= rest.keys():
+        cluster = [f"{spell(rest.pop('instance_count'))} x {spell(rest.pop('instance_type'))}"]
+    return " / ".join([*cluster, *map(spell, rest.values())])
