@@ -1,8 +1,6 @@
 """A proxy between paretune and a server that answers as badly as a test wants it to."""
 
 import http.client
-import json
-import random
 import socket
 import threading
 import time
@@ -16,7 +14,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from tests.stand_ins.sagemaker.calls import Request, content_of
 
 TROUBLES = ("reset", "lost", "hang", "slow", "429", "500", "503", "garbage")
-"""What `Proxy.disturb` can do to a call, `shuffled` and `twice` apart, which are for logs only.
+"""What `Proxy.disturb` can do to a call.
 
 reset: the connection breaks before the call is heard. lost: it is heard, and the connection breaks before the answer.
 hang: no answer for a long time. slow: one after SLOW_S. A number: an answer with that status. garbage: a page of HTML.
@@ -32,13 +30,10 @@ class Proxy:
     Attributes:
         url: where it listens.
         heard: operations (of AWS) or paths that were called, in their order.
-        disturbed: how many calls were answered badly.
     """
 
     def __init__(self, backend: str) -> None:
         self.heard: list[str] = []
-        self.disturbed = 0
-        self.draw = random.Random(0)
         self._backend = urlsplit(backend).netloc
         self._how, self._fits, self._left = "", (lambda call: True), 0
         self._calm = threading.Event()
@@ -72,7 +67,6 @@ class Proxy:
         how = ""
         if self._left > 0 and self._fits(call):
             self._left -= 1
-            self.disturbed += 1
             how = self._how
         if how == "hang":
             self._calm.wait(_HANG_S)
@@ -86,8 +80,6 @@ class Proxy:
         status, headers, content = self._forward(environ, body)
         if how == "lost":
             return _break(environ)
-        if how in ("shuffled", "twice"):
-            content = _mixed(content, how, self.draw)
         if environ["REQUEST_METHOD"] != "HEAD":
             headers["Content-Length"] = str(len(content))
         start_response(status, [*headers.items()])
@@ -114,13 +106,3 @@ def _break(environ: dict[str, Any]) -> Iterable[bytes]:
     """Break the connection."""
     environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     raise ConnectionAbortedError
-
-
-def _mixed(content: bytes, how: str, draw: random.Random) -> bytes:
-    """Log events out of their order, or some of them twice."""
-    answer = json.loads(content)
-    events = answer.get("events", [])
-    if how == "twice":
-        events += draw.sample(events, len(events) // 2)
-    draw.shuffle(events)
-    return json.dumps({**answer, "events": events}).encode()

@@ -74,18 +74,6 @@ def _until_created(world: World, command: Forked) -> None:
     wait_until(lambda: world.aws.jobs() or command.code is not None, within_s=60, what="the job is created")
 
 
-def test_events_out_of_order_and_events_told_twice_are_all_recorded_once(trial: Trial) -> None:
-    with trial.world("sagemaker") as world, Proxy(world.aws.url) as proxy:
-        world.write_script(steps=40)
-        proxy.draw = trial.draw
-        world.environment["AWS_ENDPOINT_URL"] = proxy.url
-        for how in ("shuffled", "twice"):
-            proxy.disturb(how, lambda heard: heard == "FilterLogEvents")
-            assert world.begin(world.open_run()).wait() == 0
-        assert proxy.disturbed
-        world.environment["AWS_ENDPOINT_URL"] = world.aws.url
-
-
 def test_one_instance_of_several_that_dies_ends_the_job_which_is_booked(trial: Trial) -> None:
     with trial.world("sagemaker") as world:
         world.write_script(steps=600)

@@ -203,11 +203,6 @@ def test_a_job_costs_its_billed_seconds_on_all_instances() -> None:
     assert cost_usd(PRICE, spec(), 0) == 0
 
 
-def test_without_a_price_dollars_are_absent() -> None:
-    assert cost_usd(None, spec(), 1800) is None
-    assert admit(spec(), None, 180.0) is None
-
-
 def test_the_worst_case_is_the_longest_runtime_what_follows_it_and_the_warm_pool_on_all_instances() -> None:
     assert admit(spec(), PRICE, 0.0) == pytest.approx(6.12)
     assert admit(spec(), PRICE, 180.0) == pytest.approx(6.12 + 0.05 * 4 * 3.06)
@@ -223,6 +218,8 @@ def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() ->
         admit(spec(max_cost_usd=6.0), even, 180.0)
 
 
-def test_a_limit_cannot_be_held_without_a_price() -> None:
+def test_without_a_price_dollars_are_absent_and_no_limit_can_be_held() -> None:
+    assert cost_usd(None, spec(), 1800) is None
+    assert admit(spec(), None, 180.0) is None
     with pytest.raises(BudgetRefused, match=r"the price of ml\.p3\.2xlarge is not known"):
         admit(spec(max_cost_usd=6.11), None, 0.0)

@@ -206,7 +206,8 @@ def conclude(
     a job that completed all the same is kept. What a tracking server that is away does not take, `sync` records.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
-    bill.recorded_usd = record.recorded_usd()
+    if spec.project is None:  # whose command may log any
+        bill.recorded_usd = record.run.metrics().get(metrics.COST_USD)
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
         error = None
     is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)

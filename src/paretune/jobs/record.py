@@ -16,7 +16,6 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import is_alive, process_text
 from paretune.projects.collection import collect_from
-from paretune.specification import metrics
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
@@ -155,10 +154,6 @@ class JobRecord:
             self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
         self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks
-
-    def recorded_usd(self) -> float | None:
-        """Dollars that another process has recorded for the job; None for a project, whose command may log any."""
-        return None if self.spec.project else self.run.metrics().get(metrics.COST_USD)
 
     def log_attempt(self, plan: BatchPlan, tags: Mapping[str, str | None]) -> None:
         """Record the batch of an attempt that is not as the job was asked for, and tags that say what differs."""
