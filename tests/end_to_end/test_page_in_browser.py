@@ -116,6 +116,17 @@ def test_pointing_at_a_mark_shows_its_parameters_and_a_click_opens_its_run(opene
     assert output.locator("#run a").get_attribute("href").startswith(address(""))
 
 
+def test_any_two_objectives_can_be_axes(opened: Open) -> None:
+    output, scale = opened(page_of(with_outlier(), ALL_THREE)), "document.getElementById('plot').layout.xaxis.type"
+    assert output.evaluate(scale) == "log"  # one trial costs a hundred times as much
+    output.locator(".updatemenu-header", has_text="cost and F1").click()
+    output.locator(".updatemenu-dropdown-button", has_text="cost and training time").click()
+
+    assert output.locator("#plot .xtitle").text_content() == "cost (USD), less is better"
+    assert output.locator("#plot .ytitle").text_content() == "training time (min), less is better"
+    assert output.evaluate("document.getElementById('plot').data.at(-1).x.length") > 0
+
+
 def test_tables_are_sorted_by_number(opened: Open) -> None:
     output = opened(page_of([trial_of(n, cost, 0.9 - n / 100) for n, cost in enumerate([9.5, 1200.0, 80.3, 0.5])]))
     fold = output.locator("details", has_text="All trials").last

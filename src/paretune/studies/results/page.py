@@ -6,12 +6,14 @@ The chart is drawn with plotly on the page and in a notebook.
 import sys
 from collections.abc import Callable, Sequence
 from html import escape
+from itertools import combinations
 from typing import Any
 
 import pandas as pd
 
 from paretune.core.untrusted import code_span, markdown, printable
 from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
+from paretune.specification import metrics
 from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick, failures
@@ -81,23 +83,42 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
     """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
 
-    `address` gives the URL of a run id.
+    Its menu shows other pairs. `address` gives the URL of a run id.
     """
-    import plotly.graph_objects as go
-
     marks = _marks(front, picks, address)
     if marks.empty or front.main_pair is None:
         return None
-    figure, (x, y) = go.Figure(), front.main_pair
+    ordered = sorted(front.objectives, key=lambda name: name not in metrics.OF_THE_CLUSTER)  # that of models comes last
+    charts = {pair: _chart(front, marks, pair) for pair in dict.fromkeys([front.main_pair, *combinations(ordered, 2)])}
+    buttons = []
+    for pair, chart in charts.items():
+        traces, axes = chart.to_plotly_json()["data"], (chart.layout.xaxis, chart.layout.yaxis)
+        data = {key: [trace.get(key) for trace in traces] for key in ("x", "y", "error_x", "error_y", "textposition")}
+        layout: dict[str, Any] = {}
+        for name, axis in zip(("xaxis", "yaxis"), axes, strict=True):
+            layout |= {f"{name}.title.text": axis.title.text, f"{name}.type": axis.type, f"{name}.autorange": True}
+        data["line.shape"] = traces[-1]["line"]["shape"]
+        buttons.append({"label": as_html(" and ".join(map(label, pair))), "method": "update", "args": [data, layout]})
+    figure = charts[front.main_pair]
+    if len(buttons) > 1:
+        corner = {"direction": "up", "x": 0, "xanchor": "left", "y": 0, "yanchor": "top", "pad": {"t": 52}}
+        figure.update_layout(updatemenus=[{**corner, "bgcolor": "rgba(0,0,0,0)", "borderwidth": 1, "buttons": buttons}])
+    return figure
+
+
+def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any:
+    import plotly.graph_objects as go
+
+    figure, (x, y) = go.Figure(), pair
     for kind, look in MARKS.items():
         if (group := marks[marks["kind"] == kind]).empty:
             continue
         bars = {"color": look.colour, "thickness": 1, "width": 0}
         figure.add_scatter(
-            x=group[x],
-            y=group[y],
-            error_x={**bars, "array": group[f"{x} error"]},
-            error_y={**bars, "array": group[f"{y} error"]},
+            x=group[x].tolist(),
+            y=group[y].tolist(),
+            error_x={**bars, "array": group[f"{x} error"].tolist()},
+            error_y={**bars, "array": group[f"{y} error"].tolist()},
             mode="markers",
             name=f"{look.name} ({len(group)})",
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size},
@@ -107,8 +128,8 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
         )
     picked, middle = marks[marks["label"] != ""], (marks[x].min() + marks[x].max()) / 2
     figure.add_scatter(
-        x=picked[x],
-        y=picked[y],
+        x=picked[x].tolist(),
+        y=picked[y].tolist(),
         mode="markers+text",
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
@@ -120,7 +141,9 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     best = marks[marks["number"].isin([point.number for point in front.best_in_pair((x, y))])].sort_values([x, y])
     # Between two neighbours the line has the worse of their values.
     line = {"color": MARKS["front"].colour, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
-    figure.add_scatter(x=best[x], y=best[y], mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    figure.add_scatter(
+        x=best[x].tolist(), y=best[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
+    )
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
         is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")

@@ -119,7 +119,9 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     assert len(traces["recommended"]["text"]) == len(picks)
     assert "<br>rate 2.45e-5" in traces["on the front"]["hovertext"][0]
     assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
-    assert figure["layout"]["xaxis"]["title"]["text"] == "cost (USD), less is better"
+    assert [button["label"] for button in figure["layout"]["updatemenus"][0]["buttons"]] == [
+        *("cost and F1", "cost and training time", "training time and F1")
+    ]
     assert figure["layout"]["xaxis"]["type"] == "log"
 
 
