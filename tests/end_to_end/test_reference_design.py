@@ -39,7 +39,9 @@ def test_two_commands_give_the_table_and_every_figure_of_the_simulated_benchmark
     simulated = [row for row in rows if row["origin"] == "simulated"]
     assert [(row["devices"], row["n"]) for row in simulated] == [(1, 5), (4, 6), (8, 6), (16, 5), (32, 5)]
     assert all(row["speed_up"] and row["efficiency"] and row["cost_usd_mean"] and row["f1_mean"] for row in simulated)
-    assert re.search("## Simulated: distilbert-base-uncased on fancyzhx/amazon_polarity, .*, by shape", texts["md"])
+    assert re.search(
+        "## Simulated: distilbert-base-uncased on fancyzhx/amazon_polarity, .* rows x epochs, by shape", texts["md"]
+    )
     assert "f1 ~ log2(devices) * log2(data_size)" in texts["md"]
     assert titles(texts["html"]) == [
         "Time over devices (simulated)",

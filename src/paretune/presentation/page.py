@@ -1,4 +1,4 @@
-"""HTML pages: templates that share one style and the macros for tables and lists, and charts of plotly on them."""
+"""HTML pages: templates that share one style, and charts of plotly on them."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
 def chart_html(figure: Any, about: str, *, has_script: bool = True) -> Markup:
-    """The figure as HTML with the id `plot`, and with plotly's script; or without both, for a page of several charts.
+    """The figure as HTML with the id `plot`, and with plotly's script; without both if it is not the first of a page.
 
     `about` is for screen readers.
     """
@@ -67,7 +67,7 @@ def _printable(value: object) -> object:
 
 @cache
 def template(package: str, name: str) -> jinja2.Template:
-    """The template `name` of a package; it may include `style.css` and import `macros.html` of this one."""
+    """The template `name` of a package; it may include `style.css` and `tables.js` of this one."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(folder, "") for folder in (package, "paretune.presentation")]),
         autoescape=True,

@@ -7,7 +7,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     head.append(button);
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "ascending";
-      const value = row => row.cells[column].dataset.value ?? row.cells[column].textContent.trim().replaceAll(",", "");
+      const value = row => row.cells[column].textContent.trim().replaceAll(",", "");
       const compare = (one, other) => {
         const [a, b] = [value(one), value(other)], [m, n] = [parseFloat(a), parseFloat(b)];
         if (a === "" || b === "") return (a === "") - (b === "");

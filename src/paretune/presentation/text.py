@@ -1,7 +1,4 @@
-"""Values as text (dollars, durations, values with their errors), and tables of texts in a terminal and in Markdown.
-
-`macros.html` shows tables on pages.
-"""
+"""Values as text (dollars, durations, values with their errors), and tables of texts in a terminal and in Markdown."""
 
 import math
 import re

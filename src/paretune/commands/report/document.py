@@ -89,12 +89,7 @@ class Report:
 
     def html(self) -> str:
         """One HTML page without outside references; a click on a heading sorts its table."""
-        from plotly.offline import get_plotlyjs
-
-        page = template("paretune.commands.report", "report.html").render(report=self, chart_html=chart_html)
-        has_charts = any(chart for section in self.sections for chart in section.charts)
-        # Put in here, because the template would search the whole script for characters that hide text.
-        return page.replace("<!-- plotly -->", f"<script>{get_plotlyjs()}</script>" if has_charts else "", 1)
+        return template("paretune.commands.report", "report.html").render(report=self, chart_html=chart_html)
 
 
 def scatter(

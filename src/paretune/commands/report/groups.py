@@ -66,7 +66,7 @@ def groups_of(runs: pd.DataFrame, factor: str, view: str) -> list[Group]:
     Runs of one shape are compared; factors of the cluster are compared for equal work.
     """
     groups, alone = list[Group](), list[str]()
-    work = runs.work.map("{:,.3g} rows x epochs".format).where(runs.work.notna(), "")
+    work = runs.work.map(lambda work: "" if np.isnan(work) else f"{float(f'{work:.3g}'):,.0f} rows x epochs")
     runs = runs.assign(level=runs[factor], apart=work if factor in _OF_THE_CLUSTER else runs[SHAPE])
     for (_, kind, model, dataset, _, apart), group in runs.groupby(_KIND):
         title = f"{kind}: {model} on {dataset}{f', {apart}' if apart else ''}"
