@@ -222,7 +222,7 @@ class Study:
     def _book(self, played: Played) -> None:
         self.booked.append(played)
         over_s = max(
-            played.public.uploading_s - phases.upload_seconds(played.spec, {})[1],
+            played.public.uploading_s - phases.longest_upload_s(played.spec, {}),
             (played.cost_usd - played.public.usd(_worst_s(played.spec))) / played.public.usd(1.0),
         )
         self._exceeded_s = max(self._exceeded_s or 0.0, over_s)
@@ -258,5 +258,6 @@ def _usd_per_hour(instance_type: str) -> float:
 def upload_share_of_7b() -> tuple[float, float]:
     """Share of the expected bill of two hours that uploading takes, and the bound of its seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
-    expected, longest = phases.upload_seconds(spec, {})
-    return expected / 7200, longest
+    usually = phases.usual("uploading", phases.kind_of(spec.instance()))
+    expected = usually.seconds + phases.transfer_s(phases.output_bytes(spec, {}))
+    return expected / 7200, phases.longest_upload_s(spec, {})

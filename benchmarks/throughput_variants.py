@@ -65,8 +65,8 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
 
 _UNSUITED = """
 import runpy
-from paretune.training import device, loop
-loop.use_cpu_kernels = lambda *_: None
+from paretune.training import device
+device.use_cpu_kernels = lambda *_: None
 device.keep_freed_memory = lambda: None
 runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
 """

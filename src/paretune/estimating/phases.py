@@ -195,15 +195,15 @@ def is_compressed(spec: JobSpec, environment: Mapping[str, str]) -> bool:
     return output_bytes(spec, environment) <= COMPRESSED_BYTES
 
 
-def upload_seconds(spec: JobSpec, environment: Mapping[str, str]) -> tuple[float, float]:
-    """Return the expected seconds of a job's upload, and the bound that its worst case counts with."""
-    size, usually = output_bytes(spec, environment), usual("uploading", kind_of(spec.instance()))
+def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """Return the bound of the seconds of a job's upload that its worst case counts with."""
+    size = output_bytes(spec, environment)
+    is_packed = size <= COMPRESSED_BYTES
+    seconds = _START_S + size / (_SLOWEST_COMPRESSED_BYTES_PER_S if is_packed else _SLOWEST_UNCOMPRESSED_BYTES_PER_S)
     if not spec.runs_user_code:
-        rate = _SLOWEST_COMPRESSED_BYTES_PER_S if size <= COMPRESSED_BYTES else _SLOWEST_UNCOMPRESSED_BYTES_PER_S
-        return usually.seconds + transfer_s(size), _START_S + size / rate
-    if size <= SCRIPT_BYTES:
-        return usually.seconds, usually.bound
-    return usually.seconds + transfer_s(size), max(usually.bound, _START_S + size / _SLOWEST_UNCOMPRESSED_BYTES_PER_S)
+        return seconds
+    public_s = usual("uploading", kind_of(spec.instance())).bound
+    return public_s if size <= SCRIPT_BYTES else max(public_s, seconds)
 
 
 def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
@@ -214,7 +214,7 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     if not (spec.runs_user_code and spec.has_instances):
         return 0.0
     longest = LONGEST_SHARE * usual("uploading", kind_of(spec.instance())).longest
-    return max(0.0, longest - upload_seconds(spec, environment)[1])
+    return max(0.0, longest - longest_upload_s(spec, environment))
 
 
 def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
@@ -230,7 +230,7 @@ def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float
     limit_s = spec.max_runtime_minutes * 60
     late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
     stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, limit_s, environment) + _saving_s(spec, environment)
-    return max(late_s, stopped_s - limit_s) + upload_seconds(spec, environment)[1]
+    return max(late_s, stopped_s - limit_s) + longest_upload_s(spec, environment)
 
 
 def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:

@@ -56,9 +56,11 @@ _WITH_A_PROJECT = {
 """Parameters that apply to the command of a project."""
 
 
-_STRATEGIES = {
-    **dict.fromkeys(("hybrid_shard_degree", "tensor_parallel_degree"), ("fsdp", "smp")),
-    **dict.fromkeys(("pipeline_parallel_degree", "cpu_offload"), ("fsdp",)),
+_STRATEGIES: Mapping[str, tuple[str, ...]] = {
+    "hybrid_shard_degree": ("fsdp", "smp"),
+    "tensor_parallel_degree": ("fsdp", "smp"),
+    "pipeline_parallel_degree": ("fsdp",),
+    "cpu_offload": ("fsdp",),
 }
 """Parameters that go only with some strategies."""
 

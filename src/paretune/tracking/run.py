@@ -194,7 +194,8 @@ class Run:
         if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
             return
         self._datasets = []
-        if (self._for_programs or any(kind is Param for kind, *_ in self._waiting)) and not self._read():
+        has_params = any(isinstance(value, Param) for value in self._waiting.values())
+        if (has_params or self._for_programs) and not self._read():
             return
         if not self._is_packed:
             packed = schema.packed(self._for_programs)
@@ -212,16 +213,16 @@ class Run:
                     size = 1
                     continue
                 size = _AT_ONCE
-            self._known_params |= {name for kind, name, *_ in batch if kind is Param}
+            self._known_params |= {value.key for value in batch.values() if isinstance(value, Param)}
             self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
 
     def _put(self, point: Metric) -> None:
         self._waiting[Metric, point.key, point.step, point.timestamp] = point
 
     def _send(self, values: Collection[Param | RunTag | Metric]) -> None:
-        metrics, params, tags = (
-            [item for item in values if isinstance(item, kind)] for kind in (Metric, Param, RunTag)
-        )
+        metrics = [value for value in values if isinstance(value, Metric)]
+        params = [value for value in values if isinstance(value, Param)]
+        tags = [value for value in values if isinstance(value, RunTag)]
         self._client.log_batch(self.run_id, metrics, params, tags)
 
     def _read(self) -> bool:

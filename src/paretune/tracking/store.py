@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
+from mlflow.artifacts import load_text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -135,7 +136,7 @@ class Tracking:
         with self._usable():
             if path not in [item.path for item in self._client.list_artifacts(run_id)]:
                 return None
-            return mlflow.artifacts.load_text(f"runs:/{run_id}/{path}")
+            return load_text(f"runs:/{run_id}/{path}")
 
     def register_model(self, name: str, run_id: str) -> str | None:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""

@@ -12,7 +12,7 @@ One training:
     trainer, callback       the Hugging Face Trainer with our batches; its events, throughput, stop requests, profile
     strategies, pipeline    what ddp, fsdp, smddp and deepspeed mean; weights and layers divided over devices
     processes, checkpoints  torchrun, exchange between processes, stop signal; checkpoints that all have written
-    cpu_kernels             attention and dropout without a GPU
+    device                  what this machine can do; attention and dropout without a GPU
     model                   finds, builds and writes the model that trains
     rows/, tasks            rows of a data set; labels, losses, metrics and baselines of each task
     script.run_script       runs a user's own training script

@@ -105,7 +105,8 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
     cause = causes(error)[-1]
-    reason = f", because of {type(cause).__name__}: {first_line(cause)}" if cause is not error else ""
+    is_shown = cause is not error and isinstance(cause, Exception)  # no SystemExit of a script
+    reason = f", because of {type(cause).__name__}: {first_line(cause)}" if is_shown else ""
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{reason}"
 
 

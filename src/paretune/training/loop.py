@@ -19,7 +19,6 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, processes, strategies
 from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
-from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import build_model, load_tokenizer, parameter_counts, write_model
 from paretune.training.processes import StopSignal
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, as_batch
@@ -97,7 +96,7 @@ def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
         model, missing = build_model(spec, source, prepared.labels, tokenizer, drawn=drawn)
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
-            use_cpu_kernels(model, spec.max_seq_length)
+            device.use_cpu_kernels(model, spec.max_seq_length)
         return model, missing
 
     division = Division(spec, build) if strategies.divides(spec) else None

@@ -54,7 +54,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     # Not the files of the current folder: another job may run in it at the same time.
     files = numbers_of_files([folder.report.parent, folder.model], began)
     metrics, sources = printed.results(files, {}, SCRIPT_METRICS)
-    facts = {"device": device.device_name(), "metrics_from": sources}
+    facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": sources}
     JobReport(metrics=metrics, facts=facts).write(folder.report)
 
 

@@ -115,8 +115,7 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     """Kind, first word and end of the entities in a row of B-, I- and other labels; an I- alone begins one, too."""
-    spans: set[tuple[str, int, int]] = set()
-    kind, first = "", 0
+    spans, kind, first = set[tuple[str, int, int]](), "", 0
     for number, label in enumerate([*labels, ""]):
         prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
         if kind and (prefix != "I" or name != kind):

@@ -224,7 +224,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1)
             counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
             items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
-            results = []
+            results: list[Any] = []
             if self.compute_metrics is not None:
                 results = [self.compute_metrics.predict(logits), labels.cpu().numpy()]
             batches.append(EvaluatedBatch(float(loss), items, *results))

@@ -92,7 +92,7 @@ def test_what_comes_before_the_container_training_saving_and_upload_stay_within_
     worst_s = limit_s + phases.billed_after_limit_s(job, OFFLINE)
 
     assert limit_s / 2 <= deadline_s < limit_s
-    upload_s = phases.upload_seconds(job, OFFLINE)[1]
+    upload_s = phases.longest_upload_s(job, OFFLINE)
     assert phases.LONGEST_BEFORE_CONTAINER_S + deadline_s + saving_s + upload_s <= worst_s + 1e-6
 
 
@@ -103,7 +103,7 @@ def test_the_worst_case_covers_how_late_aws_has_stopped_public_jobs(limit_s: flo
     billed_s = trained_s - limit_s + phases.deadline_s(job, limit_s, OFFLINE)  # this one stops itself
     worst_s = limit_s + phases.billed_after_limit_s(job, OFFLINE)
 
-    assert billed_s + phases.upload_seconds(job, OFFLINE)[1] <= worst_s
+    assert billed_s + phases.longest_upload_s(job, OFFLINE) <= worst_s
 
 
 def test_a_script_counts_with_uploads_of_public_jobs_and_its_first_with_the_longest() -> None:
@@ -111,10 +111,10 @@ def test_a_script_counts_with_uploads_of_public_jobs_and_its_first_with_the_long
     script = spec(entry_script=__file__)
     large = script.replace(model="gpt2-xl")
 
-    assert phases.upload_seconds(script, OFFLINE) == (public.seconds, public.bound)
-    assert phases.upload_seconds(large, OFFLINE)[1] > public.bound
+    assert phases.longest_upload_s(script, OFFLINE) == public.bound
+    assert phases.longest_upload_s(large, OFFLINE) > public.bound
     for job in (script, large):
-        upload_s, more_s = phases.upload_seconds(job, OFFLINE)[1], phases.first_upload_s(job, OFFLINE)
+        upload_s, more_s = phases.longest_upload_s(job, OFFLINE), phases.first_upload_s(job, OFFLINE)
         assert upload_s + more_s == pytest.approx(2 * public.longest)
     assert phases.first_upload_s(spec(model="gpt2-xl"), OFFLINE) == 0.0
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from paretune.training.cpu_kernels import dropout, use_cpu_kernels
+from paretune.training.device import dropout, use_cpu_kernels
 
 
 @pytest.fixture(autouse=True)

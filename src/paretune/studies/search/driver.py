@@ -68,7 +68,7 @@ class Driver:
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
         self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
-        self._first = 0  # of the ended trials, the first that may end the study by its failure
+        self._since_s = 0.0  # trials that have ended later may end the study by their failure
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -100,7 +100,7 @@ class Driver:
         """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
         self._refresh()
         if not self.file.once:  # what failed was mended before this driver was started
-            self._first = self.bookings
+            self._since_s = self.workplace.clock.now()
         for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
             self.table.drop(number)
         running, ended = self.table.trials()
@@ -125,7 +125,7 @@ class Driver:
     def step(self, begin_next: BeginNext) -> str:
         """Do what can be done now; returns why nothing more will be begun once nothing runs, or an empty text."""
         self.poll()
-        while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._first):
+        while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._since_s):
             if (
                 len(self._jobs) >= self.history.most_running
                 and self.workplace.clock.now() < self.history.asked_again_at
@@ -209,7 +209,7 @@ class Driver:
             if end is not None:
                 self._conclude(job, end)
         self._pools.settle()
-        if not self._jobs and (reason := self.history.hopeless(self._first)):
+        if not self._jobs and (reason := self.history.hopeless(self._since_s)):
             again = "the command without once=true" if self.file.once else "the same command"
             if self.history.has_enough():  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"

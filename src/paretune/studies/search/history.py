@@ -124,17 +124,16 @@ class History:
         mend = mend if logged else f"print it as a line such as `{absent[0]}: 0.8`, or change objectives"
         return f"{len(done)} jobs have completed and none has logged {name}, an objective of this study: {mend}"
 
-    def hopeless(self, since: int) -> str:
+    def hopeless(self, since_s: float) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.
 
-        No trial has completed, and two from the position `since` on have failed with the same error of the code, or
-        were ended at the study's own limit of runtime. With another strategy a job may complete.
+        No trial has completed, and two that ended after `since_s` have failed with the same error of the code, or were
+        ended at the study's own limit of runtime. With another strategy a job may complete.
         """
-        trials = list(self.trials.values())
+        trials, earlier = self.trials.values(), dict[str, Trial]()
         if any(trial.status is TrialStatus.COMPLETED and not trial.is_probe for trial in trials):
             return ""
-        earlier: dict[str, Trial] = {}
-        for trial in trials[since:]:
+        for trial in [trial for trial in trials if trial.ended_at > since_s]:
             most = trial.spec.max_runtime_minutes
             is_cut_off = trial.is_cut_off and not trial.is_probe and most >= self._file.job.max_runtime_minutes
             reason = "" if is_cut_off else _CHANGING.sub("#", trial.reason)

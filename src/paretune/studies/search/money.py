@@ -61,7 +61,7 @@ class Money:
             self._has_seen_upload = True
             uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
             if spec.on_sagemaker:
-                bound_s = phases.upload_seconds(spec, self._workplace.environment)[1]
+                bound_s = phases.longest_upload_s(spec, self._workplace.environment)
                 launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
             return ""

@@ -204,12 +204,10 @@ def prepare(
 
 
 def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
-    parts = [rows[split] for split in ("train", "validation") if split in rows]
-    pairs = [(part.texts, part.labels) for part in parts if part.labels is not None]
-    if len(pairs) < 2:
+    pairs = [(part.texts, part.labels) for part in (rows["train"], rows["validation"]) if part.labels is not None]
+    if not pairs:
         return {}
-    train, validation = pairs
-    return word_baselines(train, validation, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pairs)
+    return word_baselines(*pairs, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pairs)
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:

@@ -171,16 +171,6 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     assert job.status().billable_seconds == pytest.approx(80.0)
 
 
-class Changing:
-    """Changes at given moments."""
-
-    def __init__(self, *moments: float) -> None:
-        self.moments = moments
-
-    def next_change(self, after: float) -> float | None:
-        return min((moment for moment in self.moments if moment > after), default=None)
-
-
 def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(home: Path) -> None:
     before = time.time()
     clock = VirtualClock(home)
@@ -201,20 +191,6 @@ def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
 
     assert float(result.stdout) == start
     assert clock.now() == pytest.approx(start + 60)
-
-
-def test_a_sleep_lasts_until_the_next_change_of_anything_watched(home: Path) -> None:
-    clock = VirtualClock(home)
-    start = clock.now()
-    near, far = Changing(start + 50), Changing(start + 20, start + 90)
-    for changing in (near, far):
-        clock.watch(changing)  # type: ignore[arg-type]
-    moments = []
-    for _ in range(4):
-        clock.sleep(0.5)
-        moments.append(clock.now() - start)
-
-    assert moments == pytest.approx([20, 50, 90, 90.5])
 
 
 def test_a_moment_to_wake_at_counts_once(home: Path) -> None:

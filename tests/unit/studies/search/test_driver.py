@@ -344,7 +344,7 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(phases, "first_upload_s", lambda spec, environment: 900.0)
-    monkeypatch.setattr(phases, "upload_seconds", lambda spec, environment: (30.0, 40.0))
+    monkeypatch.setattr(phases, "longest_upload_s", lambda spec, environment: 40.0)
     monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda job: {"uploading": 70.0})
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=1.4, n_parallel=2)
     searched(driver)
