@@ -27,14 +27,6 @@ _HOUSE = Path(__file__).resolve().parents[1]
 _SERVER_PATIENCE_S = 120.0
 _PAGE_PATIENCE_MS = 90_000.0
 _WIDTH, _HEIGHT = 1440, 900
-_VIEWS = {
-    "pareto": (1440, "light"),
-    "pareto-dark": (1440, "dark"),
-    "pareto-pane": (590, "light"),  # what MLflow leaves beside its list of artifacts
-    "pareto-narrow": (400, "dark"),  # a phone
-}
-"""Pictures of the page of a study: width in pixels and colours."""
-_STEPS = 12  # of `paretune study --once`, before the picture of a running study
 _NO_ASSISTANT = """
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
@@ -90,56 +82,41 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def open_run(page: Any, address: str, experiment: str, run_id: str) -> None:
-    """Open a run, with all of its note."""
-    page.goto("about:blank")
-    fragment = f"#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
-    page.goto(f"{address}/{fragment}", wait_until="domcontentloaded")
+def photograph_page(page: Any, client: MlflowClient, run_id: str, path: Path) -> None:
+    """Take a picture of the page of a study."""
+    with tempfile.TemporaryDirectory() as target:
+        page.goto(Path(client.download_artifacts(run_id, "pareto.html", target)).as_uri())
+        page.wait_for_timeout(1000)  # the chart takes its size
+        page.screenshot(path=path)
+
+
+def photograph_run(page: Any, address: str, run_id: str, path: Path) -> None:
+    """Take a picture of a run in MLflow's UI, with all of its note."""
+    page.goto(f"{address}/#/experiments/0/runs/{run_id}?workflowType=machine_learning", wait_until="domcontentloaded")
     page.wait_for_selector("text=About this run")
     page.get_by_text("Show more", exact=True).first.click()
-
-
-def photograph(page: Any, store: str, kind: str, artifact: str, pictures: dict[Path, tuple[int, str]]) -> None:
-    """Take pictures of an HTML file of the newest run of this kind."""
-    (run, *_) = MlflowClient(store).search_runs(["0"], f"tags.`paretune.kind` = '{kind}'")
-    with tempfile.TemporaryDirectory() as target:
-        page.goto(Path(MlflowClient(store).download_artifacts(run.info.run_id, artifact, target)).as_uri())
-        for path, (width, colours) in pictures.items():
-            page.set_viewport_size({"width": width, "height": _HEIGHT})
-            page.emulate_media(color_scheme=colours)
-            page.wait_for_timeout(1000)  # the chart takes its new size
-            page.screenshot(path=path)
+    page.wait_for_timeout(1000)  # the picture in the note
+    page.screenshot(path=path)
 
 
 def main(study: Path, folder: Path) -> None:
-    """Rehearse the study and photograph its page as it runs and when it has ended, runs in MLflow, and a report."""
+    """Rehearse the study, and photograph its page and its run in MLflow."""
     folder.mkdir(parents=True, exist_ok=True)
+    pictures = [folder / "pareto.png", folder / "study-run.png"]
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
         (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
-        command = [sys.executable, "-m", "paretune"]
-        words = [*command, "study", "--study", f"studies/{study.name}"]
-        for _ in range(_STEPS):
-            subprocess.run([*words, "--once"], cwd=workspace, check=False)  # it ends with 75: there is more to do
-        with browser() as page:
-            photograph(page, store, "study", "pareto.html", {folder / "study-running.png": (_WIDTH, "light")})
-        subprocess.run(words, cwd=workspace, check=True)
-        report = [*command, "report", "--view", "compare", "--by", "learning_rate"]
-        subprocess.run(report, cwd=workspace, check=True)
-        (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
-        (best, *_) = MlflowClient(store).search_runs(["0"], "metrics.f1 > 0", order_by=["metrics.f1 DESC"])
+        command = [sys.executable, "-m", "paretune", "study", "--study", f"studies/{study.name}"]
+        subprocess.run(command, cwd=workspace, check=True)
+        client = MlflowClient(store)
+        (run,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
         with mlflow_ui(store, workspace) as address, browser() as page:
-            for name, shown in (("study-run", parent), ("trial-run", best)):
-                open_run(page, address, "0", shown.info.run_id)
-                page.wait_for_timeout(1000)  # the picture in the note
-                page.screenshot(path=folder / f"{name}.png")
-            photograph(page, store, "report", "report.html", {folder / "report.png": (_WIDTH, "light")})
-            photograph(page, store, "study", "pareto.html", {folder / f"{name}.png": of for name, of in _VIEWS.items()})
-    names = ("study-running", "study-run", "trial-run", "report", *_VIEWS)
-    for name in names:
-        _shrink(folder / f"{name}.png")
-    print(f"{', '.join(names)} are in {folder}")
+            photograph_page(page, client, run.info.run_id, pictures[0])
+            photograph_run(page, address, run.info.run_id, pictures[1])
+    for path in pictures:
+        _shrink(path)
+    print(f"pareto.png and study-run.png are in {folder}")
 
 
 def _shrink(path: Path) -> None:

@@ -192,11 +192,11 @@ def _ahead(record: JobRecord, inputs: JobInputs) -> RecordedRun | None:
     one with the smallest id does: the rest withdraw and wait for a name. It begins when nobody else is left, so it
     waits for those that have looked before it opened its run. If they never give a name, all agree on one of them.
     """
-    clock, own, is_in = record.workplace.clock, record.run.run_id, True
+    clock, run_id, is_in = record.workplace.clock, record.run.run_id, True
     until = clock.monotonic() + _DECIDED_WITHIN_S
     while True:
         others = sorted(
-            (run for run in _same_jobs(record.spec, inputs, record.workplace) if run.run_id != own),
+            (run for run in _same_jobs(record.spec, inputs, record.workplace) if run.run_id != run_id),
             key=lambda run: (schema.JOB_NAME not in run.tags, run.run_id),
         )
         if not others and is_in:
@@ -206,7 +206,7 @@ def _ahead(record: JobRecord, inputs: JobInputs) -> RecordedRun | None:
         if clock.monotonic() > until and others:
             has_waited = is_in or len(others) == 1  # of two that are left, the second has not seen the first
             return others[0 if has_waited else 1]
-        should_be_in = not others or own < others[0].run_id
+        should_be_in = not others or run_id < others[0].run_id
         if should_be_in != is_in:
             is_in = should_be_in
             record.run.set_tags({schema.STATE: JobState.RUNNING.value if is_in else ""})
@@ -261,11 +261,11 @@ def _close_unused(run: Run, status: RunStatus) -> None:
     run.end(status)
 
 
-def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, own: Run | None) -> JobRecord:
+def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | None) -> JobRecord:
     """The record of a job under way; another run of this command's own is closed with a tag that names it."""
-    if own is not None and own.run_id != run_id:
-        own.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id})
-        _close_unused(own, RunStatus.FINISHED)
+    if opened is not None and opened.run_id != run_id:
+        opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id})
+        _close_unused(opened, RunStatus.FINISHED)
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
     beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""

@@ -168,9 +168,9 @@ def params_of(spec: JobSpec) -> dict[str, str]:
     each parameter of its command as `project_parameters.NAME`.
     """
     if spec.runs_user_code:
-        place = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
+        cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
         parameters = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
-        return place | ({"entry_point": spec.entry_point} if spec.project else {}) | spec.changed() | parameters
+        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | spec.changed() | parameters
     plan = spec.plan()
     texts = spec.as_text()
     return (

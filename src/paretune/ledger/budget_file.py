@@ -55,8 +55,8 @@ class BudgetFile(Parameters):
         path = str(values)
         nodes, faults = read_yaml(path, BUDGETS)
         root = Node(1, nodes)
-        file, found = cls.check(root.texts() | {"path": path})
-        faults += [(root.line_at(fault.path), fault.text) for fault in found]
+        file, value_faults = cls.check(root.texts() | {"path": path})
+        faults += [(root.line_at(fault.path), fault.text) for fault in value_faults]
         if faults or file is None:
             raise BadInput([f"{path}:{line}: {text}" for line, text in sorted(faults, key=lambda item: item[0])])
         if file.storage is None or not file.storage.startswith(_SQLITE) or file.storage.startswith(f"{_SQLITE}/"):

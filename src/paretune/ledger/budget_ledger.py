@@ -208,8 +208,10 @@ class BudgetLedger:
         statuses = []
         for budget in self.file.budgets:
             if tags is None or budget.covers(tags):
-                own = [usd for found, *usd in sums if budget.covers(found)]
-                balance = Balance(spent_usd=sum(usd[0] for usd in own), committed_usd=sum(usd[1] for usd in own))
+                counted = [usd for job_tags, *usd in sums if budget.covers(job_tags)]
+                balance = Balance(
+                    spent_usd=sum(usd[0] for usd in counted), committed_usd=sum(usd[1] for usd in counted)
+                )
                 statuses.append(BudgetStatus(budget=budget, month=month, origin=origin, balance=balance))
         return statuses
 
