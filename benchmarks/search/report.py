@@ -107,7 +107,7 @@ def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ..
         peers = {method: value for method, value in values.items() if method not in {*_OURS, "random"}}
         peer = ""
         if peers:
-            top = best(peers, key=lambda method: peers[method])
+            top: str = best(peers, key=lambda method: peers[method])
             peer = _text(peers[top]) + (f" ({top})" if math.isfinite(peers[top]) else "")
         return [*(_text(values.get(method)) for method in _OURS), peer, _text(values.get("random"))]
 
