@@ -102,12 +102,12 @@ def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ..
     over tables.
     """
 
-    def row(measure: Callable[[Sequence[Searches]], float], best: Callable[..., float]) -> list[str]:
+    def row(measure: Callable[[Sequence[Searches]], float], best: Callable[..., str]) -> list[str]:
         values = {method: measure(searches) for method, searches in by_method.items()}
         peers = {method: value for method, value in values.items() if method not in {*_OURS, "random"}}
         peer = ""
         if peers:
-            top: str = best(peers, key=lambda method: peers[method])
+            top = best(peers, key=lambda method: peers[method])
             peer = _text(peers[top]) + (f" ({top})" if math.isfinite(peers[top]) else "")
         return [*(_text(values.get(method)) for method in _OURS), peer, _text(values.get("random"))]
 
