@@ -228,7 +228,10 @@ def main() -> None:
 
     @cache
     def uploads(repository: str) -> Mapping[tuple[str, str], UsualSeconds]:
-        return {("uploading", kind): usual("uploading", kind) for kind in KINDS} | uploads_without(repository, jobs)
+        return {
+            **{("uploading", kind): usual("uploading", kind) for kind in KINDS},
+            **uploads_without(repository, jobs),
+        }
 
     public_job_bounds.print_bounds(public_job_bounds.played(rows), uploads, options.count)
     if options.folder is not None:

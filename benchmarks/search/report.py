@@ -102,7 +102,7 @@ def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ..
     over tables.
     """
 
-    def row(measure: Callable[[Sequence[Searches]], float], best: Callable[..., float]) -> list[str]:
+    def row(measure: Callable[[Sequence[Searches]], float], best: Callable[..., str]) -> list[str]:
         values = {method: measure(searches) for method, searches in by_method.items()}
         peers = {method: value for method, value in values.items() if method not in {*_OURS, "random"}}
         peer = ""

@@ -223,8 +223,9 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise BadInput([f"bill {path} has no file that ends in {', '.join(_SUFFIXES)}: name the folder of an export"])
     deliveries = {each: match.groups() for each in files if (match := _DELIVERY.match(each.as_posix()))}
-    newest = dict(sorted(deliveries.values(), key=lambda names: re.sub("[-:.]", "", names[1])))  # month to delivery
-    return [each for each in files if each not in deliveries or deliveries[each] in newest.items()]
+    in_order = sorted(deliveries.values(), key=lambda names: re.sub("[-:.]", "", names[1]))
+    newest = {month: (month, delivery) for month, delivery in in_order}
+    return [each for each in files if each not in deliveries or deliveries[each] in newest.values()]
 
 
 def _read(path: Path) -> tuple["pd.DataFrame", datetime | None]:

@@ -155,11 +155,11 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     faults += as_of_fault("price_as_of", values.price_as_of)
     refuse(faults)
     others = {name: spell(getattr(spec, name)) for name in header if name in OTHERS}
-    known = dict[str, float | None]() if has_completed else {"f1": None}
+    known: dict[str, float | None] = {} if has_completed else {"f1": None}
     if values.train_rows is None and values.num_steps is not None and "num_train_epochs" in others:
         known["train_rows"] = float(round(values.num_steps * spec.plan().global_batch_size / spec.num_train_epochs))
-    cells = values.model_copy(update=known)
-    return RecordedRow(line=line, spec=spec, plan=spec.plan(), others=others, cells=cells, texts=texts_of_row)
+    values = values.model_copy(update=known)
+    return RecordedRow(line=line, spec=spec, plan=spec.plan(), others=others, cells=values, texts=texts_of_row)
 
 
 @dataclass(frozen=True)
