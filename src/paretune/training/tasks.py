@@ -77,11 +77,11 @@ class Evaluation:
         predicted, labels = prediction.predictions, prediction.label_ids
         if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
             self.report_entries = {}
-            truth, answers = (
+            words_of_rows = (
                 [[self._names[number] for number in row[of != -100]] for row, of in zip(side, labels, strict=True)]
                 for side in (labels, predicted)
             )
-            return word_metrics(truth, answers)
+            return word_metrics(*words_of_rows)
         predicted, labels = np.asarray(predicted), np.asarray(labels)
         if self._task == metrics.MULTI_LABEL:
             truth = labels.astype(bool)

@@ -207,7 +207,10 @@ def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...])
     pairs = [(part.texts, part.labels) for part in (rows["train"], rows["validation"]) if part.labels is not None]
     if not pairs:
         return {}
-    return word_baselines(*pairs, labels) if spec.task == TOKEN_CLASSIFICATION else text_baselines(*pairs)
+    train, validation = pairs
+    if spec.task == TOKEN_CLASSIFICATION:
+        return word_baselines(train, validation, labels)
+    return text_baselines(train, validation)
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
