@@ -104,7 +104,10 @@ class Money:
         spec, worst_usd = trial.spec, self.worst_usd(trial.spec)
         if self._file.budget_usd is not None:
             if worst_usd is None:
-                raise BudgetRefused(f"the price of {spec.instance_type} is not known, so it fits no budget")
+                raise BudgetRefused(
+                    f"the price of {spec.instance_type} is not known, so it fits no budget: leave it out of the "
+                    "search, or give its price (PARETUNE_PRICES)"
+                )
             if not self._table.balance().covers(worst_usd, self._file.budget_usd):
                 raise BudgetRefused(f"worst case {worst_usd:.4g} USD does not fit {self.tightest_budget()}")
         try:
