@@ -22,7 +22,7 @@ _LOGIN = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """The owner of a job: study (or design), user and team; empty if unknown."""
+    """The owner of a job: study, user and team; empty if unknown."""
 
     study: str = ""
     user: str = ""

@@ -10,5 +10,5 @@ workload       workload                         rows, tokens, steps and arithmet
 architecture   architecture_of                  sizes of a model
 hardware       accelerator_of                   data sheets of accelerators and processors
 noise          Scatter                          how much two equal runs differ
-recorded_runs  RunTable           tables of recorded runs, for simulated jobs
+recorded_runs  RunTable                         tables of recorded runs, for simulated jobs
 """

@@ -1,6 +1,6 @@
 """The MLflow run of a job from its first tag until the job ends: parameters, price, names of attempts, curves.
 
-`ending` writes the rest of the run when the job has ended.
+`outcome` writes the rest of the run when the job has ended.
 """
 
 from collections.abc import Mapping, Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
-"""Environment variable with the storage of studies, designs and budgets that name none; no password is typed."""
+"""Environment variable with the storage of studies and budgets that name none; no password is typed."""
 _ELSEWHERE = {
     "account": "its job is in the AWS account {recorded}, and these credentials are of {current}: set AWS_PROFILE",
     "region": "its job is in the region {recorded}, and this command asks {current}: set region={recorded}, or "

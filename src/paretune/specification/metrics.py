@@ -24,9 +24,9 @@ UPLOADING_SECONDS = "uploading_seconds"  # packing and upload of what the job ha
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one; 0 without a warm pool."""
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
-PICK_F1 = "pick_f1"  # on the run of a study or design: mean F1 of what it recommends, or the best F1 of the design
+PICK_F1 = "pick_f1"  # on the run of a study: mean F1 of what it recommends
 PICK_COST_USD = "pick_cost_usd"
-"""On the run of a study or design: dollars of one job of that configuration; its cost_usd is the bill of all jobs."""
+"""On the run of a study: dollars of one job of that configuration; its cost_usd is the bill of all jobs."""
 BILLED_USD = "billed_usd"
 """Cost of the job in AWS's bill, storage included: unblended, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"

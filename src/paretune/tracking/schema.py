@@ -15,9 +15,8 @@ PREFIX = "paretune."  # the beginning of every tag of ours
 
 # What a run is
 KIND = "paretune.kind"
-"""The kind of a run without a job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
-`prices`, `import`, `doctor`, `reconcile`. Empty on a watcher that has started a job of its own after all.
-"""
+"""The kind of a run without a job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`, `doctor`,
+`demo`, `reconcile`. Empty on a watcher that has started a job of its own after all."""
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
@@ -95,7 +94,7 @@ BILL = "paretune.bill"
 BILL_COMPLETE = "complete"  # its value when it is final
 
 # A study and its trials
-STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials
+STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
 STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed one has begun
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
