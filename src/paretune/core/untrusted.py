@@ -10,7 +10,6 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +144,10 @@ def files_below(folder: Path, most: int) -> list[Path] | None:
     return sorted(path for path in map(Path, paths) if path.is_file())
 
 
-def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text; raises ValueError if it is not JSON, or its values are nested too deeply."""
     try:
-        return json.loads(text, object_pairs_hook=object_pairs_hook)
+        return json.loads(text)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
 

@@ -8,8 +8,7 @@ folders `studies/` and `examples/` of the installed package, or of the clone tha
 """
 
 import os
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,18 +26,15 @@ _SUFFIX = ".yaml"
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file, for messages: its name, the keys that it needs, a shipped example, and keys that only it has.
-
-    `marks` is empty for a kind of file that no command takes as its argument.
-    """
+    """A kind of file, for messages: its name, the keys that it needs, an example, and whether some are shipped."""
 
     word: str
     keys: str
     example: str
-    marks: tuple[str, ...] = ()
+    is_shipped: bool = False
 
 
-STUDY = FileKind("study", "name and search", "studies/smoke.yaml", ("search", "points"))
+STUDY = FileKind("study", "name and search", "studies/smoke.yaml", is_shipped=True)
 
 
 @dataclass(frozen=True)
@@ -76,16 +72,13 @@ class Node:
         return [node.texts() for node in self.value] if isinstance(self.value, list) else self.value
 
 
-def read_yaml(
-    path: str, kind: FileKind = STUDY, text: str | None = None
-) -> tuple[dict[str, Node], list[tuple[int, str]]]:
+def read_yaml(path: str, kind: FileKind) -> tuple[dict[str, Node], list[tuple[int, str]]]:
     """The mapping in a file of this kind, and the line and fault of each key that is given twice.
 
-    `text` is the content if there is no file; messages then call it `path`. Raises BadInput if it is no such mapping.
+    Raises BadInput if it is no such mapping.
     """
-    if text is None:
-        must = f"{kind.word} must name a YAML file, and "
-        text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
+    must = f"{kind.word} must name a YAML file, and "
+    text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
     reader = _Reader(path)
     try:
         document = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -105,9 +98,9 @@ def read_yaml(
 
 
 def _hint(kind: FileKind, path: str) -> str:
-    if not kind.marks:
+    if not kind.is_shipped:
         return f"write one with {kind.example}"
-    names = shipped_names(kind.marks)
+    names = [file.stem for file in sorted((_ROOT / "studies").glob(f"*{_SUFFIX}"))]
     near = did_you_mean(Path(path).stem, names, most=1)
     return near or f"name one of your own, or a shipped one: {', '.join(names)}"
 
@@ -176,13 +169,6 @@ def find_file(name: str) -> str:
 
 def _first(candidates: Iterable[str], otherwise: str) -> str:
     return next((path for path in candidates if os.path.exists(path)), otherwise)
-
-
-def shipped_names(keys: Collection[str]) -> list[str]:
-    """Return the names of the shipped YAML files that have one of `keys` at their left margin."""
-    mark = re.compile(f"^({'|'.join(map(re.escape, keys))}):", re.MULTILINE)
-    paths = (path for folder in _FOLDERS for path in sorted((_ROOT / folder).glob(f"*{_SUFFIX}")))
-    return [path.stem for path in paths if mark.search(path.read_text(encoding="utf-8"))]
 
 
 def _shipped(path: str) -> str:

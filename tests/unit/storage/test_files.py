@@ -11,7 +11,7 @@ import pytest
 import paretune
 from paretune.cli import main
 from paretune.core.errors import BadInput
-from paretune.storage.files import STUDY, find_file, find_path, shipped_names
+from paretune.storage.files import find_file, find_path
 from paretune.studies.definition.file import StudyFile
 
 REPOSITORY = Path(__file__).parents[3]
@@ -69,10 +69,6 @@ def test_the_files_that_a_shipped_study_names_are_found_too() -> None:
 
     assert StudyFile.read("pareto", {"launcher": "simulated"}).job.simulation.runs == rows
     assert StudyFile.read("model_parallel", {}).job.model == str(REPOSITORY / "studies" / "tiny_gpt2")
-
-
-def test_the_shipped_files_are_listed_by_kind() -> None:
-    assert {"smoke", "pareto", "polarity_scaling"} <= set(shipped_names(STUDY.marks))
 
 
 def test_a_name_that_is_nowhere_is_refused_with_the_names_that_are_shipped() -> None:
