@@ -1,6 +1,7 @@
 """HTML pages: templates that share one style, and charts of plotly on them."""
 
 from functools import cache
+from html import escape
 from typing import Any, NamedTuple
 
 import jinja2
@@ -58,6 +59,11 @@ def dressed(figure: Any) -> Any:
     return figure
 
 
+def as_html(text: str) -> str:
+    """The text for plotly, which reads a few HTML tags, and shows an escaped quotation mark as it is written."""
+    return escape(printable(text), quote=False).replace("\n", "<br>")
+
+
 def _printable(value: object) -> object:
     """The value as a page shows it: texts, which others may have chosen, lose characters that turn or hide text."""
     if isinstance(value, Markup):
@@ -67,7 +73,7 @@ def _printable(value: object) -> object:
 
 @cache
 def template(package: str, name: str) -> jinja2.Template:
-    """The template `name` of a package; it may include `style.css` and `tables.js` of this one."""
+    """The template `name` of a package; it may use `style.css`, `table.html` and `tables.js` of this one."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(folder, "") for folder in (package, "paretune.presentation")]),
         autoescape=True,

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from paretune.presentation.page import as_html
 from paretune.presentation.text import aligned, dollars, duration, markdown_table, p_value, texts, with_error
 
 
@@ -61,3 +62,8 @@ def test_numbers_are_aligned_right() -> None:
 
 def test_nothing_leaves_a_cell_of_markdown() -> None:
     assert markdown_table(TABLE) == "| run | USD |\n| --- | --- |\n| a\\|b | 1.50 |\n| long name |  |"
+
+
+def test_plotly_shows_quotation_marks_and_breaks_lines() -> None:
+    """It knows neither &quot; nor a line feed."""
+    assert as_html('a "b" <c>\nd') == 'a "b" &lt;c&gt;<br>d'

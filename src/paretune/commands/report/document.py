@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import pandas as pd
 
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
-from paretune.presentation.page import chart_html, template
+from paretune.presentation.page import as_html, chart_html, template
 from paretune.presentation.text import aligned, markdown_table
 from paretune.specification import metrics
 
@@ -110,7 +109,7 @@ def scatter(
     used = frame.dropna(subset=[x, y])
     if used.empty:
         return None
-    used = used.assign(series=used.series.map(_text), about=used.about.map(_text))
+    used = used.assign(series=used.series.map(as_html), about=used.about.map(as_html))
     figure = px.scatter(
         used,
         x,
@@ -127,13 +126,8 @@ def scatter(
     )
     for name, line in lines.items():
         drawn = {"color": "#808080", "dash": "dash"}  # a grey that is seen on light and dark pages
-        figure.add_scatter(x=line.index, y=line, mode="lines", line=drawn, name=_text(name), hoverinfo="name")
+        figure.add_scatter(x=line.index, y=line, mode="lines", line=drawn, name=as_html(name), hoverinfo="name")
     if x in ("device_count", "batch"):
         figure.update_xaxes(tickvals=sorted(used[x].unique()))
     figure.update_layout(showlegend=True, legend_title_text="")
     return Chart(title=title, caption=caption, figure=figure)
-
-
-def _text(text: str) -> str:
-    """The text for plotly, which reads some HTML tags."""
-    return escape(printable(text))

@@ -5,14 +5,13 @@ The chart is drawn with plotly on the page and in a notebook.
 
 import sys
 from collections.abc import Callable, Sequence
-from html import escape
 from itertools import combinations
 from typing import Any
 
 import pandas as pd
 
-from paretune.core.untrusted import code_span, markdown, printable
-from paretune.presentation.page import MARKS, PICKED, chart_html, dressed, template
+from paretune.core.untrusted import code_span, markdown
+from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, template
 from paretune.specification import metrics
 from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
@@ -195,8 +194,3 @@ def live_chart() -> Callable[[StudyAnswer], None] | None:
             handle.update(bundle, raw=True)
 
     return show
-
-
-def as_html(text: str) -> str:
-    """The text for plotly, which reads a few HTML tags."""
-    return escape(printable(text), quote=False).replace("\n", "<br>")
