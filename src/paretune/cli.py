@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 import click
 
 from paretune.core.clock import SystemClock
-from paretune.core.commands import started_by
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
@@ -31,6 +30,7 @@ from paretune.core.errors import (
     refuse,
 )
 from paretune.core.result import CommandOutput, Result, as_document, error_document
+from paretune.core.shell import started_by
 from paretune.core.untrusted import is_secret_name, markdown, printable
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.commands.command import command_of, describe_opened_run
-from paretune.core.commands import command_line
 from paretune.core.result import CommandOutput
+from paretune.core.shell import command_line
 from paretune.jobs.progress import say_on_stderr
 from paretune.specification.parameters import Parameters, parameter
 from paretune.storage.files import find_file

@@ -19,10 +19,10 @@ from packaging.requirements import Requirement
 from paretune.commands.command import Command, describe_opened_run
 from paretune.core.checks import Finding, Verdict, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
-from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, refuse
 from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
+from paretune.core.shell import command_line
 from paretune.core.untrusted import printable, without_secrets
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from paretune.commands.command import Command, describe_opened_run
 from paretune.core.clock import SystemClock
-from paretune.core.commands import options
 from paretune.core.errors import BadInput, TrackingUnavailable, refuse
 from paretune.core.result import CommandOutput
+from paretune.core.shell import options
 from paretune.estimating.architecture import config_in, of_config, well_known
 from paretune.estimating.recorded_runs import (
     COMPLETED,

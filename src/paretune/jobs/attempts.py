@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 from paretune.core.clock import Clock, Interruption
-from paretune.core.commands import command_line
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact, ParetuneError
+from paretune.core.shell import command_line
 from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of

@@ -8,8 +8,8 @@ for them.
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
+from paretune.core.shell import command_line
 from paretune.estimating.phases import DOWNLOADING, UNBILLED
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus

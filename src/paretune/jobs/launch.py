@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal, overload
 
-from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
+from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register

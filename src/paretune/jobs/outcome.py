@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from paretune.core.commands import command_line, options
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.result import Result, Row, as_json, value_of
+from paretune.core.shell import command_line, options
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.estimating.noise import binomial_error
 from paretune.jobs.bill import Bill

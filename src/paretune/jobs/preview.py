@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from paretune.core.commands import options
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
+from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace

@@ -6,8 +6,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
+from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
 from paretune.estimating.estimator import Estimate

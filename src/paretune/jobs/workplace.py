@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, Interruption, SystemClock
-from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, LostContact
+from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of

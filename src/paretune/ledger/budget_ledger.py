@@ -16,8 +16,8 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.core.commands import command_line
 from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact, ParetuneError, first_line
+from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable

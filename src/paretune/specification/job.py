@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal, Self
 
-from paretune.core.commands import command_line
+from paretune.core.shell import command_line
 from paretune.specification import catalog, metrics
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
 from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch

@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origi
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from paretune.core.commands import options
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.own_script import read_own_script
+from paretune.core.shell import options
 from paretune.core.untrusted import at_home, exists, parse_json
 
 LONGEST_TEXT = 4_096  # characters of a text, the longest path that Linux allows (PATH_MAX); MLflow records 6,000

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paretune.core.commands import options
 from paretune.core.own_script import OwnScript, read_own_script
+from paretune.core.shell import options
 from paretune.core.untrusted import at_home
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec

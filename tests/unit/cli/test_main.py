@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import COMMANDS, program, read_words
-from paretune.core.commands import started_by
+from paretune.core.shell import started_by
 from paretune.specification.job import JobSpec
 from tests.unit.cli.conftest import Run
 

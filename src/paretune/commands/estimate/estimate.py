@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from paretune.commands.estimate import DIVISIONS, EstimateRequest
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
-from paretune.core.commands import command_line, options
 from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result, Row, as_json, csv_text
+from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.estimator import Estimate, Forecast, estimate_own

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
+from paretune.core.shell import command_line
 from paretune.estimating.phases import read_phases, seconds_since_epoch
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account

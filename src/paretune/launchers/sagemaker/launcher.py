@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paretune.core.clock import Clock
-from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
+from paretune.core.shell import command_line
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of

@@ -74,8 +74,8 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
                 reason=" ".join(reasons),
                 risk=_risk(front, point),
                 runs=f"{count} run{'s' if count > 1 else ''}" + (f" ({why_no_more})" if why_no_more else ""),
-                command="" if front.is_foreign else command_of(point),
-                real_command=command_of(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
+                command="" if front.is_foreign else launch_command(point),
+                real_command=launch_command(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
             )
         )
     return picks
@@ -91,7 +91,7 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
-def command_of(point: Point, without: frozenset[str] = _NEVER_REPEATED) -> str:
+def launch_command(point: Point, without: frozenset[str] = _NEVER_REPEATED) -> str:
     """The command that launches a point's job, without these parameters; empty if its parameters make no job.
 
     Its limit is a quarter above the most seconds that the job may take, if they are known.

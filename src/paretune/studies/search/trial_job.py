@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact, TrackingUnavailable
+from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import KeptPool
 from paretune.jobs.outcome import JobOutcome

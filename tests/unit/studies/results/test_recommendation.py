@@ -9,7 +9,7 @@ import pytest
 from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import Pick, command_of, recommend
+from paretune.studies.results.recommendation import Pick, launch_command, recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 
@@ -84,7 +84,7 @@ def test_the_line_has_a_limit_that_a_careful_person_would_type(seconds: float, m
         trial_of(1, 1.0, 0.9, repeats=0, measured={"estimated_seconds_high": 0.9 * seconds}),
     ]
 
-    assert command_of(StudyFront.of(trials, COST_AND_F1, {}).points[0]).endswith(f"--max_runtime_minutes {minutes}")
+    assert launch_command(StudyFront.of(trials, COST_AND_F1, {}).points[0]).endswith(f"--max_runtime_minutes {minutes}")
 
 
 def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> None:

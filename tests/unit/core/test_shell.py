@@ -2,7 +2,7 @@
 
 import shlex
 
-from paretune.core.commands import command_line, options, started_by
+from paretune.core.shell import command_line, options, started_by
 
 PARAMETERS = {"dataset": "my rows; rm $HOME.csv", "text_column": "--text", "tags": '{"a": "b=c"}', "seed": "7"}
 
