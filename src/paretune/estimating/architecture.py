@@ -19,7 +19,6 @@ from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_js
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
-_HUB = "https://huggingface.co"
 _TIMEOUT_S = 5.0
 _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
 # Names of one number in the configurations of different model families.
@@ -176,7 +175,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     """Fetch the configuration of a hub model, or take it from the hub's cache; raises BadInput if it cannot be had."""
     from huggingface_hub import hf_hub_download  # takes a third of a second
 
-    endpoint, offline = environment.get("HF_ENDPOINT") or _HUB, environment.get("HF_HUB_OFFLINE", "").upper() in _TRUE
+    endpoint, offline = hub_address(environment), is_offline(environment)
     is_away = not offline and not accepts_connections(endpoint, environment)
     try:
         token, only_cached = environment.get("HF_TOKEN"), offline or is_away
@@ -189,6 +188,16 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         remedy = "one that is private or behind terms needs HF_TOKEN; else give a folder that holds it, or a well-known"
         raise BadInput([f"{fault}; {remedy} model of its size"]) from error
     return read_config(Path(path).parent)
+
+
+def hub_address(environment: Mapping[str, str]) -> str:
+    """Return the address of the Hugging Face hub."""
+    return (environment.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def is_offline(environment: Mapping[str, str]) -> bool:
+    """Whether HF_HUB_OFFLINE forbids to ask the hub."""
+    return environment.get("HF_HUB_OFFLINE", "").upper() in _TRUE
 
 
 def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:

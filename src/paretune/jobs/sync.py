@@ -91,7 +91,7 @@ class Sync:
         self._collected.append(Collected(run_id=run_id, remark=remark))
 
     @contextmanager
-    def _saying_why(self, run_id: str, what: str = "") -> Iterator[None]:
+    def _saying_why(self, run_id: str, what: str) -> Iterator[None]:
         """Go on with the next run after what cannot be known of this one."""
         try:
             yield

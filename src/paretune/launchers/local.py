@@ -28,7 +28,6 @@ from typing import Any
 import psutil
 
 from paretune.core.clock import Clock
-from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
 from paretune.launchers.processes import Fork, WarmStart, living, out_of_memory_kills
@@ -44,7 +43,7 @@ from paretune.specification.container import (
     write_json,
     write_json_once,
 )
-from paretune.specification.inputs import SCRIPT_CHANNELS
+from paretune.specification.inputs import script_inputs
 from paretune.specification.job import JobSpec
 
 STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; a training process ends itself after 60
@@ -326,11 +325,8 @@ def _sagemaker_variables(folder: JobFolder, spec: JobSpec) -> dict[str, str]:
         "SM_HOSTS": '["algo-1"]',
         "SM_CURRENT_HOST": "algo-1",
     }
-    for name, channel in SCRIPT_CHANNELS.items():
-        path = at_home(getattr(spec, name) or "").absolute()
-        if getattr(spec, name) and exists(path):
-            variables[f"SM_CHANNEL_{channel.upper()}"] = str(path if path.is_dir() else path.parent)
-    return variables
+    folders = {name: path if path.is_dir() else path.parent for _, name, path in script_inputs(spec)}
+    return variables | {f"SM_CHANNEL_{name.upper()}": str(folder) for name, folder in folders.items()}
 
 
 def _code(folder: JobFolder) -> Path:

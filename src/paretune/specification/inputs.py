@@ -10,7 +10,7 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -28,10 +28,10 @@ BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
 """Hub id of the original of the bundled model."""
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
-INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
-"""Parameters of a job that may name files or folders of the launching machine, besides `entry_script`."""
 SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "validation", "test_file": "test"}
-"""The same to channels of a user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNEL_TEST."""
+"""Parameters of a job that may name files or folders of the launching machine, besides `entry_script`, to channels of a
+user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNEL_TEST."""
+INPUT_FILES = tuple(SCRIPT_CHANNELS)
 PATHS = (*INPUT_FILES, "entry_script", "budget")
 """Parameters of a job that may name files or folders; `simulation.runs` is one, too."""
 IN_S3 = "s3://"  # prefix of a file or folder in S3; it is downloaded before the job is launched
@@ -79,6 +79,14 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         elif text and name == "entry_script" and is_folder(text):
             faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults
+
+
+def script_inputs(spec: "JobSpec") -> Iterator[tuple[str, str, Path]]:
+    """Parameter, channel and path of each file or folder of this machine that a user's own script reads."""
+    for name, channel in SCRIPT_CHANNELS.items():
+        text = getattr(spec, name)
+        if text and exists(text):
+            yield name, channel, at_home(text).absolute()
 
 
 def data_faults(spec: "JobSpec") -> list[str]:

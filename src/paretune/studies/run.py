@@ -240,7 +240,7 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
     if launcher.virtual_clock is None or file.design is not None or quality is None:
         return
     for spec in jobs[:_MOST_WARNED]:
-        document = JobDocument(job_name="paretune-check", spec=spec, plan=spec.plan())
+        document = JobDocument.first("paretune-check", spec)
         with suppress(BadInput):
             if quality.metric in launcher.preview(document, known_inputs(spec, workplace))["metrics"]:
                 return

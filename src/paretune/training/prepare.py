@@ -93,7 +93,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
             faults.append(f"training_arguments: {name} must be {kind}, got {value!r}")
     if not faults:
         # With the defaults of the job; `device_faults` checks the precision.
-        document = JobDocument(job_name="check", spec=spec.replace(precision="fp32"), plan=spec.plan())
+        document = JobDocument.first("check", spec.replace(precision="fp32"))
         try:
             training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:

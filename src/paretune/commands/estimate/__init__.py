@@ -28,7 +28,7 @@ MAY_BE_LISTS = (
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
-_OF_THE_DATA = affecting(JobSpec, "data")
+OF_THE_DATA = affecting(JobSpec, "data")  # what decides which rows a job gets, and how they are prepared
 
 
 class EstimateOptions(Parameters):
@@ -83,7 +83,7 @@ class EstimateRequest:
         if any(are_own) and not all(are_own):
             faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate apart")
         faults += [fault for spec in specs for fault in missing_files(spec.as_text())]
-        of_data = {tuple(spec.as_text()[name] for name in _OF_THE_DATA): spec for spec in specs}
+        of_data = {tuple(spec.as_text()[name] for name in OF_THE_DATA): spec for spec in specs}
         faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]
         refuse(list(dict.fromkeys(faults)))
         return cls(specs=tuple(specs), record=record)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.commands.estimate import DIVISIONS, EstimateRequest
+from paretune.commands.estimate import DIVISIONS, OF_THE_DATA, EstimateRequest
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import collecting, refuse
@@ -26,16 +26,13 @@ from paretune.pricing import Price, PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import affecting, spell
+from paretune.specification.parameters import spell
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-
-# What decides which rows a job gets, and how they are prepared.
-_OF_THE_DATA = affecting(JobSpec, "data")
 _Facts = Mapping[str, float] | None
 _SECONDS = ("seconds", "seconds_low", "seconds_high")
 PHASE_COLUMNS = tuple(f"{phase}_{name}" for phase in PHASES for name in _SECONDS)
@@ -234,7 +231,7 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
         inputs = load_cached_inputs(spec, home)
         return inputs.dataset.facts if inputs and inputs.dataset else None
 
-    of_data = [JobSpec.read({name: spec.as_text()[name] for name in _OF_THE_DATA}) for spec in specs]
+    of_data = [JobSpec.read({name: spec.as_text()[name] for name in OF_THE_DATA}) for spec in specs]
     return [look_up(spec) or look_up(local) for spec, local in zip(specs, of_data, strict=True)]
 
 

@@ -30,7 +30,7 @@ from paretune.launchers.sagemaker.jobs import SageMakerJob, described
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
-from paretune.specification.inputs import SCRIPT_CHANNELS
+from paretune.specification.inputs import script_inputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
@@ -370,11 +370,9 @@ def _inputs(
             own = requirements.read_text().strip()
         files = {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in beside.items()}
         moved["entry_script"] = f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"
-        for name, channel in SCRIPT_CHANNELS.items():
-            path = at_home(getattr(spec, name) or "")
-            if getattr(spec, name) and path.exists():
-                channels[channel] = storage.upload("files", path.resolve())
-                moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+        for name, channel, path in script_inputs(spec):
+            channels[channel] = storage.upload("files", path.resolve())
+            moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
     files[archive.REQUIREMENTS] = "\n".join([own, *needed, _OURS]).strip() + "\n"
     return channels, spec.replace(**moved), files
 

@@ -216,7 +216,7 @@ class SimulatedLauncher(Launcher):
         faults = launch_faults(spec)
         for candidate in spec.clusters():
             with collecting(faults):
-                self._timeline_of(JobDocument(job_name="paretune-check", spec=candidate, plan=candidate.plan()))
+                self._timeline_of(JobDocument.first("paretune-check", candidate))
         refuse(list(dict.fromkeys(faults)))
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:

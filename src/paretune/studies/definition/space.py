@@ -71,6 +71,7 @@ class Range:
 
 
 Search = Mapping[str, Choices | Range]
+Point = Mapping[str, Value]  # searched parameter to its value
 
 
 def kind_of(name: str) -> str:

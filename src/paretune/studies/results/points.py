@@ -33,7 +33,7 @@ from paretune.estimating.noise import (
 )
 from paretune.presentation.text import with_error
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import F1, OBJECTIVES, Constraints, Objective, violations
+from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, violations
 from paretune.studies.results.trials import Trial, TrialStatus, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
@@ -185,7 +185,7 @@ def merge(
     `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
     measures models, by default F1.
     """
-    families, judged = _families(trials), quality or F1
+    families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
     shown = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     # Validation rows of all trials if their parameters say so.

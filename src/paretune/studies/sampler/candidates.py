@@ -31,10 +31,9 @@ from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import Value, effects_of
-from paretune.studies.definition.space import make_spec
+from paretune.studies.definition.space import Point, make_spec
 from paretune.studies.sampler.quality import are_numbers, scaled
 
-Point = Mapping[str, Value]
 ACCUMULATION, PROBE = "gradient_accumulation_steps", "probe_steps"
 N_VALUES = 13  # of a range, on the grid of candidates
 MOST_CANDIDATES = 5000

@@ -32,10 +32,11 @@ from paretune.jobs.workplace import Workplace
 from paretune.presentation.text import usd
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Point
 from paretune.studies.results.trials import Next, Trial, TrialStatus, counted
 from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
-from paretune.studies.search.table import Accepts, Point, StudyTable
+from paretune.studies.search.table import Accepts, StudyTable
 from paretune.studies.search.trial_job import KeptPools, TrialJob
 from paretune.tracking import schema
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact
-from paretune.core.tags import Attribution
 from paretune.estimating import phases
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
@@ -160,7 +159,7 @@ class Money:
         if self._shared is None:
             return None
         job = self._file.job
-        tags = Attribution.of(job.tags, self._workplace.environment, self._file.name).of_budgets(job.tags)
+        tags = self._workplace.attribution(job, self._file.name).of_budgets(job.tags)
         statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)
         counted = [status for status in statuses if status.budget.covers(tags)]
         return min(counted, key=lambda status: status.left_usd, default=None)

