@@ -236,7 +236,7 @@ def _shown(name: str, text: str) -> str:
 
 
 def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Return option to text, from `--name value`, `--name=value` and the bare `--name` of a switch, and faults.
+    """Option to text, from `--name value`, `--name=value` and the bare `--name` of a switch, and faults.
 
     Dashes and underscores in names are equal. Texts are `Plain`: they become numbers where nothing says otherwise.
     """

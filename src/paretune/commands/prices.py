@@ -135,7 +135,7 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
 
 
 def run_prices(request: PricesRequest) -> CommandOutput:
-    """Return the known prices of a region, after reading today's into the user's cache if asked for."""
+    """The known prices of a region, after reading today's into the user's cache if asked for."""
     environment = dict(os.environ)
     region = _region(request.region, environment)
     document: dict[str, object] = {}

@@ -54,7 +54,7 @@ class Architecture:
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
-    """Return the sum of inputs and outputs of so many layers that are `hidden` wide.
+    """The sum of inputs and outputs of so many layers that are `hidden` wide.
 
     Experts of a mixture have no adapters (peft adapts no stacked weights). Adapters of some layers only have fewer.
     """
@@ -67,13 +67,13 @@ def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration with that of the texts, of a model of texts and pictures, in front."""
+    """The configuration with that of the texts, of a model of texts and pictures, in front."""
     text = config.get("text_config")
     return {**config, **text} if isinstance(text, Mapping) else config
 
 
 def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, int]:
-    """Return the widths of all queries and of all keys."""
+    """The widths of all queries and of all keys."""
     heads = _first(config, _HEADS)
     grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
     if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
@@ -88,12 +88,12 @@ def _has_gate(config: Mapping[str, Any]) -> bool:
 
 
 def well_known(model: str) -> Architecture | None:
-    """Return the architecture of a well-known model, by its hub id with or without the organisation, or None."""
+    """The architecture of a well-known model, by its hub id with or without the organisation, or None."""
     return _architectures().get(model.removeprefix(BUNDLED)) or _architectures().get(model.rpartition("/")[2])
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
-    """Return the architecture that a config.json describes, to a few per cent, or None if it is of an unknown kind.
+    """The architecture that a config.json describes, to a few per cent, or None if it is of an unknown kind.
 
     Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
@@ -135,7 +135,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
 
 
 def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
-    """Return widths of a mixture of experts, summed over layers: those a token passes beyond `inner`, and the others.
+    """Widths of a mixture of experts, summed over layers: those a token passes beyond `inner`, and the others.
 
     Without another width in the configuration, an expert is `inner` wide.
     """
@@ -152,14 +152,14 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
 
 
 def config_in(model: str | Path) -> Mapping[str, Any] | None:
-    """Return the configuration in a model's folder, or None if there is none or it cannot be read."""
+    """The configuration in a model's folder, or None if there is none or it cannot be read."""
     with suppress(BadInput):
         return read_config(model)
     return None
 
 
 def read_config(model: str | Path) -> Mapping[str, Any]:
-    """Return the configuration in a model's folder; raises BadInput if there is no config.json that can be read."""
+    """The configuration in a model's folder; raises BadInput if there is no config.json that can be read."""
     must = f"model {model} must hold a config.json that can be read, and "
     path = at_home(model) / "config.json"
     try:
@@ -191,7 +191,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def hub_address(environment: Mapping[str, str]) -> str:
-    """Return the address of the Hugging Face hub."""
+    """The address of the Hugging Face hub."""
     return (environment.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
@@ -213,7 +213,7 @@ def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """Return the architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
+    """The architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
     architecture = well_known(model)
     if architecture is not None:
         return architecture
@@ -225,7 +225,7 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the first of these numbers in the configuration."""
+    """The first of these numbers in the configuration."""
     return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
 
 

@@ -58,7 +58,7 @@ class Estimate:
     largest_batch: int | None = None  # power of two of rows per device that is said to fit; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
-        """Return the dollars of this many billable seconds."""
+        """The dollars of this many billable seconds."""
         return cost_usd(self.price, self.spec, seconds)
 
     @property
@@ -96,14 +96,14 @@ class Estimate:
         return "yes" if memory is not None and memory.gib_high <= memory.usable_gib else "unsure"
 
     def sentence(self) -> str:
-        """Return the estimate in one line: seconds with their interval, dollars, and the evidence."""
+        """The estimate in one line: seconds with their interval, dollars, and the evidence."""
         time = self.time
         dollars = "" if self.cost_usd is None else f", {usd(self.cost_usd)}"
         between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
         return f"{duration(time.seconds)} ({between} in 80 % of such jobs){dollars}; from {self.basis}"
 
     def as_metrics(self) -> dict[str, float]:
-        """Return the metrics of the estimate that a job's run records."""
+        """The metrics of the estimate that a job's run records."""
         values = {
             metrics.ESTIMATED_SECONDS: self.time.seconds,
             f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
@@ -131,7 +131,7 @@ class Estimator:
         plan: BatchPlan | None = None,
         facts: Mapping[str, float] | None = None,
     ) -> Estimate | None:
-        """Return the estimate of one job, or None if the number of its training rows is unknown.
+        """The estimate of one job, or None if the number of its training rows is unknown.
 
         `plan` is given if it differs from that of the specification; `facts` are known facts of its prepared data.
         """
@@ -154,7 +154,7 @@ class Estimator:
         )
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
-        """Return the largest power of two of rows per device that fits, up to an epoch's; 0 if none does."""
+        """The largest power of two of rows per device that fits, up to an epoch's; 0 if none does."""
         rows = training_rows(item.spec, facts) or 1
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
 
@@ -177,7 +177,7 @@ class Estimator:
 
 
 def _count(runs: Sequence[Measurement]) -> str:
-    """Return the number of runs in words, and how many of them are published or simulated."""
+    """The number of runs in words, and how many of them are published or simulated."""
     plural = "s" if len(runs) > 1 else ""
     foreign = {origin: sum(run.origin == origin for run in runs) for origin in ("published", "simulated")}
     for origin, count in foreign.items():
@@ -188,7 +188,7 @@ def _count(runs: Sequence[Measurement]) -> str:
 
 
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
-    """Return the estimate of a training of the user's own from finished jobs and their seconds.
+    """The estimate of a training of the user's own from finished jobs and their seconds.
 
     Of N jobs that are equal but for the seed the geometric mean, with an 80 % interval of the next one; None if N = 0.
     """
@@ -250,9 +250,9 @@ class Forecast:
         self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
-        """Return the estimate of a job with this batch; of a training of the user's own from its finished runs.
+        """The estimate of a job with this batch; of a training of the user's own from its finished runs.
 
-        Returns None if its model or its rows are unknown, or no training like it has run there.
+        None if its model or its rows are unknown, or no training like it has run there.
         """
         if spec.runs_user_code:
             return estimate_own(spec, price, self.own_runs)
@@ -264,7 +264,7 @@ class Forecast:
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
-    """Return the model from its name or from the configuration prepared for the job; nothing is downloaded."""
+    """The model from its name or from the configuration prepared for the job; nothing is downloaded."""
     architecture = well_known(spec.model)
     if architecture is not None or inputs.model is None:
         return architecture

@@ -42,7 +42,7 @@ class Evidence:
     did_not_fit: Sequence[Footprint] = ()
 
     def runs_like(self, described: JobFeatures) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
-        """Return jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
+        """Jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
         time = described.time
         of_model = [item for item in self.times if item.setting.model == time.model]
         here = [item for item in of_model if (item.setting.cluster, item.setting.chip) == (time.cluster, time.chip)]
@@ -50,7 +50,7 @@ class Evidence:
 
 
 def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
-    """Return the evidence of the newest runs that have ended, and of those that ran out of memory.
+    """The evidence of the newest runs that have ended, and of those that ran out of memory.
 
     Simulated runs are read only for jobs that are `simulated`, too: their clock follows estimates from the other runs.
     `machine` is the name of this machine; local runs of others are ignored. Raises TrackingUnavailable.
@@ -68,7 +68,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
-    """Return the evidence of these runs; those that cannot be read, or run other trainings, are skipped."""
+    """The evidence of these runs; those that cannot be read, or run other trainings, are skipped."""
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
     for job in map(RecordedJob, runs):
         try:
@@ -102,7 +102,7 @@ def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
 
 
 def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
-    """Return the model of a run: a well-known one, or one whose job has counted its weights."""
+    """The model of a run: a well-known one, or one whose job has counted its weights."""
     architecture = well_known(spec.model)
     if architecture is not None or "total_parameters" not in measured:
         return architecture
@@ -119,7 +119,7 @@ def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
 
 
 def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurement | None:
-    """Return the seconds of the run; if it was interrupted, retried, profiled or on spot, only those of a step."""
+    """The seconds of the run; if it was interrupted, retried, profiled or on spot, only those of a step."""
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
     is_whole = not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
@@ -131,7 +131,7 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
 
 
 def _batch_that_did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan) -> int | None:
-    """Return the smallest per-device batch of the run that ran out of memory: that of its plan, or the one before."""
+    """The smallest per-device batch of the run that ran out of memory: that of its plan, or the one before."""
     if job.ran_out_of_memory:
         return plan.per_device_train_batch_size
     tried = spec.plan()

@@ -83,7 +83,7 @@ class DeviceShare:
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> JobFeatures | None:
-    """Return the features of a job with these facts of its data, or None if the number of training rows is unknown."""
+    """The features of a job with these facts of its data, or None if the number of training rows is unknown."""
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
@@ -96,7 +96,7 @@ def describe(
 
 
 def share_in_layers(tensor: int) -> float:
-    """Return the share of the activations inside layers that one device of a tensor group keeps."""
+    """The share of the activations inside layers that one device of a tensor group keeps."""
     return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
 
 
@@ -220,7 +220,7 @@ class Footprint:
 
     @classmethod
     def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":
-        """Return the footprint of one job; `memory` is given if its model and its data are known."""
+        """The footprint of one job; `memory` is given if its model and its data are known."""
         share = DeviceShare(spec)
         return cls(
             alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
@@ -234,7 +234,7 @@ class Footprint:
         )
 
     def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
-        """Return one of these jobs, which have all run out of memory, that needed no more and had no less, or None."""
+        """One of these jobs, which have all run out of memory, that needed no more and had no less, or None."""
         return next((other for other in full if self._is_no_easier_than(other)), None)
 
     def _is_no_easier_than(self, other: "Footprint") -> bool:

@@ -61,7 +61,7 @@ _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 fa
 
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
-    """Return the GPU of an instance type, with that type's memory, or None for any other chip."""
+    """The GPU of an instance type, with that type's memory, or None for any other chip."""
     accelerator = _ACCELERATORS.get(instance.accelerator)
     if accelerator is None or accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return accelerator
@@ -73,7 +73,7 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
 
 
 def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator | None:
-    """Return the first GPU that NVIDIA's driver describes in `folder`, or None without one that is listed here.
+    """The first GPU that NVIDIA's driver describes in `folder`, or None without one that is listed here.
 
     `hidden` is CUDA_VISIBLE_DEVICES, if it is set; empty or negative hides all.
     """
@@ -85,7 +85,7 @@ def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator 
 
 
 def named(model: str) -> Accelerator | None:
-    """Return the accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None if unlisted."""
+    """The accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None if unlisted."""
     words = model.replace("-", " ").split()
     for name, accelerator in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):
@@ -95,7 +95,7 @@ def named(model: str) -> Accelerator | None:
 
 
 def processor(cores: int, memory_gib: float) -> Accelerator:
-    """Return all virtual processors of one machine as one device.
+    """All virtual processors of one machine as one device.
 
     Per virtual processor: 3 GHz x 32 FLOP a cycle (AVX-512, one of two hyper-threads) = 96e9 in fp32, twice that in
     bf16 where it is multiplied natively; 6e9 bytes/s of memory bandwidth (two hyper-threads of an AMD EPYC reach 12e9).
@@ -111,37 +111,37 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
 
 @cache
 def this_processor() -> Accelerator:
-    """Return the processors and the memory of this machine that this process may use."""
+    """The processors and the memory of this machine that this process may use."""
     return processor(usable_cores(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
 
 
 def usable_cores() -> int:
-    """Return the number of logical cores that this process may use by its affinity and its container's limit."""
+    """The number of logical cores that this process may use by its affinity and its container's limit."""
     import joblib  # type: ignore[import-untyped]
 
     return int(joblib.cpu_count())
 
 
 def machine_name() -> str:
-    """Return the name of this machine and its processors; measurements on other machines do not apply to it."""
+    """The name of this machine and its processors; measurements on other machines do not apply to it."""
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 
 @cache
 def processor_flags() -> set[str]:
-    """Return the feature flags of this machine's processor as Linux lists them; empty on other systems."""
+    """The feature flags of this machine's processor as Linux lists them; empty on other systems."""
     return {flag for value in processor_facts("flags", "features") for flag in value.split()}
 
 
 def processor_facts(*names: str) -> list[str]:
-    """Return the values that /proc/cpuinfo has under names with these beginnings; empty on other systems."""
+    """The values that /proc/cpuinfo has under names with these beginnings; empty on other systems."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return [line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)]
 
 
 def processor_name() -> str:
-    """Return the name of this machine's processor."""
+    """The name of this machine's processor."""
     return next(iter(processor_facts("model name")), platform.processor() or platform.machine())
 
 
@@ -151,7 +151,7 @@ def multiplies_bf16(flags: set[str]) -> bool:
 
 
 def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | None) -> str:
-    """Return the number format for `auto`: bf16 if the device has it, else fp16 on tensor cores, else fp32.
+    """The number format for `auto`: bf16 if the device has it, else fp16 on tensor cores, else fp32.
 
     fp16 needs loss scaling, which bf16 does not. `compute_capability` is that of a GPU; None for a processor.
     """
@@ -161,14 +161,14 @@ def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | Non
 
 
 def resolved_precision(precision: str, accelerator: Accelerator | None) -> str:
-    """Return the number format of a job on this accelerator; `auto` stays for a processor (None)."""
+    """The number format of a job on this accelerator; `auto` stays for a processor (None)."""
     if precision != "auto" or accelerator is None:
         return precision
     return usual_precision(has_bf16=accelerator.has_bf16, compute_capability=accelerator.compute_capability)
 
 
 def precision_faults(precision: str, instance: Instance) -> list[str]:
-    """Return why an instance type cannot compute in this format. bf16 on a CPU type is not checked: no list has it."""
+    """Why an instance type cannot compute in this format. bf16 on a CPU type is not checked: no list has it."""
     chip, name = accelerator_of(instance), instance.instance_type
     if precision == "fp16" and not instance.has_gpu:
         return [f"precision fp16 needs a GPU, {name} has none: use auto or fp32"]
@@ -178,7 +178,7 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
 
 
 def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, device: str) -> list[str]:
-    """Return why this machine cannot compute in this format; `device` is the name of its device."""
+    """Why this machine cannot compute in this format; `device` is the name of its device."""
     if precision == "bf16" and not has_bf16:
         return [f"precision bf16 needs a device that has it; {device} does not: use auto or fp32"]
     if precision == "fp16" and not has_gpu:

@@ -69,7 +69,7 @@ class MemoryModel:
         self._learnt = {key: _learn(group) for key, group in groups.items()}
 
     def predict(self, setting: MemorySetting) -> MemoryPrediction:
-        """Return the peak of one device."""
+        """The peak of one device."""
         (_, prior), (_, of_framework) = _constants(setting)
         shift, deviation = self._learnt.get((setting.model, setting.on_processor), (0.0, prior))
         total, activations, framework = _bytes(setting, shift)
@@ -83,7 +83,7 @@ def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float
 
 
 def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
-    """Return the bytes of all, of activations and of the framework; `shift` is of the logarithm of the activations."""
+    """The bytes of all, of activations and of the framework; `shift` is of the logarithm of the activations."""
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
@@ -94,7 +94,7 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
 
 
 def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
-    """Return the mean and deviation of `shift` after the peaks of one model: a normal prior, Gauss-Newton."""
+    """The mean and deviation of `shift` after the peaks of one model: a normal prior, Gauss-Newton."""
     (_, prior), _ = _constants(peaks[0][0])
     shift, precision = 0.0, 1 / prior**2
     for _ in range(4):

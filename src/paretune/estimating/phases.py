@@ -66,7 +66,7 @@ class Seconds:
     seconds_high: float
 
     def scaled(self, factor: float) -> "Seconds":
-        """Return all three times `factor`."""
+        """All three times `factor`."""
         return Seconds(**{name: factor * getattr(self, name) for name in ("seconds", "seconds_low", "seconds_high")})
 
 
@@ -79,13 +79,13 @@ class UsualSeconds(Seconds):
 
 
 def transfer_s(size: Any) -> Any:
-    """Return the expected seconds of packing and uploading so many bytes (or an array), beyond those of any upload."""
+    """The expected seconds of packing and uploading so many bytes (or an array), beyond those of any upload."""
     seconds = size / np.where(np.asarray(size) <= COMPRESSED_BYTES, COMPRESSED_RATE, UNCOMPRESSED_RATE)
     return seconds if isinstance(size, np.ndarray) else float(seconds)
 
 
 def kind_of(instance: Instance) -> str:
-    """Return the kind of an instance: `cpu`, `gpu` for one accelerator, `multi_gpu` for several or a network of EFA."""
+    """The kind of an instance: `cpu`, `gpu` for one accelerator, `multi_gpu` for several or a network of EFA."""
     if not instance.accelerator_count:
         return "cpu"
     is_large = instance.accelerator_count > 1 or instance.network_gbps >= _FAST_NETWORK_GBPS
@@ -93,12 +93,12 @@ def kind_of(instance: Instance) -> str:
 
 
 def usual(phase: str, kind: str) -> UsualSeconds:
-    """Return what a phase takes on a kind of instance; `any` where the instance is not known."""
+    """The seconds of a phase on a kind of instance; `any` where the instance is not known."""
     return _table()[phase, kind]
 
 
 def overhead_s(kind: str) -> float:
-    """Return the billed seconds of a usual job before its first step and after its last, without its model's upload."""
+    """The billed seconds of a usual job before its first step and after its last, without its model's upload."""
     return BOOT_SECONDS + sum(usual(phase, kind).seconds for phase in ("data", "image", "uploading"))
 
 
@@ -130,7 +130,7 @@ def _table() -> Mapping[tuple[str, str], UsualSeconds]:
 
 
 def usual_of_row(row: Mapping[str, str]) -> UsualSeconds:
-    """Return the seconds of a row of phases.csv."""
+    """The seconds of a row of phases.csv."""
     median, longest = float(row["median_seconds"]), float(row["longest_seconds"])
     if row["most_seconds"]:  # most jobs wait for nothing: the interval is that of counted jobs
         most = float(row["most_seconds"])
@@ -163,7 +163,7 @@ _SAVING_BYTES_PER_S = 500e6  # of a checkpoint to the instance's own disk; assum
 
 
 def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
-    """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
+    """The sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
 
     A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
     in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
@@ -179,7 +179,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
 
 
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
+    """The most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
     if spec.runs_user_code:
         names_model = "model" in spec.changed() and spec.project is None
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
@@ -196,7 +196,7 @@ def is_compressed(spec: JobSpec, environment: Mapping[str, str]) -> bool:
 
 
 def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the bound of the seconds of a job's upload that its worst case counts with."""
+    """The bound of the seconds of a job's upload that its worst case counts with."""
     size = output_bytes(spec, environment)
     is_packed = size <= COMPRESSED_BYTES
     seconds = _START_S + size / (_SLOWEST_COMPRESSED_BYTES_PER_S if is_packed else _SLOWEST_UNCOMPRESSED_BYTES_PER_S)
@@ -207,7 +207,7 @@ def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the seconds beyond its bound that a study reserves until it has seen an upload; 0 for paretune's training.
+    """The seconds beyond its bound that a study reserves until it has seen an upload; 0 for paretune's training.
 
     Only the script or project itself decides what it leaves, and all jobs of a study leave alike.
     """
@@ -218,7 +218,7 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
-    """Return the seconds after its container's start at which a training with this maximum runtime stops itself.
+    """The seconds after its container's start at which a training with this maximum runtime stops itself.
 
     What is billed before it and a checkpoint fit into the limit; but the training has at least half of it.
     """
@@ -226,7 +226,7 @@ def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) ->
 
 
 def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the most seconds that a job is billed beyond its maximum runtime: a late stop, saving and the upload."""
+    """The most seconds that a job is billed beyond its maximum runtime: a late stop, saving and the upload."""
     limit_s = spec.max_runtime_minutes * 60
     late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
     stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, limit_s, environment) + _saving_s(spec, environment)
@@ -279,7 +279,7 @@ FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxW
 
 
 def read_phases(description: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
-    """Return the seconds of each phase in an answer of DescribeTrainingJob, `downloading` for data and image.
+    """The seconds of each phase in an answer of DescribeTrainingJob, `downloading` for data and image.
 
     Times are datetimes, seconds since the epoch or ISO 8601 texts; a transition without one is left out. The last phase
     of a job that has not ended lasts until `now`, seconds since the epoch, or until the last time in the answer. A

@@ -106,7 +106,7 @@ class RecordedRow:
         return {name: value for name in MEASURED if (value := getattr(self.cells, name)) is not None}
 
     def digest(self) -> str:
-        """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
+        """Sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
         return hashlib.sha256(repr(sorted(self.texts.items())).encode()).hexdigest()[:16]
 
 
@@ -117,7 +117,7 @@ def located(fault: str, lines: Sequence[int]) -> str:
 
 
 def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """Return the faults of the header line of a file, and of the names that its columns are given."""
+    """The faults of the header line of a file, and of the names that its columns are given."""
     names, columns_there = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
     absent = {name: did_you_mean(name, own_names) or columns_there for name in columns if name not in own_names}
     faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
@@ -134,7 +134,7 @@ def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list
 
 
 def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> RecordedRow:
-    """Return the row of a line; an empty cell has no value. Raises BadInput with all its faults."""
+    """The row of a line; an empty cell has no value. Raises BadInput with all its faults."""
     texts_of_row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
     texts, faults = {**common_texts, **texts_of_row}, list[str]()
     parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
@@ -170,17 +170,17 @@ class MatchingRows:
     repeats: int = 1
 
     def seconds(self) -> float:
-        """Return billable seconds, interpolated in their logarithm."""
+        """Billable seconds, interpolated in their logarithm."""
         if len(self.parts) == 1:
             return self.parts[0][0].cells.billable_seconds or math.nan
         return math.exp(sum(weight * math.log(row.cells.billable_seconds or math.nan) for row, weight in self.parts))
 
     def f1(self) -> float:
-        """Return F1, interpolated linearly."""
+        """F1, interpolated linearly."""
         return sum(weight * row.cells.f1 for row, weight in self.parts if row.cells.f1 is not None)
 
     def words(self) -> str:
-        """Return the lines of the rows, in words."""
+        """The lines of the rows, in words."""
         lines = sorted(row.line for row, _ in self.parts)
         if len(lines) == 1:
             chosen = f", one of {self.repeats} repeats" if self.repeats > 1 else ""
@@ -189,7 +189,7 @@ class MatchingRows:
 
 
 def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> MatchingRows | None:
-    """Return the row at a point, or those around it, or None. Only an exact row may be a failed one."""
+    """The row at a point, or those around it, or None. Only an exact row may be a failed one."""
     by_point: dict[Point, list[RecordedRow]] = {}
     for row in rows:
         if row.cells.status != OUT_OF_MEMORY:
@@ -224,7 +224,7 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
 
 
 def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
-    """Return the point of a job on some axes, in natural logarithms.
+    """The point of a job on some axes, in natural logarithms.
 
     They are rounded, so that equal settings written differently (5e-5, 0.00005) are one point.
     """
@@ -233,12 +233,12 @@ def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES)
 
 
 def point_of(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
-    """Return the point of a row on some axes."""
+    """The point of a row on some axes."""
     return point_at(row.spec, row.plan, axes)
 
 
 def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
-    """Return the corners of the smallest cell around `at` that are all in `points`, with their weights.
+    """The corners of the smallest cell around `at` that are all in `points`, with their weights.
 
     Returns the point itself with weight 1 if it is in `points`, and None if no cell is complete. Never extrapolates.
     """
@@ -321,7 +321,7 @@ class RunTable:
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
     ) -> ReplayedJob:
-        """Return the result of the job with this batch; raises BadInput with what the table holds if not this job.
+        """The result of the job with this batch; raises BadInput with what the table holds if not this job.
 
         `draw` selects, with the job itself, one of several repeats of a run. `startup_seconds` are those of a row
         before its first step; half of its seconds if it has fewer.

@@ -206,7 +206,7 @@ class TimeModel:
             self._noise = math.sqrt(squares / (_NOISE_WEIGHT + max(0.0, len(left) - fitted)))
 
     def predict(self, settings: Sequence[TimingFeatures]) -> list[Prediction]:
-        """Return one prediction per setting."""
+        """One prediction per setting."""
         if not settings:
             return []
         names = dict.fromkeys(name for setting in settings for name in _constants(setting).values() if name)
@@ -237,20 +237,20 @@ class TimeModel:
 
 
 def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return medians of the logarithms of constants, and their deviations."""
+    """Medians of the logarithms of constants, and their deviations."""
     pairs = [_PRIORS[name.partition(":")[0]] for name in names]
     medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
     return np.log(medians), deviations
 
 
 def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """Return the derivatives of M values of `function` by K logarithms, by central differences."""
+    """The derivatives of M values of `function` by K logarithms, by central differences."""
     steps = np.eye(len(at)) * _STEP
     return np.stack([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps], axis=1)
 
 
 def _constants(setting: TimingFeatures) -> dict[str, str]:
-    """Return the constant for each role in the time of a job, or an empty text if the job has none for it."""
+    """The constant for each role in the time of a job, or an empty text if the job has none for it."""
     location = "local" if setting.is_local else "network"
     is_alone = setting.instances * setting.devices == 1
     fast = setting.network_bytes_per_s >= _NETWORK_OF_EFA
@@ -292,12 +292,12 @@ def _noisier(setting: TimingFeatures) -> float:
 
 
 def _robust(residuals: np.ndarray) -> np.ndarray:
-    """Return residuals whose squares grow as in a t distribution: an odd run of others does not move all constants."""
+    """Residuals whose squares grow as in a t distribution: an odd run of others does not move all constants."""
     return np.asarray(np.sign(residuals) * np.sqrt(_T_DEGREES * np.log1p(residuals**2 / _T_DEGREES)))
 
 
 def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function from logarithms of K constants, which have these indices, to 4 x N numbers of N settings.
+    """The function from logarithms of K constants, which have these indices, to 4 x N numbers of N settings.
 
     These are the seconds of a step, around the steps, and in all, and the factor of start-up.
     """
@@ -342,7 +342,7 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
 
 
 def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:
-    """Return the seconds of an exchange that do not hide behind this many seconds of arithmetic."""
+    """The seconds of an exchange that do not hide behind this many seconds of arithmetic."""
     return np.asarray(exchange**2 / (exchange + hidden_by + 1e-12))
 
 
@@ -357,7 +357,7 @@ def exchange_of(
     activations: float = 0.0,
     recomputes: bool = False,
 ) -> Exchange:
-    """Return the exchange of devices with these parallel degrees.
+    """The exchange of devices with these parallel degrees.
 
     `half` is whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights,
     `activations` of what one layer passes to the next in a micro-batch: rows x tokens x hidden size.
@@ -394,6 +394,6 @@ def exchange_of(
 
 
 def _ring(members: int, devices: int) -> np.ndarray:
-    """Return the shares of a byte in an all-gather over `members` devices, on as few instances as hold them."""
+    """The shares of a byte in an all-gather over `members` devices, on as few instances as hold them."""
     within, across = min(members, devices), math.ceil(members / devices)
     return np.array([(within - 1) / within, (across - 1) / across])

@@ -45,7 +45,7 @@ class Workload:
 def workload(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> Workload | None:
-    """Return the work of a job, or None if the number of its training rows is unknown.
+    """The work of a job, or None if the number of its training rows is unknown.
 
     `facts` are known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for values
     in training_arguments that the Trainer does not take.
@@ -85,7 +85,7 @@ def workload(
 
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
-    """Return the training rows of an epoch, or None if neither the arguments nor `facts` of the data have them."""
+    """The training rows of an epoch, or None if neither the arguments nor `facts` of the data have them."""
     rows = spec.max_train_samples or BUNDLED_ROWS.get(spec.dataset, (None,))[0]
     return (facts or {}).get("train_rows", rows)
 
@@ -96,7 +96,7 @@ def recomputes(spec: JobSpec) -> bool:
 
 
 def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
-    """Return the rows of an evaluation batch on one device, at least those of a training batch.
+    """The rows of an evaluation batch on one device, at least those of a training batch.
 
     Logits of a language model are rows x tokens x vocabulary, so its batches are limited by them.
     """
@@ -107,25 +107,25 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
-    """Return the optimiser steps of a whole training on `rows` rows; max_steps wins over epochs, as in the Trainer."""
+    """The optimiser steps of a whole training on `rows` rows; max_steps wins over epochs, as in the Trainer."""
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
     return _whole_argument(spec, "max_steps") or max(1, whole)
 
 
 def warmup_steps(steps: int) -> int:
-    """Return the number of warm-up steps, in which memory is allocated and kernels are chosen: a tenth, at most ten."""
+    """The number of warm-up steps, in which memory is allocated and kernels are chosen: a tenth, at most ten."""
     return min(10, max(1, steps // 10))
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
-    """Return the rows of one evaluation of data that are not prepared yet: by default a ninth of the training rows."""
+    """The rows of one evaluation of data that are not prepared yet: by default a ninth of the training rows."""
     if spec.max_eval_samples is not None:
         return min(spec.max_eval_samples, validation or spec.max_eval_samples)
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
 
 
 def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
-    """Return the number of evaluations: at least that of the returned model; 0 for a probe."""
+    """The number of evaluations: at least that of the returned model; 0 for a probe."""
     if spec.probe_steps:
         return 0
     is_short = spec.num_train_epochs < EVALUATIONS or _whole_argument(spec, "max_steps") is not None
@@ -143,7 +143,7 @@ def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
 
 
 def _whole_argument(spec: JobSpec, name: str) -> int | None:
-    """Return a count among the training arguments, None if absent or off; raises BadInput if it is no whole number."""
+    """A count among the training arguments, None if absent or off; raises BadInput if it is no whole number."""
     value = spec.training_arguments.get(name, -1)
     try:
         return int(value) if int(value) > 0 else None
@@ -152,7 +152,7 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
-    """Return the weights of a language model's output layer, 0 for other tasks."""
+    """The weights of a language model's output layer, 0 for other tasks."""
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
@@ -166,19 +166,19 @@ def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
 
 
 def frozen_weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:
-    """Return the mean bytes of a frozen weight; `precision` is fp32, bf16 or fp16."""
+    """The mean bytes of a frozen weight; `precision` is fp32, bf16 or fp16."""
     each = 2.0 if keeps_frozen_weights_in_half(spec, precision) else 4.0
     packed = quantised_weights(spec, built) / built.parameters
     return NF4_BYTES * packed + each * (1 - packed)
 
 
 def quantised_weights(spec: JobSpec, built: Architecture) -> float:
-    """Return the number of 4-bit weights: with qlora all matrices except the output layer."""
+    """The number of 4-bit weights: with qlora all matrices except the output layer."""
     return float(built.matrices - output_weights(spec, built)) if spec.fine_tuning == "qlora" else 0.0
 
 
 def trained_weights(spec: JobSpec, built: Architecture) -> float:
-    """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
+    """The number of weights that the optimiser changes; beside adapters, the head of a classification."""
     head = float(built.hidden_size**2) if spec.task != metrics.CAUSAL_LM else 0.0
     if spec.fine_tuning in ADAPTERS:
         return spec.lora.r * built.adapted_widths + head

@@ -157,7 +157,7 @@ def find_path(path: str, *folders: Path) -> str:
 
 
 def find_file(name: str) -> str:
-    """Return the path of a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
+    """The path of a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
 
     A file in the current folder wins. If nothing has that name, `name` itself is returned.
     """
@@ -172,6 +172,6 @@ def _first(candidates: Iterable[str], otherwise: str) -> str:
 
 
 def _shipped(path: str) -> str:
-    """Return where `path` would be among the shipped files; an empty text if it is outside of their folders."""
+    """Where `path` would be among the shipped files; an empty text if it is outside of their folders."""
     parts = Path(path).parts
     return str(_ROOT / path) if parts and parts[0] in _FOLDERS and ".." not in parts else ""

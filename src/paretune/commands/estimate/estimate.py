@@ -225,7 +225,7 @@ def _our_table(
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
-    """Return the facts of each job's rows from an earlier preparation for its cluster or for this machine, if any."""
+    """The facts of each job's rows from an earlier preparation for its cluster or for this machine, if any."""
 
     def look_up(spec: JobSpec) -> _Facts:
         inputs = load_cached_inputs(spec, home)
