@@ -75,11 +75,11 @@ def read_own_script(path: Path) -> OwnScript:
         may_parse = _MAY_PARSE.search(text) or not modules
         parser = "places" if _PLACES.search(main) else "unknown" if may_parse else "none"
     required = [_required(call) for file, call in declared if file.parent == path.parent]
-    every = [node for inside in nodes.values() for node in inside]
+    all_nodes = [node for inside in nodes.values() for node in inside]
     if parser == "hugging face":  # it makes options of the fields of these dataclasses
         parsed = (call.args for _, call in calls if re.search(_PARSERS[parser], ast.unparse(call.func)))
         classes = {node.id for args in parsed for word in args for node in ast.walk(word) if isinstance(node, ast.Name)}
-        required += [name for node in every for name in _required_fields(node, classes)]
+        required += [name for node in all_nodes for name in _required_fields(node, classes)]
     return OwnScript(
         parser=parser,
         arguments=arguments,
@@ -90,7 +90,7 @@ def read_own_script(path: Path) -> OwnScript:
         first_word="fit" if _FIT.search(main) else "",
         is_notebook=bool(_NOTEBOOK.search(main)),
         constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
-        metrics=tuple(dict.fromkeys(name for node in every for name in _metrics(node))),
+        metrics=tuple(dict.fromkeys(name for node in all_nodes for name in _metrics(node))),
     )
 
 

@@ -155,10 +155,10 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     faults += as_of_fault("price_as_of", values.price_as_of)
     refuse(faults)
     others = {name: spell(getattr(spec, name)) for name in header if name in OTHERS}
-    known: dict[str, float | None] = {} if has_completed else {"f1": None}
+    derived: dict[str, float | None] = {} if has_completed else {"f1": None}
     if values.train_rows is None and values.num_steps is not None and "num_train_epochs" in others:
-        known["train_rows"] = float(round(values.num_steps * spec.plan().global_batch_size / spec.num_train_epochs))
-    values = values.model_copy(update=known)
+        derived["train_rows"] = float(round(values.num_steps * spec.plan().global_batch_size / spec.num_train_epochs))
+    values = values.model_copy(update=derived)
     return RecordedRow(line=line, spec=spec, plan=spec.plan(), others=others, cells=values, texts=texts_of_row)
 
 

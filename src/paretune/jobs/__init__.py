@@ -10,7 +10,7 @@ preview        a job before it is paid for: what is known of it, warnings, and t
 attempts       follows a job over all its attempts: begin, poll, stop, abandon; what follows a failure
 record         the run of a job from its first tag until the job ends
 bill           seconds and dollars of a job, and of instances kept after it
-outcome        how a job ended: gathered, booked, written, judged and shown
+outcome        the end of a job: gathered, booked, written, judged and shown
 model          the model of a finished job: card, record in MLflow, registered version
 sync           follows jobs whose launcher has ended, or collects them
 progress       progress of jobs on standard error

@@ -1,4 +1,4 @@
-"""How a job has ended: gathered, booked, written into the run that closes with it, judged and shown.
+"""The end of a job: its outcome is gathered, booked, written into the run that closes with it, judged and shown.
 
 Verdicts are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A study
 prints those of the jobs that it recommends.
@@ -144,8 +144,8 @@ class JobOutcome(Result):
 
     def summary(self) -> dict[str, str]:
         """Quality against baselines, speed, seconds and cost; first what a training of the user's own has logged."""
-        own = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
-        rows = {name: f"{value:.6g}" for name, value in own.items() if name not in metrics.SHOWN}
+        logged = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
+        rows = {name: f"{value:.6g}" for name, value in logged.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
         rows["cost"] = "unknown: no price"
         if self.price is not None and metrics.COST_USD in self.metrics:

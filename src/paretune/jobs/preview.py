@@ -198,7 +198,7 @@ class JobPreview(Result):
         return [{name: value_of(text) for name, text in texts.items()} | {"worst_case_usd": self.worst_case_usd}]
 
     def summary(self) -> Mapping[str, str]:
-        """What would run, where, how long, and for how many dollars."""
+        """The job in words: its training, place, duration and dollars."""
         return self.words
 
     @property

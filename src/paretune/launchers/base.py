@@ -77,7 +77,7 @@ class WarmPoolStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """What is known of a job: so far while it runs, and all once its state is terminal."""
+    """The state and results of a job: those so far while it runs, and all once its state is terminal."""
 
     state: JobState
     seconds: float  # wall-clock seconds from the start to the end, or to now

@@ -66,7 +66,7 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
 
 
 def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """What a script is passed, which numbers it is expected to report, and what its text does not tell, in words.
+    """The arguments of a script, the numbers that it is expected to report, and what its text does not tell, in words.
 
     `wanted` are the metrics that somebody needs of it.
     """
@@ -90,7 +90,7 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
 
 
 def own_settings(spec: JobSpec) -> str:
-    """What was given to the user's own training, but for its files, in words: `lr=0.1 epochs=3`."""
+    """The settings given to the user's own training, but for its files, in words: `lr=0.1 epochs=3`."""
     names = [name for name in (*_PLANNED, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
     given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
     return " ".join(f"{name}={spell(value)}" for name, value in (spec.project_parameters or given).items())

@@ -114,7 +114,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
-    """What the command `study` does: begin or go on with a study; of a dry run some jobs with their worst cases.
+    """Begin or go on with a study, as the command `study` does; of a dry run some jobs with their worst cases.
 
     These are checked as the study would check them; nothing is recorded or launched.
     """

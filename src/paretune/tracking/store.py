@@ -172,8 +172,8 @@ class Tracking:
         except TROUBLE as error:
             reason = first_line(error)
             if condition is not None and is_refused(error):
-                shown = without_secrets(condition)  # MLflow's own text would show a password in parts
-                raise BadInput([f"MLflow cannot search for {shown!r}{f': {reason}' * (shown == condition)}"]) from None
+                safe = without_secrets(condition)  # MLflow's own text would show a password in parts
+                raise BadInput([f"MLflow cannot search for {safe!r}{f': {reason}' * (safe == condition)}"]) from None
             raise TrackingUnavailable(
                 f"the MLflow store at {without_secrets(self.uri)} cannot be used ({without_secrets(reason)}): "
                 "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"

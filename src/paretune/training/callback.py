@@ -169,8 +169,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         saves = self._saves_often and now >= self._save_due_at
         seconds = (now - self._agreed_at) / max(1, step - self._agreed_step)
         self._agreed_at, self._agreed_step = now, step
-        own = torch.tensor([float(self._stop_requested()), float(saves), seconds], device=self._not_finite.device)
-        flags = torch.cat([own, self._not_finite.reshape(1).to(own.dtype)])
+        wanted = torch.tensor([float(self._stop_requested()), float(saves), seconds], device=self._not_finite.device)
+        flags = torch.cat([wanted, self._not_finite.reshape(1).to(wanted.dtype)])
         if torch.distributed.is_initialized():
             flags = flags.to(args.device)
             torch.distributed.all_reduce(flags, torch.distributed.ReduceOp.MAX)

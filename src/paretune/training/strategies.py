@@ -1,4 +1,4 @@
-"""What the values of the parameter `strategy` mean: arguments of the Trainer, or a `Division` of the model.
+"""The values of the parameter `strategy`, each as arguments of the Trainer or as a `Division` of the model.
 
     ddp         every device has the whole model; gradients are averaged                    (PyTorch)
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over

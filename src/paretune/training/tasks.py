@@ -1,4 +1,4 @@
-"""What differs from task to task: how labels are read, the loss, the metrics, and baselines to compare with.
+"""The tasks: how labels are read, the loss, the metrics, and baselines to compare with.
 
 Labels of a data set are arrays: class ids (N,) int64, or flags 0 and 1 (N, C) float32, or for words N lists of class
 ids in an array of objects. Several labels per row are written as a list, as a list in JSON or Python text, or separated

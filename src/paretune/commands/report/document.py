@@ -65,7 +65,7 @@ class Report:
         return csv_text(list(rows[0]), rows)
 
     def note(self) -> str:
-        """What it is about, its first sentence, and where the rest is."""
+        """The note of its run: its subject, its first sentence, and where the rest is."""
         first = [text for section in self.sections for text in section.sentences][:1]
         return "\n\n".join([f"**{self.title}**: {self.about[0]}", *first, "Everything is in `report.html`."])
 

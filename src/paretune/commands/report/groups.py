@@ -182,13 +182,13 @@ def _tests(group: Group) -> list[tuple[str, pd.DataFrame]]:
 
 def _charts(runs: pd.DataFrame) -> list[Chart | None]:
     """Time over devices by global batch size, F1 over devices by data size, and F1 by rule of the learning rate."""
-    origin, charts, known = f"({runs.origin.iloc[0]})", list[Chart | None](), runs[runs.device_count > 0]
-    if known.device_count.nunique() > 1:
-        known = known.sort_values("rows").assign(hours=known.billable_seconds / 3600)
-        means = known.groupby("device_count").hours.mean().dropna()
+    origin, charts, sized = f"({runs.origin.iloc[0]})", list[Chart | None](), runs[runs.device_count > 0]
+    if sized.device_count.nunique() > 1:
+        sized = sized.sort_values("rows").assign(hours=sized.billable_seconds / 3600)
+        means = sized.groupby("device_count").hours.mean().dropna()
         perfect = {"perfect scaling": means.iloc[:1].sum() * means.index.min() / means.index.to_series()}
-        by_batch = known.assign(series="global batch " + known.global_batch_size.replace("", "unknown"))
-        by_size = known.assign(series=known.rows.map("{:,.0f} rows".format))
+        by_batch = sized.assign(series="global batch " + sized.global_batch_size.replace("", "unknown"))
+        by_size = sized.assign(series=sized.rows.map("{:,.0f} rows".format))
         title, axes = f"Time over devices {origin}", ("device_count", "hours")
         charts.append(scatter(by_batch, axes, title=title, lines=perfect))
         charts.append(scatter(by_size, ("device_count", metrics.F1), title=f"F1 over devices {origin}"))

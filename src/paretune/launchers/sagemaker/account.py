@@ -112,8 +112,8 @@ class Account:
         if not role:
             caller = self.identity["Arn"]
             if ":assumed-role/" not in caller or "SageMaker" not in caller:
-                shown = "docs/sagemaker.md shows its policy, `aws iam list-roles` the existing roles"
-                raise BadInput([f"role must be set: an IAM role that SageMaker may assume, by name or ARN; {shown}"])
+                hint = "docs/sagemaker.md shows its policy, `aws iam list-roles` the existing roles"
+                raise BadInput([f"role must be set: an IAM role that SageMaker may assume, by name or ARN; {hint}"])
             role = caller.split("/")[1]  # a notebook's own execution role
         if role.startswith("arn:"):
             return role

@@ -167,7 +167,7 @@ class SageMakerLauncher(Launcher):
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
         self.check_inputs(document.spec, inputs)
-        spec, place = document.spec, document.spec.sagemaker
+        spec, settings = document.spec, document.spec.sagemaker
         image = choose_image(spec, self.account.region)
         deadline = deadline_s(spec, document.max_seconds, self._environment)
         if (project := inputs.project) is not None:
@@ -191,8 +191,8 @@ class SageMakerLauncher(Launcher):
         wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
         # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
         most_gib = min(spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB)
-        volume_gib = place.volume_size_in_gb or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib)
-        network = {"Subnets": list(place.subnets), "SecurityGroupIds": list(place.security_group_ids)}
+        volume_gib = settings.volume_size_in_gb or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib)
+        network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
         ours = {f"{AWS_PREFIX}run": run_of(document.job_name), f"{AWS_PREFIX}spec": spec.spec_hash()}
         tags = {**ours, **document.attribution.aws_tags(), **spec.tags}
         request = {
@@ -212,7 +212,7 @@ class SageMakerLauncher(Launcher):
             "OutputDataConfig": {
                 "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),
                 "CompressionType": "GZIP" if is_compressed(spec, self._environment) else "NONE",
-                "KmsKeyId": place.kms_key_id,
+                "KmsKeyId": settings.kms_key_id,
             },
             "CheckpointConfig": {
                 "S3Uri": storage.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
@@ -224,14 +224,14 @@ class SageMakerLauncher(Launcher):
                 "VolumeSizeInGB": volume_gib,
                 "KeepAlivePeriodInSeconds": int(spec.keep_alive_minutes * 60),
                 # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
-                "VolumeKmsKeyId": None if spec.instance().local_storage_gib else place.kms_key_id,
+                "VolumeKmsKeyId": None if spec.instance().local_storage_gib else settings.kms_key_id,
             },
             "StoppingCondition": {
                 "MaxRuntimeInSeconds": runtime_s,
                 "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
             },
             "EnableManagedSpotTraining": spec.spot,
-            "VpcConfig": network if place.subnets else None,
+            "VpcConfig": network if settings.subnets else None,
             "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
         }
         whole: dict[str, Any] = _without_unset(request)
@@ -357,7 +357,7 @@ def _inputs(
     spec: JobSpec, inputs: JobInputs, storage: Storage, needed: tuple[str, ...]
 ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
     """Channels, the specification with the paths inside the job, and the code beside ours: a script, requirements."""
-    channels, moved, own = dict[str, str](), dict[str, str](), ""
+    channels, moved, own_requirements = dict[str, str](), dict[str, str](), ""
     files: dict[str, Path | str] = {}
     if inputs.dataset is not None:
         channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
@@ -367,13 +367,13 @@ def _inputs(
         script = at_home(spec.entry_script).resolve()
         beside = {**archive.project_files(script.parent), script.name: script}
         if (requirements := beside.pop(archive.REQUIREMENTS, None)) is not None:
-            own = requirements.read_text().strip()
+            own_requirements = requirements.read_text().strip()
         files = {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in beside.items()}
         moved["entry_script"] = f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"
         for name, channel, path in script_inputs(spec):
             channels[channel] = storage.upload("files", path.resolve())
             moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
-    files[archive.REQUIREMENTS] = "\n".join([own, *needed, _OURS]).strip() + "\n"
+    files[archive.REQUIREMENTS] = "\n".join([own_requirements, *needed, _OURS]).strip() + "\n"
     return channels, spec.replace(**moved), files
 
 

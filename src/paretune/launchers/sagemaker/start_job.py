@@ -148,7 +148,7 @@ def look_at_gpu() -> None:
 
 
 def printed(words: list[str]) -> str:
-    """What a program prints; "" if it is missing or fails."""
+    """The output of a program; "" if it is missing or fails."""
     try:
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:

@@ -280,7 +280,7 @@ def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
 
 
 def _own_names(name: str, job: JobValues | None) -> list[str]:
-    """What to say of a searched name that the user's own training does not declare; empty if it may."""
+    """The fault of a searched name that the user's own training does not declare; empty if it may be searched."""
     if job is None or name in JobSpec.model_fields or is_inside(name):
         return []
     if job.project is not None:

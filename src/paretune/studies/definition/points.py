@@ -110,7 +110,7 @@ class Design:
         return self._coded().corr().fillna(0.0).round(2) + 0.0
 
     def findings(self) -> list[str]:
-        """What the design can tell, a sentence each, before anything is paid."""
+        """Sentences on what the design can tell, before anything is paid."""
         import numpy as np
 
         coded, r = self._coded(), self.correlations()

@@ -60,7 +60,7 @@ class StudyAnswer:
         return lines + self.remarks()
 
     def remarks(self) -> list[str]:
-        """What to know before the first recommendation is followed, a sentence each."""
+        """Sentences to read before the first recommendation is followed."""
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
         lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]

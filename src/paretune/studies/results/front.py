@@ -119,7 +119,7 @@ class StudyFront:
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def unit(self, name: str) -> tuple[float, str]:
-        """What a value of a quantity is divided by to be stated, and the unit: all times of a study have the same."""
+        """The divisor with which a value is stated, and its unit: all times of a study have the same."""
         unit = OBJECTIVES[name].unit if name in OBJECTIVES else ""
         return self._time_unit if unit == "s" else (1.0, unit)
 

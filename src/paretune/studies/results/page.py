@@ -1,4 +1,4 @@
-"""How an answer is shown: pareto.html (one file that loads nothing), the note of its run in MLflow, and the chart.
+"""The page of a study, pareto.html (one file that loads nothing), the note of its run in MLflow, and the chart.
 
 The chart is drawn with plotly on the page and in a notebook.
 """
@@ -172,7 +172,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
 
 
 def live_chart() -> Callable[[StudyAnswer], None] | None:
-    """What shows the chart of an answer below the running cell, in place of the one before; None outside a notebook."""
+    """A function that shows the chart of an answer below the running cell, each time anew; None outside a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):  # it runs in a terminal

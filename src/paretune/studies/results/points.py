@@ -97,8 +97,8 @@ def pooled_noise(
     `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by.
     Without `is_sure` runs of other seeds differ in another metric of the model: equal values are then a coincidence.
     """
-    known = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
-    is_relative = known is not None and known.is_relative
+    metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
+    is_relative = metric is not None and metric.is_relative
     here, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
     if objective in metrics.OF_THE_CLUSTER:
         prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
@@ -106,15 +106,15 @@ def pooled_noise(
         fewest = FEWEST_EQUAL if len({*values}) > 1 else 1
         if is_sure and here.degrees >= fewest and not here.squares:  # it does not depend on the seed
             return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
-        if known is None or known.noise is None:
+        if metric is None or metric.noise is None:
             means = [fmean(group) for group in groups if group]
             spread = _OF_THE_SPREAD * _robust_spread(np.array(means))
             prior, degrees = spread or _OF_THE_VALUE * (abs(median(means or [0.0])) or 1.0), F1_DEGREES
         else:
-            prior, degrees = _USUAL_SHARE * known.noise, _QUALITY_DEGREES
-            if known.is_share and validation_rows and values:
+            prior, degrees = _USUAL_SHARE * metric.noise, _QUALITY_DEGREES
+            if metric.is_share and validation_rows and values:
                 binomial = binomial_error(median(values), validation_rows)
-                prior, degrees = (binomial, F1_DEGREES) if binomial > known.noise else (prior, degrees)
+                prior, degrees = (binomial, F1_DEGREES) if binomial > metric.noise else (prior, degrees)
     deviation = posterior_deviation(prior, degrees, here)
     return RunNoise(deviation=deviation, degrees=max(degrees + here.degrees, _FEWEST_DEGREES), is_relative=is_relative)
 
@@ -186,7 +186,7 @@ def merge(
     measures models, by default F1.
     """
     families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
-    shown = _QualityRuns(families, judged)
+    quality_runs = _QualityRuns(families, judged)
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     # Validation rows of all trials if their parameters say so.
     counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, _ in families}
@@ -199,11 +199,11 @@ def merge(
         ]
         groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
         for key, (_, runs) in zip(alike, families, strict=True):
-            groups[key] += _values(runs, name, without=shown.collapsed if name == judged.metric else ())
+            groups[key] += _values(runs, name, without=quality_runs.collapsed if name == judged.metric else ())
         noises[name] = pooled_noise(name, list(groups.values()), rows, quality, is_sure)
         for key, (_, runs), values in zip(alike, families, values_of, strict=True):
-            if own := _values(runs, name):
-                values[name] = groups[key] or own
+            if of_point := _values(runs, name):
+                values[name] = groups[key] or of_point
     points = []
     for (first, runs), values in zip(families, values_of, strict=True):
         means = {name: fmean(numbers) for name, numbers in values.items()}
@@ -212,7 +212,7 @@ def merge(
         points.append(
             Point(trial=first, trials=tuple(runs), means=means, errors=errors, expected=means, measured=measured)
         )
-    points = shown.shrunk(points, noises[judged.metric]) if shown.trials else points
+    points = quality_runs.shrunk(points, noises[judged.metric]) if quality_runs.trials else points
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 
@@ -262,8 +262,8 @@ class _QualityRuns:
 
         If there are few, or if runs do not differ by chance, it is that of their runs.
         """
-        place = {trial.number: index for index, trial in enumerate(self.trials)}
-        judged = [(p, at) for p in points if (at := [place[t.number] for t in p.trials if t.number in place])]
+        index_of = {trial.number: index for index, trial in enumerate(self.trials)}
+        judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
         keys = self._keys[[at[0] for _, at in judged]]
         trained = [[self._values[index] for index in at if not self._model.collapsed[index]] for _, at in judged]
         deviations = []

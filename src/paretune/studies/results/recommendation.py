@@ -46,7 +46,7 @@ class Pick:
 
     @property
     def on_some_rows(self) -> str:
-        """What to know of its command if that trains on a part of the rows; else empty."""
+        """A sentence about its command if that trains on a part of the rows; else empty."""
         whole = "leave out --max_train_samples for all of them, and see `paretune estimate` first."
         rows = self.point.trial.spec.max_train_samples if self.command else None
         return f"It trains on {rows:,} rows, as the study did; {whole}" if rows else ""
@@ -85,9 +85,9 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     """Trials that ended without a result: a line for each reason, the most frequent first."""
     words = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
     reasons = Counter((words[trial.status], trial.reason) for trial in trials if trial.status in words)
-    shown = reasons.most_common(_MOST_REASONS)
-    lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in shown]
-    rest = reasons.total() - sum(count for _, count in shown)
+    listed = reasons.most_common(_MOST_REASONS)
+    lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in listed]
+    rest = reasons.total() - sum(count for _, count in listed)
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 

@@ -77,8 +77,8 @@ class Space:
         counts = [item.spec.instance_count for item in self.candidates] or [1]
         self.fewest, self.most = min(counts), max(counts)
         self.own = {} if self.is_own else own_space(job, searched)
-        known = {"instance_type", "spot"} if self.is_own else _CLUSTER | _KNOWN
-        further = {name: {*effects_of(JobSpec, name)} for name in searched if name not in known}
+        modelled = {"instance_type", "spot"} if self.is_own else _CLUSTER | _KNOWN
+        further = {name: {*effects_of(JobSpec, name)} for name in searched if name not in modelled}
         self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
         self._seconds_names = [
             name for name, effects in further.items() if self.is_own or effects & {"seconds", "memory"}
@@ -105,17 +105,17 @@ class Space:
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Job]) -> np.ndarray:
-        """What quality depends on, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""
-        known = np.zeros((len(jobs), 4))
-        known[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
+        """The inputs of quality, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""
+        columns = np.zeros((len(jobs), 4))
+        columns[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
         if not self.is_own:
-            known[:, 1] = [math.log2(job.plan.global_batch_size) for job in jobs]
-            known[:, 2] = [math.log(job.plan.learning_rate) for job in jobs]
-            known[:, 3] = [math.log(job.spec.num_train_epochs) for job in jobs]
-        return np.hstack([known, self._scaled(jobs, self._quality_names)])
+            columns[:, 1] = [math.log2(job.plan.global_batch_size) for job in jobs]
+            columns[:, 2] = [math.log(job.plan.learning_rate) for job in jobs]
+            columns[:, 3] = [math.log(job.spec.num_train_epochs) for job in jobs]
+        return np.hstack([columns, self._scaled(jobs, self._quality_names)])
 
     def seconds_keys(self, jobs: Sequence[Job]) -> np.ndarray:
-        """What the seconds of a step are multiplied with, shape (N, T + D): ones for the type, all others scaled."""
+        """The inputs of the factor of a step's seconds, shape (N, T + D): ones for the type, all others scaled."""
         types = [self.types.index(job.spec.instance_type) for job in jobs]
         return np.hstack([np.eye(len(self.types))[types], self._scaled(jobs, self._seconds_names)])
 
@@ -223,7 +223,7 @@ _FITS = 3  # of factors and effects in turn
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What the seconds of N jobs are made of: type, factors of latency, row and exchange, effects, steps."""
+    """The parts of the seconds of N jobs: type, factors of latency, row and exchange, effects, steps."""
 
     types: np.ndarray
     factors: np.ndarray

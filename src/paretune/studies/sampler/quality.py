@@ -57,8 +57,8 @@ class QualityModel:
         collapsed: np.ndarray | None = None,
     ) -> None:
         self._keys, self._values, self._known_noise = keys, np.array(values, dtype=float), noise
-        own = max(float(np.std(self._values)), 1e-3 * float(np.abs(self._values).max(initial=0.0)), 1e-9)
-        self._spread = spread or own
+        scatter = max(float(np.std(self._values)), 1e-3 * float(np.abs(self._values).max(initial=0.0)), 1e-9)
+        self._spread = spread or scatter
         self.collapsed = np.zeros(len(self._values), dtype=bool) if collapsed is None else collapsed.copy()
         if self.collapsed.all():
             self.collapsed[:] = False
@@ -115,14 +115,14 @@ class QualityModel:
 
     def _find_collapsed(self) -> np.ndarray:
         """The runs far below what all others say of them (leave one out), or far below the best."""
-        found = np.zeros(len(self._values), dtype=bool)
+        is_low = np.zeros(len(self._values), dtype=bool)
         if (~self.collapsed).sum() >= 3:
             likeliest = int(np.argmax(self._weights))
             precision = np.diag(self._inverses[likeliest])
             residual = self._alphas[likeliest] / precision
             far = (residual < -4.0 / np.sqrt(precision)) & (residual < -1.6 * self._spread)
-            found[np.flatnonzero(~self.collapsed)[far]] = True
-        return np.asarray(found | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
+            is_low[np.flatnonzero(~self.collapsed)[far]] = True
+        return np.asarray(is_low | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
 
     def _beside_runs(self, keys: np.ndarray) -> tuple[dict[float, np.ndarray], Callable[[Sequence[float]], np.ndarray]]:
         """Prior means of M points by the power of the ridge, and their covariances with the N runs by hypothesis."""

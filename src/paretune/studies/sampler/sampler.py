@@ -46,7 +46,7 @@ from paretune.studies.sampler.quality import F1_SPREAD, F1_USUAL_BATCH, F1_USUAL
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
-"""What an instance without a known price counts as."""
+"""The price of an instance that has no known one."""
 LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
 PATIENCE = 50.0  # times what a study has cost so far: what its front is worth
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
@@ -93,12 +93,12 @@ class SplitSampler(optuna.samplers.BaseSampler):
         constraints: Constraints | None = None,
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
-        known = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
+        counted = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
         prices = PriceList.read({})
         self.price_of = price_of = price_of or (
             lambda spec: (usual_price(spec, prices, {}) or UNPRICED).cost_usd(1.0, spec.instance_count)
         )
-        self._grid = grid = Space(given, searched, known)
+        self._grid = grid = Space(given, searched, counted)
         self._objectives = list(objectives)
         self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
         quality = OBJECTIVES.get(self._metric)
@@ -297,7 +297,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
     ) -> tuple[pd.DataFrame, np.ndarray, QualityModel]:
-        """What is known of each candidate, the front of expected quality of what ran or runs, and the model of quality.
+        """Beliefs about each candidate, the front of expected quality of what ran or runs, and the model of quality.
 
         Columns are seconds and the deviation of their logarithm, mean and deviation of quality, the chance to train,
         and whether it may be suggested, is as good as measured, was not run, and is expected to meet the constraints.
@@ -414,7 +414,7 @@ def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np
 def expected_improvement(
     costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
 ) -> np.ndarray:
-    """What each of N jobs alone is expected to add to a front: costs of shape (N, M - 1), quality normal."""
+    """Hypervolume that each of N jobs is expected to add to a front: costs of shape (N, M - 1), quality normal."""
     gains = np.zeros(len(mean))
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
         points = np.column_stack([costs, -(mean + node * deviation)])

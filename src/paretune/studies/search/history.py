@@ -1,4 +1,4 @@
-"""What follows from ended trials: jobs that are closed or tried again, and why a study begins no further one."""
+"""The ended trials of a study: which of their jobs are tried again, and why it begins no further one."""
 
 import math
 import re

@@ -116,8 +116,8 @@ class StudyRunWriter:
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count: mend the cause, and the same command with {more} continues"
-        shown = self._tracking.open_command(self.run_id)
-        return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=shown)
+        open_command = self._tracking.open_command(self.run_id)
+        return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
 
     def paused(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""

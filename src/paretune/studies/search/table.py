@@ -255,16 +255,16 @@ def _shown(trial: Trial) -> dict[str, Any]:
         outcome = candidates.AGAIN if trial.is_retryable else kinds.get(trial.status, failed)
         return {candidates.OUTCOME: outcome, candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
-    shown: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
+    attributes: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
     speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)
     if speed and training_s is not None and not spec.runs_user_code:
-        shown[candidates.STEP_S] = spec.plan().global_batch_size / speed
-        shown[candidates.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
+        attributes[candidates.STEP_S] = spec.plan().global_batch_size / speed
+        attributes[candidates.STARTUP_S] = max(0.0, measured[metrics.BILLABLE_SECONDS] - training_s)
         if spec.probe_steps is None and spec.max_train_samples is None:
-            shown[candidates.ROWS] = speed * training_s / spec.num_train_epochs
+            attributes[candidates.ROWS] = speed * training_s / spec.num_train_epochs
     if metrics.F1 in measured:
-        shown[candidates.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
-    return {name: value for name, value in shown.items() if value is not None and math.isfinite(value)}
+        attributes[candidates.BASELINE] = measured.get(metrics.BASELINE_MAJORITY)
+    return {name: value for name, value in attributes.items() if value is not None and math.isfinite(value)}
 
 
 def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:

@@ -1,7 +1,7 @@
-"""Where models and data sets come from.
+"""Models and data sets of the Hugging Face hub, and those that come as Python packages.
 
-The Hugging Face hub: renamed data sets, whether it answers, and explanations of its errors. Python packages: the
-bundled model and data, found without importing those packages' code.
+Of the hub: renamed data sets, whether it answers, and explanations of its errors. The code of the packages with the
+bundled model and data is not imported.
 """
 
 import os
