@@ -267,6 +267,12 @@ def test_the_keys_are_parameters_of_a_job(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("project")
+def test_a_list_of_instance_types_is_a_fault_of_its_parameter() -> None:
+    with pytest.raises(BadInput, match=r"instance_type must be a text, got ml\.g5\.xlarge"):
+        request(instance_type=["ml.g5.xlarge"])
+
+
+@pytest.mark.usefixtures("project")
 def test_every_fault_is_told_at_once() -> None:
     with pytest.raises(BadInput) as caught:
         request(
