@@ -19,7 +19,7 @@ LARGEST_SETTINGS = 100_000
 """Bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
 LARGEST_CONFIG = 5_000_000
 """Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
-LARGEST_SCRIPT = 20_000_000  # bytes of a script or a notebook, including its pictures
+LARGEST_SCRIPT = 20_000_000  # bytes of a script
 LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes
 
 _TERMINAL_CONTROLS = re.compile(

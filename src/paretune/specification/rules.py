@@ -87,6 +87,8 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "entry_script must be a program, and {entry_script} is a file of rows: name it with dataset": lambda job: (
         (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet"))
     ),
+    "entry_script must be a program, and {entry_script} is a notebook: `jupyter nbconvert --to script` makes a script "
+    "of it": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
     "micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out": lambda job: (
         job.micro_batches and not _is_divided(job.pipeline_parallel_degree)
     ),

@@ -154,6 +154,7 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"project": "p", "launcher": "simulated"}, "project=p needs a real job"),
     ({"entry_point": "eval"}, "entry_point goes with project"),
     ({"metric_definitions": [{"Name": "f1", "Regex": "("}], "entry_script": "t.py"}, "metric_definitions must be a li"),
+    ({"entry_script": "train.ipynb"}, "entry_script must be a program, and train.ipynb is a notebook"),
     ({"metric_definitions": [{"Name": "f1", "Regex": "(.)"}]}, "metric_definitions goes with project or entry_script"),
     ({"model": "hf_abcdefghijklmnopqrstuvwxyz"}, "model must hold no password or key"),
     ({"tags": {"password": "correct-horse-battery"}}, "tags must hold no secret"),
